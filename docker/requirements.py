@@ -1,4 +1,5 @@
-"""Prints what an extra of pyproject.toml requires, one requirement a line, so that an image's layer of dependencies outlives our changes.
+"""Prints what an extra of pyproject.toml requires, one requirement a line, so that an image's
+layer of dependencies outlives our changes.
 
 python3 requirements.py pyproject.toml node
 """

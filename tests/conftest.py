@@ -1,7 +1,9 @@
-"""What holds for every test: which sockets it may open, what it needs from the machine, which others it may run beside, and what it leaves.
+"""What holds for every test: which sockets it may open, what it needs from the machine, which
+others it may run beside, and what it leaves.
 
-`make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of tests/e2e stay in one process, for each
-is several busy programs; so do all sandboxes, which share the machine's container engine and its list of mounts.
+`make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of
+tests/e2e stay in one process, for each is several busy programs; so do all sandboxes, which
+share the machine's container engine and its list of mounts.
 """
 
 import functools
@@ -30,7 +32,9 @@ LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit",
 
 
 def pytest_configure() -> None:
-    """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of Hypothesis has a deadline: machines are busy."""
+    """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of
+    Hypothesis has a deadline: machines are busy.
+    """
     required()
     settings.register_profile(
         "patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -39,7 +43,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Unit and style tests open no socket (a Unix socket pair, which every event loop has, is none); others reach loopback only."""
+    """Unit and style tests open no socket (a Unix socket pair, which every event loop has, is
+    none); others reach loopback only.
+    """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         item.add_marker(
@@ -68,7 +74,9 @@ def _turn_of_file(name: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Which tests stay together in one process, in their order. (xdist's own `loadgroup` loses its groups under pytest 9.2.)"""
+    """Which tests stay together in one process, in their order. (xdist's own `loadgroup` loses
+    its groups under pytest 9.2.)
+    """
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
@@ -81,7 +89,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_stays_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fails the run whose tests leave a mount in their folders: pytest could never remove these again."""
+    """Fails the run whose tests leave a mount in their folders: pytest could never remove these
+    again.
+    """
     root = tmp_path_factory.getbasetemp()
     yield
     left = mounts_below(root)
@@ -91,7 +101,9 @@ def nothing_stays_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive with this Python and nothing else, made once: it takes a second, and nobody changes it."""
+    """An archive with this Python and nothing else, made once: it takes a second, and nobody
+    changes it.
+    """
     from quorate.images import build_python_image
 
     return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
@@ -109,7 +121,9 @@ def engine() -> "Iterator[docker.APIClient]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """`@pytest.mark.docker` and its like: skipped, or failed in CI, before any fixture runs and before sockets are closed."""
+    """`@pytest.mark.docker` and its like: skipped, or failed in CI, before any fixture runs and
+    before sockets are closed.
+    """
     for what in PROBES:
         if item.get_closest_marker(what):
             require(what)

@@ -1,4 +1,6 @@
-"""Compiled contracts as data: ABI and creation code from `abi/*.json`, and the encoding of calls by them. No compiler, no web3."""
+"""Compiled contracts as data: ABI and creation code from `abi/*.json`, and the encoding of calls
+by them. No compiler, no web3.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,7 +52,9 @@ class LogType:
     parameters: tuple[tuple[str, str, bool], ...]
 
     def decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
-        """Parameters by name. Unavailable for bytes that no such event has: then the chain node is out of order."""
+        """Parameters by name. Unavailable for bytes that no such event has: then the chain node
+        is out of order.
+        """
         try:
             return self._decode(topics, data)
         except (DecodingError, ValueError, OverflowError) as error:
@@ -74,7 +78,9 @@ class LogType:
 
 
 def _check_size(name: str, value: Json) -> None:
-    """The contracts keep amounts below 2^128 and all else below 2^64; what is larger could be journaled and never read back."""
+    """The contracts keep amounts below 2^128 and all else below 2^64; what is larger could be
+    journaled and never read back.
+    """
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, int) and item >> (128 if name in AMOUNTS else 64):
             raise ValueError(f"{name} is {hex(item)[:40]}")

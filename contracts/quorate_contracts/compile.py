@@ -1,7 +1,9 @@
-"""Compiles the contracts and writes `abi/*.json`. Development only: the one module that imports the compiler.
+"""Compiles the contracts and writes `abi/*.json`. Development only: the one module that imports
+the compiler.
 
-`python -m quorate_contracts.compile` after a change of a .vy file; a test compares what is committed with a fresh compilation.
-Settings: the pragma's version, the legacy pipeline and the default `gas` optimisation (the experimental pipeline has known bugs).
+`python -m quorate_contracts.compile` after a change of a .vy file; a test compares what is
+committed with a fresh compilation. Settings: the pragma's version, the legacy pipeline and the
+default `gas` optimisation (the experimental pipeline has known bugs).
 """
 
 import json
@@ -18,7 +20,9 @@ FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity"]
 
 
 def compiled(name: str) -> dict[str, object]:
-    """What is committed for one contract: ABI, creation code, size of the runtime code, integrity hash of all its sources."""
+    """What is committed for one contract: ABI, creation code, size of the runtime code,
+    integrity hash of all its sources.
+    """
     bundle = FilesystemInputBundle([SOURCES])
     source = bundle.load_file(f"{name}.vy")
     assert isinstance(source, FileInput)

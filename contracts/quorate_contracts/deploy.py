@@ -1,7 +1,9 @@
-"""Deployment: a pure list of creation transactions, and `Deployment`, what everybody must know about one.
+"""Deployment: a pure list of creation transactions, and `Deployment`, what everybody must know
+about one.
 
-The contracts name each other before they exist: addresses follow from the deployer and its nonces. So there is no owner, no
-wiring call and no moment in which a half-wired deployment could be misused.
+The contracts name each other before they exist: addresses follow from the deployer and its
+nonces. So there is no owner, no wiring call and no moment in which a half-wired deployment could
+be misused.
 """
 
 from dataclasses import dataclass
@@ -102,7 +104,9 @@ class Contracts:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A contract-creating transaction. It must be sent with this nonce, or the addresses do not fit."""
+    """A contract-creating transaction. It must be sent with this nonce, or the addresses do not
+    fit.
+    """
 
     name: str
     address: Address
@@ -128,7 +132,9 @@ def plan(
     beacon: BeaconInfo,
     faucet: bool,
 ) -> Plan:
-    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` everybody mints the token: devnets only."""
+    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` everybody
+    mints the token: devnets only.
+    """
     assert beacon.period == limits.beacon_period, (
         "the beacon's period is a constant of the deployment"
     )
@@ -198,7 +204,9 @@ def _arguments(
 
 
 def created_address(deployer: Address, nonce: int) -> Address:
-    """Where a contract comes to stand (Yellow Paper, equation 87): the last 20 bytes of keccak256(rlp([deployer, nonce]))."""
+    """Where a contract comes to stand (Yellow Paper, equation 87): the last 20 bytes of
+    keccak256(rlp([deployer, nonce])).
+    """
     return Address(keccak256(rlp([bytes(deployer), nonce]))[12:])
 
 

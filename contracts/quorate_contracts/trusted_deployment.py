@@ -1,4 +1,6 @@
-"""The deployment that a user trusts, from a file: what a coordinator names at first contact must be it."""
+"""The deployment that a user trusts, from a file: what a coordinator names at first contact must
+be it.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,9 @@ FILE_BYTES_MAX = 1 << 20
 
 
 def read(path: Path) -> Deployment:
-    """A deployment.json, or the deployment in a devnet.json. Refused(MALFORMED) names the file and what is wrong with it."""
+    """A deployment.json, or the deployment in a devnet.json. Refused(MALFORMED) names the file
+    and what is wrong with it.
+    """
     try:
         with path.open("rb") as file:
             tree = canonical.parse(file.read(FILE_BYTES_MAX + 1), FILE_BYTES_MAX)
@@ -43,7 +47,9 @@ def keep(home: Path, deployment: Deployment | None) -> None:
 
 
 def strange(home: Path, info: InfoView) -> str:
-    """ "" when a coordinator names the deployment that `home` trusts, or it trusts none by a file; else what is wrong, and the remedy."""
+    """ "" when a coordinator names the deployment that `home` trusts, or it trusts none by a
+    file; else what is wrong, and the remedy.
+    """
     path = home / FILE
     try:
         known = decode(path.read_bytes())
@@ -64,4 +70,7 @@ def strange(home: Path, info: InfoView) -> str:
     told = (
         f"the coordinator 0x{info.coordinator.hex()} names another {', '.join(others)} than {path}"
     )
-    return f"{told}: nothing is deposited, staked or signed there. If you trust another deployment by now, put its deployment.json there"
+    return (
+        f"{told}: nothing is deposited, staked or signed there. If you trust another "
+        f"deployment by now, put its deployment.json there"
+    )

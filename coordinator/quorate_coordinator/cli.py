@@ -1,4 +1,6 @@
-"""`quorate coordinator init|up|health|status`: the operator's commands. The only place that reads flags and environment."""
+"""`quorate coordinator init|up|health|status`: the operator's commands. The only place that
+reads flags and environment.
+"""
 
 import asyncio
 import json
@@ -188,14 +190,16 @@ def init(
         return
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(
-        f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register"
+        f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to "
+        f"register"
     )
     typer.echo(
         f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases"
     )
     faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if chain else "fund both"
     typer.echo(
-        f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {shlex.quote(str(home))}'}`"
+        f"Next: {faucet}, then `quorate coordinator "
+        f"up{'' if home is None else f' --home {shlex.quote(str(home))}'}`"
     )
 
 
@@ -207,7 +211,9 @@ def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
 
 
 def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
-    """The deployment and the URLs of chain and beacon, "" where the file does not say them (devnet.json does)."""
+    """The deployment and the URLs of chain and beacon, "" where the file does not say them
+    (devnet.json does).
+    """
     try:
         tree = canonical.parse(path.read_bytes(), 1 << 20)
         if not isinstance(tree, dict) or "deployment" not in tree:
@@ -219,7 +225,10 @@ def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
         )
     except OSError as error:
         raise fail(
-            f"--deployment {path}: {error.strerror}; on a devnet it is --devnet devnet/devnet.json, once it is up",
+            (
+                f"--deployment {path}: {error.strerror}; on a devnet it is --devnet "
+                f"devnet/devnet.json, once it is up"
+            ),
             2,
         ) from error
     except Refused as refused:
@@ -287,7 +296,10 @@ def up(
             raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
     except OSError as error:
         raise fail(
-            f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first",
+            (
+                f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator "
+                f"init` first"
+            ),
             2,
         ) from error
     except Refused as damage:
@@ -361,7 +373,9 @@ def _cause(error: BaseException) -> BaseException:
 
 
 async def _serve(service: "Service") -> None:
-    """Runs until a signal; everything acknowledged is in the journal, and what was begun has a moment to end."""
+    """Runs until a signal; everything acknowledged is in the journal, and what was begun has a
+    moment to end.
+    """
     gc_tuning.settle()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
         typer.echo("coordinator: stopped", err=True)

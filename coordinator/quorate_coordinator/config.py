@@ -1,4 +1,6 @@
-"""One frozen `Config` of the coordinator, built once in `cli.py` from flags, environment, file and defaults."""
+"""One frozen `Config` of the coordinator, built once in `cli.py` from flags, environment, file
+and defaults.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +49,8 @@ class Config:
     bounds: Bounds | None = (
         None  # what one address and one account may take; None = those of the deployment's limits
     )
-    claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later
+    # pays the gas of everybody's claims; else providers claim for themselves, one period later
+    claims_for_all: bool = True
     begin_anew: frozenset[str] = (
         frozenset()
     )  # files that are gone for good: made, with nothing in them

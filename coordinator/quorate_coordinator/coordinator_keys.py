@@ -1,4 +1,6 @@
-"""The coordinator's three keys (PROTOCOL §2): account (bond), statement (signs messages), posting (sends transactions)."""
+"""The coordinator's three keys (PROTOCOL §2): account (bond), statement (signs messages),
+posting (sends transactions).
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +10,9 @@ from quorate_runtime.keys.keystore import Keystore
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:
-    """Opened keys. They differ: a posting key that leaks can neither sign debt nor take the bond."""
+    """Opened keys. They differ: a posting key that leaks can neither sign debt nor take the
+    bond.
+    """
 
     account: KeySigner
     statement: KeySigner

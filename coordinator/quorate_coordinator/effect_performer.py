@@ -1,4 +1,6 @@
-"""Performs the core's effects: frames to providers, documents into the store, transactions to the chain."""
+"""Performs the core's effects: frames to providers, documents into the store, transactions to
+the chain.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -69,7 +71,8 @@ class EffectPerformer:
                 await self.archive_writer(effect)
 
     async def _send(self, effect: Send) -> None:
-        # A provider that comes back within the retry's growing pause is served at once, not at the end of the pause.
+        # A provider that comes back within the retry's growing pause is served at once, not at the
+        # end of the pause.
         for _ in range(RECONNECT_LOOKS):
             if effect.peer in self.peers.connected():
                 break
@@ -78,7 +81,8 @@ class EffectPerformer:
             await self.peers.request(effect.peer, frames.encode(effect.frame), ANSWER_WITHIN)
         except Unavailable as error:
             if self.clock.now() > effect.expires:
-                # Too late to matter: the lease's own deadline has judged it, and newer messages replace older ones.
+                # Too late to matter: the lease's own deadline has judged it, and newer messages
+                # replace older ones.
                 log.info("%s dropped: %s", effect.key, error)
                 return
             raise Unavailable(str(error), 0.3) from error
@@ -86,7 +90,8 @@ class EffectPerformer:
     async def _post(self, effect: PostEpoch) -> None:
         epochs = self.contracts.epochs
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
-        # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
+        # A session that the chain has proven once need not be shown and checked again: 7,000 gas a
+        # voucher.
         clients = [item.voucher.message.client for item in effect.vouchers]
         known = {
             client: await view(self.client, epochs.session(self.coordinator, client))
@@ -96,7 +101,8 @@ class EffectPerformer:
         try:
             await self._transact(effect.key, call)
         except Refused:
-            # What is known here differs from what stands there: before the next is built, all that it rests on is asked for.
+            # What is known here differs from what stands there: before the next is built, all that
+            # it rests on is asked for.
             await self.submit(
                 await everything(self.client, self.contracts, self.coordinator, backers(self.state))
             )
@@ -118,7 +124,9 @@ class EffectPerformer:
         await self._transact(effect.key, self.contracts.court.open_case(executions))
 
     async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
-        """`Unavailable` while our key lacks a case's bond, until the court hears the case no more: then let it say so."""
+        """`Unavailable` while our key lacks a case's bond, until the court hears the case no
+        more: then let it say so.
+        """
         held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
         if held >= bond:
             return
@@ -127,7 +135,10 @@ class EffectPerformer:
             for item in executions
         )
         if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
-            told = f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the bond of a case, and has {usd(held)}"
+            told = (
+                f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the "
+                f"bond of a case, and has {usd(held)}"
+            )
             raise Unavailable(told, FUNDS_SECONDS)
 
     async def _transact(self, purpose: str, call: Call) -> None:

@@ -15,7 +15,9 @@ Now = Callable[[], float]
 
 
 class Buckets(Generic[K]):
-    """One bucket a key. A key that was forgotten starts with a full one: who rotates through `keys_max` keys gains what each may take."""
+    """One bucket a key. A key that was forgotten starts with a full one: who rotates through
+    `keys_max` keys gains what each may take.
+    """
 
     def __init__(self, per_second: float, burst: float, keys_max: int, now: Now) -> None:
         self._per_second, self._burst, self._keys_max, self._now = per_second, burst, keys_max, now
@@ -30,7 +32,9 @@ class Buckets(Generic[K]):
         return missing / self._per_second if missing > 0 else 0.0
 
     def take(self, key: K, tokens: float = 1.0) -> float:
-        """Takes the tokens and gives 0.0, or takes none and gives the seconds until they are there."""
+        """Takes the tokens and gives 0.0, or takes none and gives the seconds until they are
+        there.
+        """
         wait = self.wait_seconds(key, tokens)
         if not wait:
             self.charge(key, tokens)
@@ -48,7 +52,8 @@ class Buckets(Generic[K]):
         if found is None:
             return self._burst
         tokens, then = found
-        # A clock that was set back gives nothing; one that was set forward fills the bucket, at most.
+        # A clock that was set back gives nothing; one that was set forward fills the bucket, at
+        # most.
         return min(self._burst, tokens + max(0.0, self._now() - then) * self._per_second)
 
 

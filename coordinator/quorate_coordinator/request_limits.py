@@ -1,7 +1,9 @@
-"""What one address, one account and everybody together may take of the coordinator. One place for all of it.
+"""What one address, one account and everybody together may take of the coordinator. One place
+for all of it.
 
-Why by address and by account: an address is cheap to check and is all there is before a signature was looked at; an account
-costs money, and the same account behind many addresses is still one.
+Why by address and by account: an address is cheap to check and is all there is before a
+signature was looked at; an account costs money, and the same account behind many addresses is
+still one.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,8 @@ class Bounds(ListenerLimits):
     streams_max: int = 2_000
     account_streams_max: int = 32
     body_seconds: float = 20.0  # until a request's body is in; uploads have their own
-    # What a provider sends unasked is journaled, so it is bounded; what it answers is bounded by what it was asked.
+    # What a provider sends unasked is journaled, so it is bounded; what it answers is bounded by
+    # what it was asked.
     unasked_per_second: float = 2.0
     unasked_burst: float = 60.0
     offences_per_second: float = 2.0  # frames that were refused

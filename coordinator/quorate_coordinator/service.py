@@ -1,4 +1,6 @@
-"""The coordinator's shell: wires core, journal, chain, beacon, store, peers and API, and runs them as one group of tasks."""
+"""The coordinator's shell: wires core, journal, chain, beacon, store, peers and API, and runs
+them as one group of tasks.
+"""
 
 import asyncio
 import contextlib
@@ -106,7 +108,9 @@ class Service:
             await self._run(stack)
 
     async def leave(self) -> None:
-        """Takes nothing new, then until what was taken is done with. Whoever waits sets the bound, then cancels `run`."""
+        """Takes nothing new, then until what was taken is done with. Whoever waits sets the
+        bound, then cancels `run`.
+        """
         self.notifier.stopping("nothing new is taken")
         self.board.put("stopping", "the coordinator was told to stop")
         self.is_leaving = True
@@ -193,7 +197,9 @@ class Service:
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
-        """`is_known`: whoever has worked here before is registered, and need not wait for a chain node that is away."""
+        """`is_known`: whoever has worked here before is registered, and need not wait for a
+        chain node that is away.
+        """
         owner = Sender(client, self.keys.account, self.config.path("account.sqlite"), self.clock)
         try:
             await ensure_registered(client, contracts, self.keys, owner)
@@ -371,7 +377,11 @@ class _Parts:
             return  # not re-raised: `health` says what is wrong with it
         if there < wanted:
             log.error(
-                "the archive has %d of %d finished runs: it is older than the journal. Bring back its newest backup",
+                (
+                    "the archive has %d of %d finished runs: it is older than the journal. Bring "
+                    "back "
+                    "its newest backup"
+                ),
                 there,
                 wanted,
             )
@@ -542,8 +552,9 @@ class _Parts:
             await self.service.clock.sleep(TICK_SECONDS)
 
     async def _hear(self, compared: asyncio.Event) -> None:
-        """Sums are signed by ticks alone. Before the first, others have a moment to show newer ones: the chain unless it is away, and after
-        a longer time away, as between a backup and today, providers too.
+        """Sums are signed by ticks alone. Before the first, others have a moment to show newer
+        ones: the chain unless it is away, and after a longer time away, as between a backup and
+        today, providers too.
         """
         with contextlib.suppress(
             TimeoutError
@@ -556,8 +567,9 @@ class _Parts:
             )
 
     async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
-        """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process
-        would not perform one of them, and it could not start again before them either.
+        """An event of our own. While effects wait in heaps (a full disk, a chain that is away)
+        it waits for them: ending the process would not perform one of them, and it could not
+        start again before them either.
         """
         board, clock = self.service.board, self.service.clock
         while True:
@@ -587,7 +599,8 @@ class _Parts:
             try:
                 return await Projection.open(self.service.config.path("market.sqlite"))
             except (SQLAlchemyError, OSError) as error:
-                # Not re-raised: a full disk, or something of somebody else's in its place. It is told, and tried again.
+                # Not re-raised: a full disk, or something of somebody else's in its place. It is
+                # told, and tried again.
                 log.warning("the tables cannot be opened: %s", error)
                 self.service.board.put("tables", f"they cannot be opened: {error}")
                 await self.service.clock.sleep(PROJECTION_SECONDS)
@@ -618,7 +631,8 @@ class _Parts:
                 await projection.refresh(self.core.state, self.history.archive)
                 self.service.board.put("tables")
             except (SQLAlchemyError, Unavailable) as error:
-                # A full disk, a locked file, an archive that cannot be read: the tables fall behind and catch up, the market goes on.
+                # A full disk, a locked file, an archive that cannot be read: the tables fall behind
+                # and catch up, the market goes on.
                 log.warning("the tables fall behind: %s", error)
                 self.service.board.put("tables", f"they fall behind: {error}")
                 if isinstance(error, SQLAlchemyError) and is_damage(error):
@@ -627,7 +641,9 @@ class _Parts:
 
 
 async def _begin(projection: Projection) -> None:
-    """Tables that are damaged hold nothing that cannot be written again; later, if a disk has no room for them now."""
+    """Tables that are damaged hold nothing that cannot be written again; later, if a disk has no
+    room for them now.
+    """
     try:
         await projection.begin_anew()
     except (SQLAlchemyError, OSError) as error:

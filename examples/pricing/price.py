@@ -1,10 +1,12 @@
-"""Prices an Asian call option by Monte Carlo, in integers only: every machine gives the same digits.
+"""Prices an Asian call option by Monte Carlo, in integers only: every machine gives the same
+digits.
 
     python3 price.py SEED OUTPUT.json [PATHS]
 
-The payoff is max(average price - strike, 0), discounted. Prices are fixed-point with 20 fractional bits, growth factors with 30;
-random numbers are splitmix64 of a counter, and twelve 16-bit pieces of them summed stand for a normal variate (Irwin-Hall).
-int64 never overflows here: a price below 2^11 (2^31 scaled) times a growth factor below 4 (2^32 scaled) stays under 2^63.
+The payoff is max(average price - strike, 0), discounted. Prices are fixed-point with 20
+fractional bits, growth factors with 30; random numbers are splitmix64 of a counter, and twelve
+16-bit pieces of them summed stand for a normal variate (Irwin-Hall). int64 never overflows here:
+a price below 2^11 (2^31 scaled) times a growth factor below 4 (2^32 scaled) stays under 2^63.
 """
 
 import json
@@ -53,7 +55,9 @@ def simulate(seed, paths):
 
 
 def square_sum(payoff):
-    """Sum of squares without leaving 64 bits: payoffs are below 2^31, and half their fractional bits are enough."""
+    """Sum of squares without leaving 64 bits: payoffs are below 2^31, and half their fractional
+    bits are enough.
+    """
     return int(((payoff >> (PRICE_BITS // 2)) ** 2).sum())
 
 

@@ -2,9 +2,10 @@
 
     python3 render.py SCENE.json TILE OUTPUT.rgb
 
-Tiles are numbered row by row from the top left. The same scene and tile give the same bytes on the same kind of processor: one
-integer seed a tile, no threads, no matrix products (BLAS libraries choose their code by the processor).
-Arrays are (rays, 3) in float64; light is linear, gamma is applied at the end.
+Tiles are numbered row by row from the top left. The same scene and tile give the same bytes on
+the same kind of processor: one integer seed a tile, no threads, no matrix products (BLAS
+libraries choose their code by the processor). Arrays are (rays, 3) in float64; light is linear,
+gamma is applied at the end.
 """
 
 import json
@@ -24,7 +25,8 @@ def main(scene_path, tile, output):
     pixels = render_tile(scene, tile)
     Path(output).write_bytes(pixels.tobytes())
     print(
-        f"tile {tile}: {pixels.shape[1]} x {pixels.shape[0]} pixels, {scene['samples']} samples each, mean {pixels.mean():.1f}"
+        f"tile {tile}: {pixels.shape[1]} x {pixels.shape[0]} pixels, {scene['samples']} samples "
+        f"each, mean {pixels.mean():.1f}"
     )
 
 
@@ -125,7 +127,9 @@ def surface(scene, points, which):
 
 
 def scatter(directions, normals, mirror, random):
-    """New directions: reflected for a share `mirror` of the rays, else cosine-distributed around the normal."""
+    """New directions: reflected for a share `mirror` of the rays, else cosine-distributed around
+    the normal.
+    """
     choice, height, context = random.random((3, len(directions)))
     radius, angle = np.sqrt(np.maximum(0.0, 1 - (2 * height - 1) ** 2)), 2 * np.pi * context
     ball = np.stack([radius * np.cos(angle), radius * np.sin(angle), 2 * height - 1], axis=1)

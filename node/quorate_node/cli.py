@@ -1,4 +1,6 @@
-"""`quorate node check|init|up|health|status|drain|rotate`: the owner's commands. The only place that reads flags and environment."""
+"""`quorate node check|init|up|health|status|drain|rotate`: the owner's commands. The only place
+that reads flags and environment.
+"""
 
 import asyncio
 import json
@@ -75,7 +77,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
 def home_of(home: Path | None) -> Path:
-    """The role's folder, absolute because engine and mounts name it: flag, $QUORATE_HOME, else XDG data home."""
+    """The role's folder, absolute because engine and mounts name it: flag, $QUORATE_HOME, else
+    XDG data home.
+    """
     if home is not None:
         return home.absolute()
     base = os.environ.get("QUORATE_HOME")
@@ -259,7 +263,8 @@ def init(
         typer.echo(json.dumps(facts))
         return
     typer.echo(
-        f"Provider {'made' if is_first else 'changed'} in {folder}{'' if is_first else ': keys, and what you did not name, stay'}"
+        f"Provider {'made' if is_first else 'changed'} in "
+        f"{folder}{'' if is_first else ': keys, and what you did not name, stay'}"
     )
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
@@ -317,7 +322,9 @@ def _hex(value: bytes) -> str:
 
 @app.command()
 def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
-    """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when something is missing."""
+    """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when
+    something is missing.
+    """
     from quorate_node.ops.diagnostics import (
         check_up,
     )  # here as below: what is not needed by each command takes a moment to load
@@ -373,7 +380,9 @@ def up(
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and funded. Twice ends it at once."""
+    """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and
+    funded. Twice ends it at once.
+    """
     folder = home_of(home)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
@@ -403,7 +412,9 @@ def up(
 
 
 async def _serve(config: Config, keys: ProviderKeys) -> None:
-    """Until a signal. What was acknowledged is in the journal, so stopping is just stopping, once coordinators know of it."""
+    """Until a signal. What was acknowledged is in the journal, so stopping is just stopping,
+    once coordinators know of it.
+    """
     from quorate_node.daemon import ProviderDaemon
     from quorate_node.executors.selection import BANNER, choose
 
@@ -440,7 +451,9 @@ def health(home: Home = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(home: Home = None, as_json: AsJson = False) -> None:
-    """What the daemon does now, what it earned, what was not paid, and why it declined jobs. Exit 4 when it does not run."""
+    """What the daemon does now, what it earned, what was not paid, and why it declined jobs.
+    Exit 4 when it does not run.
+    """
     try:
         tree = asyncio.run(_control(home_of(home), "GET", "/v1/status"))
     except (Refused, Unavailable) as error:
@@ -449,17 +462,20 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(tree))
         return
     typer.echo(
-        f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{' · draining' if tree['isDraining'] else ''}"
+        f"provider {tree['provider']} · {tree['executor']} · gateway "
+        f"{tree['gateway']}{' · draining' if tree['isDraining'] else ''}"
     )
     typer.echo(
-        f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}"
+        f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · "
+        f"jury duties {len(tree['jury'])}"
     )
     for lease in tree["leases"]:
         typer.echo(f"  lease {lease['lease'][:18]} {lease['phase']}")
     for item in tree["earnings"]:
         final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
         typer.echo(
-            f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator {item['coordinator'][:12]})"
+            f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator "
+            f"{item['coordinator'][:12]})"
         )
     for item in tree["declined"][-5:]:
         typer.echo(f"  declined: {item['reason']}: {item['text']}")
@@ -489,7 +505,9 @@ def drain(
 
 @app.command()
 def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
-    """Make the next operator key. The daemon changes to it when it starts again, and keeps the old one as long as a job needs it."""
+    """Make the next operator key. The daemon changes to it when it starts again, and keeps the
+    old one as long as a job needs it.
+    """
     folder = home_of(home)
     try:
         settings = stored.read(folder)
@@ -508,7 +526,8 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
     )
     if keys.owner is None:
         typer.echo(
-            f"Its gas comes from you; then, with the key of {_hex(keys.account)}: call rotate_key({_hex(new.address)}) of Stakes"
+            f"Its gas comes from you; then, with the key of {_hex(keys.account)}: call "
+            f"rotate_key({_hex(new.address)}) of Stakes"
         )
     typer.echo(f"Next: stop the daemon and `quorate node up{where}`; jobs go on meanwhile")
 
@@ -517,7 +536,10 @@ async def _control(home: Path, method: str, path: str) -> canonical.Json:
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:
         raise Unavailable(
-            f"no provider has run in {home}; start it with `quorate node up --home {shlex.quote(str(home))}`",
+            (
+                f"no provider has run in {home}; start it with `quorate node up --home "
+                f"{shlex.quote(str(home))}`"
+            ),
             0,
         )
     token = await asyncio.to_thread(control_token, home)
@@ -536,6 +558,9 @@ async def _control(home: Path, method: str, path: str) -> canonical.Json:
             return await response.json()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable(
-            f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up --home {shlex.quote(str(home))}`",
+            (
+                f"the provider of {home} does not answer at {last.gateway}; start it with `quorate "
+                f"node up --home {shlex.quote(str(home))}`"
+            ),
             0,
         ) from error

@@ -1,4 +1,6 @@
-"""One frozen `Config` of the provider daemon, built once in `cli.py` from flags, environment, file and defaults."""
+"""One frozen `Config` of the provider daemon, built once in `cli.py` from flags, environment,
+file and defaults.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,8 +15,9 @@ STORE_GIB = 20  # of the content store: inputs, and outputs for two weeks after 
 class ExecutorKind(StrEnum):
     """Which adapter runs jobs, and in which sandbox.
 
-    `auto`: the strongest there is, that is docker, else bwrap, else process on a devnet, else an error. `docker`: gVisor (runsc) where
-    the engine knows it, else runc. The other two insist on one of them, and are an error where the engine has it not.
+    `auto`: the strongest there is, that is docker, else bwrap, else process on a devnet, else an
+    error. `docker`: gVisor (runsc) where the engine knows it, else runc. The other two insist on
+    one of them, and are an error where the engine has it not.
     """
 
     AUTO = "auto"

@@ -1,8 +1,10 @@
-"""The provider daemon: wires core, journal, executor, store, coordinators and chain, and runs them as one group of tasks.
+"""The provider daemon: wires core, journal, executor, store, coordinators and chain, and runs
+them as one group of tasks.
 
-A library: `ProviderDaemon(config, keys, executor, clock).run()` serves until cancelled. The executor comes from outside, so that a
-test or a devnet may hand in another one. SIGTERM (a cancelled `run`) leaves tasks running unless `stop_on_exit`; a later daemon on
-the same home attaches to what runs and to what has finished.
+A library: `ProviderDaemon(config, keys, executor, clock).run()` serves until cancelled. The
+executor comes from outside, so that a test or a devnet may hand in another one. SIGTERM (a
+cancelled `run`) leaves tasks running unless `stop_on_exit`; a later daemon on the same home
+attaches to what runs and to what has finished.
 """
 
 import asyncio
@@ -74,7 +76,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProviderDaemon:
-    """One provider. `url` is its gateway once it listens; `is_standing` is set once it is registered, staked and checked."""
+    """One provider. `url` is its gateway once it listens; `is_standing` is set once it is
+    registered, staked and checked.
+    """
 
     config: Config
     keys: ProviderKeys
@@ -107,13 +111,18 @@ class ProviderDaemon:
             return await discover(session, url, kept, self.config.home)
         except Unavailable as away:  # only one that was never met ends the daemon
             home = f" --home {shlex.quote(str(self.config.home))}"
-            remedy = f"once it does, start again; or name another: quorate node init{home} --coordinator URL"
+            remedy = (
+                f"once it does, start again; or name another: quorate node init{home} "
+                f"--coordinator URL"
+            )
             raise Unavailable(
                 f"{away}, and this provider has never met it: {remedy}", away.retry_after
             ) from away
 
     async def leave(self) -> None:
-        """No new work from here on; with `drain_seconds`, until nothing runs. Whoever waits sets the bound, then cancels `run`."""
+        """No new work from here on; with `drain_seconds`, until nothing runs. Whoever waits sets
+        the bound, then cancels `run`.
+        """
         self.notifier.stopping("no new work is taken")
         self.board.put("stopping", "the provider was told to stop")
         if self.leaving is not None:
@@ -132,7 +141,10 @@ def terms_of(
     for info in infos[1:]:
         if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
             raise Unavailable(
-                "all coordinators of one daemon must work on the same deployment; run another daemon for the other",
+                (
+                    "all coordinators of one daemon must work on the same deployment; run another "
+                    "daemon for the other"
+                ),
                 0,
             )
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
@@ -274,13 +286,13 @@ class _Parts:
             client,
             coordinators,
             job_runner,
-            None,
+            None,  # type: ignore[arg-type]
             actor,
             announcements,
             jury_service,
             dialers,
             ring,
-            terms,  # type: ignore[arg-type]
+            terms,
         )
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
         daemon.leaving = Leaving(core, actor, announcements, clock, config.path("stopping"))
@@ -358,7 +370,8 @@ class _Parts:
     async def _stand_and_serve(self, group: asyncio.TaskGroup) -> None:
         """Registers, checks each coordinator against the chain, then dials it.
 
-        A provider that stood before dials first: its leases' coordinators must be reached even while the chain is away.
+        A provider that stood before dials first: its leases' coordinators must be reached even
+        while the chain is away.
         """
         clock, unchecked = self.daemon.clock, dict(self.coordinators)
         stood = bool(_read(self.daemon.config.path("standing")))
@@ -372,7 +385,8 @@ class _Parts:
                 try:
                     await self._check(item)
                 except (Unavailable, Refused) as error:
-                    # Not re-raised: the chain may come back, the coordinator may register; nothing is signed for it before.
+                    # Not re-raised: the chain may come back, the coordinator may register; nothing
+                    # is signed for it before.
                     _logger.warning("coordinator %s is not served: %s", item.url, error)
                     continue
                 del unchecked[address]
@@ -404,7 +418,9 @@ class _Parts:
         group.create_task(rotation.run(), name="rotation")
 
     async def _check(self, item: Coordinator) -> None:
-        """Against the chain, once per statement key: a restart while the chain is away must reach its coordinator."""
+        """Against the chain, once per statement key: a restart while the chain is away must
+        reach its coordinator.
+        """
         marker = self.daemon.config.path("coordinators") / f"{item.address.hex()}.checked"
         if _read(marker) == item.info.statement_key.hex():
             return
@@ -416,7 +432,10 @@ class _Parts:
         daemon, keys, told = self.daemon, self.daemon.keys, ""
         slot, marker = self.told.slots[0], self.daemon.config.path("standing")
         wanted = (slot.host.id(), int(slot.count))
-        mark = f"{self.contracts.deployment.stakes.hex()} {keys.operator.address.hex()} {wanted[0].hex()} {wanted[1]}"
+        mark = (
+            f"{self.contracts.deployment.stakes.hex()} {keys.operator.address.hex()} "
+            f"{wanted[0].hex()} {wanted[1]}"
+        )
         owner = (
             Sender(self.client, keys.owner, daemon.config.path("owner.sqlite"), daemon.clock)
             if keys.owner
@@ -448,7 +467,8 @@ class _Parts:
                         daemon.board.put("stake")
                         return
                 except Unavailable as error:
-                    # Not re-raised: what stood before still does, most likely; else it is tried again.
+                    # Not re-raised: what stood before still does, most likely; else it is tried
+                    # again.
                     text = str(error)
                     if _read(marker) == mark:
                         return

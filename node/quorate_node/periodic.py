@@ -1,4 +1,6 @@
-"""What the daemon does again and again: ticks, heartbeats, offers, money, status. Each is one task of its group."""
+"""What the daemon does again and again: ticks, heartbeats, offers, money, status. Each is one
+task of its group.
+"""
 
 import logging
 import random
@@ -46,7 +48,9 @@ async def beat(
 
 
 async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
-    """A new offer now and again in a third of its life, give or take a fifth, so that offers do not all come at once."""
+    """A new offer now and again in a third of its life, give or take a fifth, so that offers do
+    not all come at once.
+    """
     while True:
         await actor.submit(events.OfferDue())
         await clock.sleep(core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2))
@@ -60,7 +64,8 @@ async def write_status(write: Callable[[], None], clock: Clock) -> None:
             write()
             trouble.is_over("the status file is written again")
         except OSError as error:
-            # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in this file.
+            # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in
+            # this file.
             trouble.lasts(f"the status file cannot be written: {error}")
         await clock.sleep(STATUS_SECONDS)
 
@@ -107,7 +112,8 @@ class ClaimSender:
                 except Unavailable as error:
                     _logger.info("claims wait: %s", error)
                 except Refused as refused:
-                    # No leaf yet is the usual case; a proof that leads elsewhere is the coordinator's fault and said loudly.
+                    # No leaf yet is the usual case; a proof that leads elsewhere is the
+                    # coordinator's fault and said loudly.
                     level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
                     _logger.log(
                         level, "no claim against 0x%s: %s", coordinator.address.hex(), refused

@@ -84,9 +84,11 @@ def write(home: Path, settings: Settings) -> None:
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
-    """`typed` where nothing that can be read stands yet; else what stands, changed in the fields that were named.
+    """`typed` where nothing that can be read stands yet; else what stands, changed in the fields
+    that were named.
 
-    Whoever names another coordinator has not asked for another price, nor for another owner. Refused for what `read` would refuse.
+    Whoever names another coordinator has not asked for another price, nor for another owner.
+    Refused for what `read` would refuse.
     """
     try:
         kept = read(home)
@@ -106,7 +108,9 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
 
 
 def read(home: Path) -> Settings:
-    """Refused with the remedy when there is none, or it is not readable, or an editor left in it what `init` would refuse."""
+    """Refused with the remedy when there is none, or it is not readable, or an editor left in it
+    what `init` would refuse.
+    """
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
         raise Refused(Code.UNKNOWN, f"{path} is not there; run {again} first")
@@ -136,7 +140,11 @@ def _check(settings: Settings) -> None:
     if not settings.coordinators:
         raise Refused(
             Code.MALFORMED,
-            "coordinators: none is named; name the market to join: --coordinator URL, or --devnet devnet.json",
+            (
+                "coordinators: none is named; name the market to join: --coordinator URL, or "
+                "--devnet "
+                "devnet.json"
+            ),
         )
     for url in settings.coordinators:
         web_url("coordinators", url, "http://127.0.0.1:7700")
@@ -174,7 +182,9 @@ def devnet_coordinator(path: Path) -> str:
 
 
 def usd_price(text: str) -> Price:
-    """Micro-USD of a decimal text such as 0.10; Refused for anything finer, negative or enormous."""
+    """Micro-USD of a decimal text such as 0.10; Refused for anything finer, negative or
+    enormous.
+    """
     whole, _, fraction = text.partition(".")
     good = (
         whole.isdecimal()

@@ -1,4 +1,5 @@
-"""Quorate's client: submit jobs to a decentralised GPU compute market and get back verified results.
+"""Quorate's client: submit jobs to a decentralised GPU compute market and get back verified
+results.
 
     from quorate import Job, Market, open_profile
 

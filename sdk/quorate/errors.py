@@ -1,6 +1,7 @@
 """Everything the client raises: one root, one class per exit code.
 
-`Refused` and `Unavailable` of the rules never leave the client as they are: `translated` turns them into these.
+`Refused` and `Unavailable` of the rules never leave the client as they are: `translated` turns
+them into these.
 """
 
 from collections.abc import Iterator
@@ -11,8 +12,13 @@ from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
 NEXT = {
     Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
-    Code.EXPIRED.value: "if it was made just now, set this machine's clock: timedatectl set-ntp true",
-    Code.TOO_FEW_OWNERS.value: "`quorate classes` shows who owns what; name one as host_class (--host-class), or accept_unverified",
+    Code.EXPIRED.value: (
+        "if it was made just now, set this machine's clock: timedatectl set-ntp true"
+    ),
+    Code.TOO_FEW_OWNERS.value: (
+        "`quorate classes` shows who owns what; name one as host_class "
+        "(--host-class), or accept_unverified"
+    ),
     Code.NO_OFFER.value: "`quorate offers` shows what there is",
 }
 """Command to type, for refusals whose sentence names none."""
@@ -25,13 +31,17 @@ class QuorateError(Exception):
 
 
 class UsageError(QuorateError):
-    """What was asked makes no sense; nothing was sent. The message names the field and the remedy."""
+    """What was asked makes no sense; nothing was sent. The message names the field and the
+    remedy.
+    """
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(QuorateError):
-    """Coordinator, provider or chain refused. `code` is a value of `quorate_protocol.refusals.Code`."""
+    """Coordinator, provider or chain refused. `code` is a value of
+    `quorate_protocol.refusals.Code`.
+    """
 
     exit_code = ExitCode.REFUSED
 
@@ -39,7 +49,8 @@ class RefusedError(QuorateError):
         """`remedy`: where the command of `NEXT` is not the one that helps."""
         following = remedy or NEXT.get(code, "")
         super().__init__(
-            f"{sentence}{' ' + detail if detail else ''} ({code}){'. Next: ' + following if following else ''}"
+            f"{sentence}{' ' + detail if detail else ''} "
+            f"({code}){'. Next: ' + following if following else ''}"
         )
         self.code = code
         self.detail = detail
@@ -52,7 +63,9 @@ class UnavailableError(QuorateError):
 
 
 class EvidenceError(QuorateError):
-    """Somebody's claim does not verify: a signature, digest, charge or output. The message names which."""
+    """Somebody's claim does not verify: a signature, digest, charge or output. The message names
+    which.
+    """
 
     exit_code = ExitCode.INVALID_EVIDENCE
 
@@ -81,7 +94,9 @@ def from_refused(refused: Refused) -> RefusedError:
 
 
 def from_answer(status: int, tree: object) -> QuorateError:
-    """Error of an HTTP answer whose body is `{code, sentence, detail}`; other bodies count as the world failing."""
+    """Error of an HTTP answer whose body is `{code, sentence, detail}`; other bodies count as
+    the world failing.
+    """
     if isinstance(tree, dict) and isinstance(tree.get("code"), str) and tree["code"] in set(Code):
         return from_refused(Refused(Code(tree["code"]), _detail(tree)))
     if isinstance(tree, dict) and tree.get("code") == "unavailable":

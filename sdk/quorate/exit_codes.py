@@ -1,4 +1,6 @@
-"""The exit codes of every `quorate` command. Scripts rely on them, so a number once given never changes its meaning."""
+"""The exit codes of every `quorate` command. Scripts rely on them, so a number once given never
+changes its meaning.
+"""
 
 from enum import IntEnum
 
@@ -21,12 +23,21 @@ class ExitCode(IntEnum):
 
 MEANING: dict[ExitCode, str] = {
     ExitCode.OK: "done; for a job: its program exited 0 and the result was accepted",
-    ExitCode.JOB_FAILED: "the result was accepted, and the program itself exited non-zero, ran out of time or of memory",
+    ExitCode.JOB_FAILED: (
+        "the result was accepted, and the program itself exited non-zero, ran "
+        "out of time or of memory"
+    ),
     ExitCode.USAGE: "the command line or job file is wrong; nothing was sent",
-    ExitCode.REFUSED: "the coordinator or the chain refused; the sentence says which limit to relax",
-    ExitCode.UNAVAILABLE: "coordinator, chain or store cannot be reached or took too long; try again",
+    ExitCode.REFUSED: (
+        "the coordinator or the chain refused; the sentence says which limit to relax"
+    ),
+    ExitCode.UNAVAILABLE: (
+        "coordinator, chain or store cannot be reached or took too long; try again"
+    ),
     ExitCode.INVALID_EVIDENCE: "a receipt, verdict, charge or output does not verify",
-    ExitCode.NOT_VERIFIED: "the job ended without an accepted result (unresolved, cannot verify, lapsed)",
+    ExitCode.NOT_VERIFIED: (
+        "the job ended without an accepted result (unresolved, cannot verify, lapsed)"
+    ),
     ExitCode.NO_PROFILE: "no usable profile or wrong passphrase; run `quorate init`",
     ExitCode.CANCELLED: "you answered no, or stopped the run",
     ExitCode.BUG: "a bug in quorate itself",

@@ -1,6 +1,8 @@
-"""Every bound on content that strangers made, once, and the error for a source that sent something wrong.
+"""Every bound on content that strangers made, once, and the error for a source that sent
+something wrong.
 
-Source of the numbers: the hostile-content cases; a legitimate Kubo, Helia or Quorate tree stays far below each of them.
+Source of the numbers: the hostile-content cases; a legitimate Kubo, Helia or Quorate tree stays
+far below each of them.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large a DAG may be. `bytes_max` counts the bytes of all files; the rest holds memory, CPU time and descriptors down."""
+    """How large a DAG may be. `bytes_max` counts the bytes of all files; the rest holds memory,
+    CPU time and descriptors down.
+    """
 
     bytes_max: int = 1 << 40
     block_bytes_max: int = 2 * MIB
@@ -39,11 +43,15 @@ class BadSource(Refused):
 
 
 class Cut(BadSource):
-    """What was sent ended too early; what came so far is right, and the same source may send the rest."""
+    """What was sent ended too early; what came so far is right, and the same source may send the
+    rest.
+    """
 
 
 class DiskFull(Unavailable):
-    """There is no space; asking another source would not help. What is verified stays for a later attempt."""
+    """There is no space; asking another source would not help. What is verified stays for a
+    later attempt.
+    """
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"the disk is full: {detail}", retry_after=60.0)

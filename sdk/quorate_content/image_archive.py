@@ -1,8 +1,10 @@
-"""Strict reader of `docker save` archives made by strangers: what the image is, before an engine sees one byte of it.
+"""Strict reader of `docker save` archives made by strangers: what the image is, before an engine
+sees one byte of it.
 
-The archive is named by its CID, so its bytes are known; this says that they mean what an engine may be shown. `loadable` streams
-the archive to an engine with only what the manifest names and no tags: an archive must not be able to rename other images.
-The engine itself checks each layer against the diff ids of the config, and the config against its digest.
+The archive is named by its CID, so its bytes are known; this says that they mean what an engine
+may be shown. `loadable` streams the archive to an engine with only what the manifest names and
+no tags: an archive must not be able to rename other images. The engine itself checks each layer
+against the diff ids of the config, and the config against its digest.
 """
 
 import gzip
@@ -39,7 +41,9 @@ class ImageLimits:
 
     archive_bytes: int = 64 << 30
     unpacked_bytes: int = 256 << 30  # of all layers together
-    expansion: int = 50  # and at most so many times the archive, beyond what is free: nobody is to unpack zeros for hours
+    # and at most so many times the archive, beyond what is free: nobody is to unpack zeros for
+    # hours
+    expansion: int = 50
     expansion_free_bytes: int = 1 << 30
     config_bytes: int = 1 << 20
     layers: int = 127
@@ -55,7 +59,9 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an image says of itself. `config_digest` is hex and is the id that an engine gives it. `has_env`: it has /usr/bin/env."""
+    """What an image says of itself. `config_digest` is hex and is the id that an engine gives
+    it. `has_env`: it has /usr/bin/env.
+    """
 
     config_digest: str
     architecture: str
@@ -81,7 +87,8 @@ class ImageInfo:
 def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
     """Reads and checks the whole archive.
 
-    Refused(MALFORMED | OVERSIZE | UNSUPPORTED) says where it is wrong, Refused(UNKNOWN) that it is not there.
+    Refused(MALFORMED | OVERSIZE | UNSUPPORTED) says where it is wrong, Refused(UNKNOWN) that it
+    is not there.
     """
     limits = limits or ImageLimits()
     with _open(path, limits) as archive:
@@ -120,7 +127,10 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         # Engines follow a link there, gVisor does not: the same job would have two results.
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the folder itself",
+            (
+                f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the "
+                f"folder itself"
+            ),
         )
     info = _info(
         config,
@@ -146,7 +156,9 @@ def refuse_shell_command(info: ImageInfo, argv: tuple[str, ...]) -> None:
 
 
 def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
-    """The archive as an engine may load it: config, layers, and a manifest without tags, under our own names."""
+    """The archive as an engine may load it: config, layers, and a manifest without tags, under
+    our own names.
+    """
     with tarfile.open(path, "r:") as archive:
         members = {_clean(member.name): member for member in archive.getmembers()}
         names = [f"{index}/layer.tar" for index in range(len(info.layers))]
@@ -167,7 +179,9 @@ def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
 def opened_layers(
     path: Path, info: ImageInfo, limits: ImageLimits | None = None
 ) -> Iterator[list["Layer"]]:
-    """The layers of a read archive, lowest first, for whoever unpacks them without an engine. Errors as in `read_archive`."""
+    """The layers of a read archive, lowest first, for whoever unpacks them without an engine.
+    Errors as in `read_archive`.
+    """
     limits = limits or ImageLimits()
     with _open(path, limits) as archive:
         members = _members(archive, limits, "archive")
@@ -177,7 +191,9 @@ def opened_layers(
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of an open archive. `diff_id` is what its uncompressed bytes must hash to; nothing but an engine checks that."""
+    """One layer of an open archive. `diff_id` is what its uncompressed bytes must hash to;
+    nothing but an engine checks that.
+    """
 
     archive: tarfile.TarFile
     member: tarfile.TarInfo
@@ -189,12 +205,15 @@ class Layer:
         return _plain_layer(self.archive, self.member, self.limits)
 
     def entries(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-        """Its entries in order, each with the tar file that reads its content; names and links are checked again."""
+        """Its entries in order, each with the tar file that reads its content; names and links
+        are checked again.
+        """
         with tarfile.open(fileobj=self.plain(), mode="r:") as layer:
             for entry in layer:
                 _check_entry(entry, self.member.name, self.limits)
                 yield layer, entry
-                layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+                # the module keeps every header otherwise
+                layer.members = []  # type: ignore[attr-defined]
 
 
 def _emit(name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
@@ -309,7 +328,9 @@ def _clean(name: str) -> str:
 
 
 def _target(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.TarInfo:
-    """The regular file behind a name. `docker save` writes repeated layers as a link to the first: one step, inside the archive."""
+    """The regular file behind a name. `docker save` writes repeated layers as a link to the
+    first: one step, inside the archive.
+    """
     member = members.get(_clean(name))
     if member is not None and (member.issym() or member.islnk()):
         base = posixpath.dirname(_clean(name)) if member.issym() else ""
@@ -334,7 +355,9 @@ def _content(
 
 
 def _json(data: bytes, where: str) -> object:
-    """The parser recurses in C, and a library may have raised the interpreter's recursion limit past the stack: depth is checked first."""
+    """The parser recurses in C, and a library may have raised the interpreter's recursion limit
+    past the stack: depth is checked first.
+    """
     depth = 0
     for bracket in re.findall(rb"[\[\]{}]", _JSON_STRING.sub(b"", data)):
         depth += 1 if bracket in b"[{" else -1
@@ -396,7 +419,9 @@ def _named(manifest: dict[str, object], limits: ImageLimits) -> tuple[str, tuple
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What stands, other than a folder, at the paths that we care about; `folders` are those where a folder should be."""
+    """What stands, other than a folder, at the paths that we care about; `folders` are those
+    where a folder should be.
+    """
 
     paths: set[str]
     folders: frozenset[str]
@@ -405,7 +430,9 @@ class _Seen:
 def _scan_layer(
     archive: tarfile.TarFile, member: tarfile.TarInfo, seen: _Seen, limits: ImageLimits, budget: int
 ) -> tuple[int, int]:
-    """Checks every name and link of one layer, keeps `seen` up to date; its entries and unpacked bytes."""
+    """Checks every name and link of one layer, keeps `seen` up to date; its entries and unpacked
+    bytes.
+    """
     entries = 0
     with tarfile.open(fileobj=_plain_layer(archive, member, limits), mode="r:") as layer:
         for entry in layer:
@@ -414,7 +441,8 @@ def _scan_layer(
                 raise Refused(Code.OVERSIZE, f"more than {limits.members} files")
             _check_entry(entry, member.name, limits)
             _notice(entry, seen)
-            layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+            # the module keeps every header otherwise
+            layer.members = []  # type: ignore[attr-defined]
         return entries, layer.offset
 
 
@@ -428,7 +456,11 @@ def _plain_layer(
     if magic == _ZSTD_MAGIC:
         raise Refused(
             Code.UNSUPPORTED,
-            f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip",
+            (
+                f"{member.name}: zstd layers are not supported; save the image uncompressed or "
+                f"with "
+                f"gzip"
+            ),
         )
     plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
     too_large = Refused(
@@ -450,7 +482,9 @@ def _check_entry(entry: tarfile.TarInfo, where: str, limits: ImageLimits) -> Non
 
 
 def _notice(entry: tarfile.TarInfo, known: _Seen) -> None:
-    """Remembers shell, env and links in the way of volumes, and forgets them at a whiteout of a higher layer."""
+    """Remembers shell, env and links in the way of volumes, and forgets them at a whiteout of a
+    higher layer.
+    """
     seen = known.paths
     name = _clean(entry.name.lstrip("/") or ".")
     folder, base = posixpath.split(name)
@@ -473,7 +507,10 @@ def _volumes(config: dict[str, object], limits: ImageLimits) -> tuple[str, ...]:
     if len(volumes) > limits.volumes or any(len(path) > limits.path_bytes for path in volumes):
         raise Refused(
             Code.OVERSIZE,
-            f"{len(volumes)} volumes in the image, at most {limits.volumes} with {limits.path_bytes} characters",
+            (
+                f"{len(volumes)} volumes in the image, at most {limits.volumes} with "
+                f"{limits.path_bytes} characters"
+            ),
         )
     return volumes
 

@@ -1,9 +1,12 @@
-"""Sealed outputs (PROTOCOL §3): the deterministic encryption of an output directory, and the only way back.
+"""Sealed outputs (PROTOCOL §3): the deterministic encryption of an output directory, and the
+only way back.
 
-key = H("key", salt). Plaintext = the directory's CARv1, depth first, every visit of a block written, in chunks of 64 KiB (the
-last may be shorter, never empty). Chunk i is XChaCha20-Poly1305 without associated data under nonce = uint192(2 * i + last),
-24 bytes big-endian, where last is 1 for the last chunk. So the same output and salt give the same ciphertext, and a flip, a
-cut, another order or an extra byte opens nothing. These functions block: call them in a thread.
+key = H("key", salt). Plaintext = the directory's CARv1, depth first, every visit of a block
+written, in chunks of 64 KiB (the last may be shorter, never empty). Chunk i is
+XChaCha20-Poly1305 without associated data under nonce = uint192(2 * i + last), 24 bytes
+big-endian, where last is 1 for the last chunk. So the same output and salt give the same
+ciphertext, and a flip, a cut, another order or an extra byte opens nothing. These functions
+block: call them in a thread.
 """
 
 import os
@@ -56,9 +59,11 @@ def nonce(index: int, is_last: bool) -> bytes:
 def seal_directory(
     path: Path, salt: bytes, destination: Path, bounds: Bounds | None = None
 ) -> tuple[Hash32, Cid, int]:
-    """Writes the sealed directory to the new file `destination`: (output digest, CID of the ciphertext, its bytes).
+    """Writes the sealed directory to the new file `destination`: (output digest, CID of the
+    ciphertext, its bytes).
 
-    Two passes over the directory; one that changes meanwhile is refused (MALFORMED), as are links and devices.
+    Two passes over the directory; one that changes meanwhile is refused (MALFORMED), as are
+    links and devices.
     """
     bounds = bounds or Bounds()
     nodes: Nodes = {}
@@ -92,9 +97,11 @@ def open_sealed(
     destination: Path,
     bytes_max: int = 1 << 40,
 ) -> None:
-    """Restores the directory as the new folder `destination`; `Refused(DOES_NOT_OPEN)` unless every byte is as sealed.
+    """Restores the directory as the new folder `destination`; `Refused(DOES_NOT_OPEN)` unless
+    every byte is as sealed.
 
-    Nothing appears at `destination` before everything is verified. `Refused(OVERSIZE)` above `bytes_max` bytes of files.
+    Nothing appears at `destination` before everything is verified. `Refused(OVERSIZE)` above
+    `bytes_max` bytes of files.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     if destination.exists():
@@ -135,7 +142,9 @@ def _opened(ciphertext: Path, salt: bytes) -> Iterator["_Plaintext"]:
 
 
 class _Plaintext:
-    """The decrypted stream with `readinto`. The last chunk is the one that reaches the end of the file."""
+    """The decrypted stream with `readinto`. The last chunk is the one that reaches the end of
+    the file.
+    """
 
     def __init__(self, file: BinaryIO, size: int, key: bytes) -> None:
         self._file, self._left, self._key = file, size, key
@@ -170,7 +179,9 @@ class _Plaintext:
 
 
 def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
-    """Sealed chunks. One chunk is always held back, because only the end tells which is the last."""
+    """Sealed chunks. One chunk is always held back, because only the end tells which is the
+    last.
+    """
     index, held = 0, b""
     for chunk in _regroup(pieces, OUTPUT_CHUNK_BYTES):
         if held:
@@ -181,7 +192,9 @@ def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
 
 
 def _regroup(pieces: Iterator[Block] | Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in pieces of exactly `size`, the last shorter but not empty. Copies, so sources may reuse their buffers."""
+    """The same bytes in pieces of exactly `size`, the last shorter but not empty. Copies, so
+    sources may reuse their buffers.
+    """
     pending = bytearray()
     for piece in pieces:
         pending += piece

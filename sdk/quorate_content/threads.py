@@ -1,4 +1,6 @@
-"""Work in threads: hashing, writing and blocking sockets happen there, and stop at once when their task is cancelled."""
+"""Work in threads: hashing, writing and blocking sockets happen there, and stop at once when
+their task is cancelled.
+"""
 
 import asyncio
 import functools
@@ -22,7 +24,9 @@ class Stopped(Exception):
 
 
 class Stop:
-    """One piece of work's end: its deadline, its cancellation, and the sockets to shut so that no read outlives them."""
+    """One piece of work's end: its deadline, its cancellation, and the sockets to shut so that
+    no read outlives them.
+    """
 
     def __init__(self, deadline_seconds: float) -> None:
         self._until = time.monotonic() + deadline_seconds
@@ -79,7 +83,9 @@ class Stop:
 
 
 async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None = None) -> T:
-    """Runs `work` in a thread. A cancelled caller stops the work and waits for its end, so that its files are left in order."""
+    """Runs `work` in a thread. A cancelled caller stops the work and waits for its end, so that
+    its files are left in order.
+    """
     future = asyncio.get_running_loop().run_in_executor(executor, work)
     return await ended_first(future, stop.stop if stop is not None else None)
 
@@ -87,7 +93,8 @@ async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None
 class StreamReader:
     """A blocking reader, for a thread, over an async iterator that lives on the event loop.
 
-    Nothing of it holds itself (`run_coroutine_threadsafe` does): six kilobytes an upload would else wait for a walk over all objects.
+    Nothing of it holds itself (`run_coroutine_threadsafe` does): six kilobytes an upload would
+    else wait for a walk over all objects.
     """
 
     def __init__(
@@ -113,7 +120,9 @@ class StreamReader:
         stop.on_stop(cancel)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer`; 0 at the end. `Refused(OVERSIZE)` when the stream is longer than allowed."""
+        """Fills some of `buffer`; 0 at the end. `Refused(OVERSIZE)` when the stream is longer
+        than allowed.
+        """
         while not self._chunk and not self._is_over:
             self._chunk = memoryview(self._next())
         count = min(len(buffer), len(self._chunk))

@@ -1,7 +1,8 @@
-"""The devnet's beacon: rounds in drand's format and HTTP form, signed by a local key, never before their time.
+"""The devnet's beacon: rounds in drand's format and HTTP form, signed by a local key, never
+before their time.
 
-`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file PATH`. Whoever holds the seed
-knows every round beforehand: for development only.
+`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file
+PATH`. Whoever holds the seed knows every round beforehand: for development only.
 """
 
 import argparse

@@ -82,7 +82,11 @@ def up(
         raise _fail(str(error), EXIT_USAGE) from error
     if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
         raise _fail(
-            "--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for the devnet's own",
+            (
+                "--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for "
+                "the "
+                "devnet's own"
+            ),
             EXIT_UNAVAILABLE,
         )
     if detach:
@@ -128,7 +132,9 @@ def demo(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The main job: a picture and a price, a liar caught, judged and slashed, everybody else paid."""
+    """The main job: a picture and a price, a liar caught, judged and slashed, everybody else
+    paid.
+    """
     from quorate_devnet.config import ExecutorChoice
     from quorate_devnet.demo.run_demo import DemoOptions
     from quorate_devnet.demo.run_demo import demo as run_demo
@@ -284,7 +290,8 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
     serving = asyncio.current_task()
     assert serving is not None, "inside a running loop"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Cancelled wherever it is, also in the middle of the start: what was started is ended on the way out.
+        # Cancelled wherever it is, also in the middle of the start: what was started is ended on
+        # the way out.
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     is_up = False
     try:
@@ -293,12 +300,16 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
             _show(devnet, as_json)
             ended = await devnet.family.one_ended()
             typer.echo(
-                f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}",
+                (
+                    f"devnet: {ended.name} ended with status "
+                    f"{ended.process.returncode}:\n{ended.tail()}"
+                ),
                 err=True,
             )
             return EXIT_FAILED
     except asyncio.CancelledError:
-        # Not raised again: a signal asked for it. Whoever waits for a devnet has to hear that there never was one.
+        # Not raised again: a signal asked for it. Whoever waits for a devnet has to hear that there
+        # never was one.
         if not is_up:
             typer.echo(
                 "devnet: interrupted before it was up; what had been started has ended", err=True
@@ -327,7 +338,10 @@ def _lines(facts: dict[str, Any], folder: Path) -> list[str]:
         f"chain        {facts['chainUrl']}",
         f"beacon       {facts['beaconUrl']}",
         f"coordinator  {facts['coordinator']['url']}",
-        f"providers    {len(facts['providers'])} ({liars} of them lie), executor {facts['executor']}",
+        (
+            f"providers    {len(facts['providers'])} ({liars} of them lie), executor "
+            f"{facts['executor']}"
+        ),
         f"clients      {clients}: quorate --devnet {shlex.quote(str(folder / MARKER_NAME))} offers",
     ]
 

@@ -1,4 +1,6 @@
-"""What a devnet is made of: one frozen `DevnetConfig`, and the places and addresses that follow from it."""
+"""What a devnet is made of: one frozen `DevnetConfig`, and the places and addresses that follow
+from it.
+"""
 
 import hashlib
 import shutil
@@ -32,9 +34,11 @@ class ChainKind(StrEnum):
 
 
 class ExecutorChoice(StrEnum):
-    """What runs jobs; `auto`: docker when an engine answers, else bubblewrap when it makes sandboxes, else plain processes.
+    """What runs jobs; `auto`: docker when an engine answers, else bubblewrap when it makes
+    sandboxes, else plain processes.
 
-    `docker` is runc even where the engine knows gVisor, which takes twice as long to start a container: `docker-runsc` asks for it.
+    `docker` is runc even where the engine knows gVisor, which takes twice as long to start a
+    container: `docker-runsc` asks for it.
     """
 
     AUTO = "auto"
@@ -94,7 +98,9 @@ class DevnetConfig:
             )
 
     def arming(self, name: str) -> dict[str, str]:
-        """Environment of the coordinator or a provider: where it looks for the crash point that is meant for it alone."""
+        """Environment of the coordinator or a provider: where it looks for the crash point that
+        is meant for it alone.
+        """
         return {CRASH_VARIABLE: f"@{self.crash_folder / name}"} if self.crash_folder else {}
 
     def provider_home(self, index: int) -> Path:
@@ -137,10 +143,12 @@ class DevnetConfig:
 
 
 def clear_folder(folder: Path) -> None:
-    """Makes the folder, without what an earlier devnet left in it. ValueError when it holds something else.
+    """Makes the folder, without what an earlier devnet left in it. ValueError when it holds
+    something else.
 
-    The names alone do not tell: somebody's own `logs`, or the keys of a real provider, are called the same. So a folder that is not
-    empty is a devnet's only with its `devnet.json`, or with the password that every devnet writes before anything else.
+    The names alone do not tell: somebody's own `logs`, or the keys of a real provider, are
+    called the same. So a folder that is not empty is a devnet's only with its `devnet.json`, or
+    with the password that every devnet writes before anything else.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held = sorted(path.name for path in folder.iterdir())
@@ -149,7 +157,8 @@ def clear_folder(folder: Path) -> None:
     )
     if strangers:
         raise ValueError(
-            f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with --dir"
+            f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with "
+            f"--dir"
         )
     for path in sorted(
         folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)

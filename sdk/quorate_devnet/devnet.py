@@ -1,9 +1,11 @@
-"""A whole market on one machine: chain, beacon, contracts, coordinator, providers, each a process of its own, and funded clients.
+"""A whole market on one machine: chain, beacon, contracts, coordinator, providers, each a
+process of its own, and funded clients.
 
     async with running(DevnetConfig(folder)) as devnet:
         print(devnet.coordinator_url)
 
-What stands in `devnet.json` is up. Leaving the block ends everything, and a parent killed with -9 does too (see `reaper`).
+What stands in `devnet.json` is up. Leaving the block ends everything, and a parent killed with
+-9 does too (see `reaper`).
 """
 
 import asyncio
@@ -100,7 +102,9 @@ class Devnet:
 async def running(
     config: DevnetConfig, notice: Notice = lambda sentence: None
 ) -> AsyncIterator[Devnet]:
-    """A devnet for as long as the block lasts. Unavailable says which part did not start, with the end of its log."""
+    """A devnet for as long as the block lasts. Unavailable says which part did not start, with
+    the end of its log.
+    """
     with Lock(config.folder):
         clear_folder(config.folder)
         write_private(
@@ -318,7 +322,9 @@ class _Start:
             process_settings.write(ready / f"provider-{index}.settings", told)
 
     async def _offers(self, coordinator_url: str) -> None:
-        """Until the coordinator lists a live offer of every provider, and has seen a block in which their slots are active."""
+        """Until the coordinator lists a live offer of every provider, and has seen a block in
+        which their slots are active.
+        """
         ready, wanted = self.config.folder / "ready", self.config.providers
         names = [f"provider-{index}" for index in range(wanted)]
         await asyncio.gather(

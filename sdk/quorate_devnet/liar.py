@@ -1,4 +1,6 @@
-"""A provider that lies: its programs run honestly, but what it hands in is not what came out. Absent from the node itself."""
+"""A provider that lies: its programs run honestly, but what it hands in is not what came out.
+Absent from the node itself.
+"""
 
 import asyncio
 import hashlib
@@ -14,7 +16,9 @@ _DIGITS = re.compile(r"\d{3,}")
 
 
 class LyingExecutor:
-    """`Executor` around another one. Liars with different keys tell different lies; the same lease always gets the same lie."""
+    """`Executor` around another one. Liars with different keys tell different lies; the same
+    lease always gets the same lie.
+    """
 
     def __init__(self, inner: Executor, key: bytes) -> None:
         self._inner = inner
@@ -75,7 +79,9 @@ def _falsify(folder: Path, key: bytes) -> None:
 
 
 def lie(data: bytes, key: bytes) -> bytes:
-    """Plausible other content: JSON keeps its form with other figures, anything else keeps its size with some bytes a little off."""
+    """Plausible other content: JSON keeps its form with other figures, anything else keeps its
+    size with some bytes a little off.
+    """
     try:
         text = data.decode()
         json.loads(text)

@@ -14,9 +14,11 @@ from quorate_devnet.devnet import running
 async def local_market(
     *, executor: str = "process", providers: int = 3, liars: int = 0, folder: Path | None = None
 ) -> AsyncIterator[Market]:
-    """A devnet and a market of its first client, with money. `executor`: process (default), docker, auto, or noop (nothing runs).
+    """A devnet and a market of its first client, with money. `executor`: process (default),
+    docker, auto, or noop (nothing runs).
 
-    Starting takes some seconds: share one among tests. ValueError for options that make no sense, Unavailable when it does not start.
+    Starting takes some seconds: share one among tests. ValueError for options that make no
+    sense, Unavailable when it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="quorate-local-") as temporary:
         config = DevnetConfig(

@@ -12,7 +12,9 @@ from quorate_devnet.config import MARKER, DevnetConfig
 
 
 class Lock:
-    """One devnet a folder. ValueError when another one runs there; the kernel drops the lock with its process."""
+    """One devnet a folder. ValueError when another one runs there; the kernel drops the lock
+    with its process.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -21,13 +23,17 @@ class Lock:
     def __enter__(self) -> "Lock":
         """Takes it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # The folder itself: a lock file in it would be emptied away, one beside it would stay behind.
+        # The folder itself: a lock file in it would be emptied away, one beside it would stay
+        # behind.
         self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._handle)
-            remedy = f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or name another folder with --dir"
+            remedy = (
+                f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or "
+                f"name another folder with --dir"
+            )
             raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
         return self
 
@@ -42,7 +48,9 @@ class Lock:
 
 
 def free_port(host: str) -> int:
-    """A port nobody uses now. Named beforehand, because whoever restarts must come back to the same one."""
+    """A port nobody uses now. Named beforehand, because whoever restarts must come back to the
+    same one.
+    """
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -26,7 +26,9 @@ def cid_text(codec: int, digest: Hash32) -> str:
 
 
 def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
-    """(codec, digest) of a CID; `Refused(MALFORMED)` naming the field for anything but the one canonical text."""
+    """(codec, digest) of a CID; `Refused(MALFORMED)` naming the field for anything but the one
+    canonical text.
+    """
     return _parts(text, field)
 
 

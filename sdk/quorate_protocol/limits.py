@@ -1,4 +1,6 @@
-"""Every bound and constant of the protocol, once: `MAINNET` and `DEVNET` (PROTOCOL, values in square brackets; §9)."""
+"""Every bound and constant of the protocol, once: `MAINNET` and `DEVNET` (PROTOCOL, values in
+square brackets; §9).
+"""
 
 from dataclasses import dataclass
 
@@ -32,7 +34,9 @@ FRAME_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A verification tier (DESIGN §6): least audit rate, jobs until final, target error, all in ppm where not a count."""
+    """A verification tier (DESIGN §6): least audit rate, jobs until final, target error, all in
+    ppm where not a count.
+    """
 
     p_min: Ppm
     window_jobs: int
@@ -52,7 +56,8 @@ class Limits:
     """Time and money constants of one deployment. Seconds unless the name says otherwise."""
 
     name: str
-    chain_depth: int  # blocks; the newest has depth 1. What is younger may be taken back, and nobody acts on it
+    # blocks; the newest has depth 1. What is younger may be taken back, and nobody acts on it
+    chain_depth: int
     beacon_period: Seconds
     accept_within: Seconds
     answer_within: Seconds
@@ -64,7 +69,9 @@ class Limits:
     max_hold: Seconds
     window_jobs: int | None  # W; None = the tier's own
     allocation_release: Seconds
-    voucher_margin: Seconds  # a voucher is taken if the chain will honour it for so long: three epochs, for one may be refused and one late
+    # a voucher is taken if the chain will honour it for so long: three epochs, for one may be
+    # refused and one late
+    voucher_margin: Seconds
     withdrawal_delay: Seconds
     uncovered_settle_after: Seconds
     slot_stake: Amount

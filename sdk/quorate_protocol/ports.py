@@ -1,7 +1,8 @@
 """Ports: the interfaces that shells implement and cores never import.
 
-Only signatures live here: no asyncio, no IO. Every adapter and every fake is held to the same tests.
-Errors: `Refused` when the request breaks a rule, `Unavailable` when the world fails and a retry may help.
+Only signatures live here: no asyncio, no IO. Every adapter and every fake is held to the same
+tests. Errors: `Refused` when the request breaks a rule, `Unavailable` when the world fails and a
+retry may help.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -24,12 +25,14 @@ class Clock(Protocol):
         """Waits; a virtual clock advances instead."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- beacon
+# ------------------------------------------------------------------------------------------- beacon
 
 
 @dataclass(frozen=True, slots=True)
 class BeaconRound:
-    """One drand-format round: `randomness` = sha256(signature), signature = BLS over sha256(round as 8 bytes big-endian)."""
+    """One drand-format round: `randomness` = sha256(signature), signature = BLS over
+    sha256(round as 8 bytes big-endian).
+    """
 
     round: Round
     signature: bytes  # 48-byte compressed G1 point (quicknet scheme bls-unchained-g1-rfc9380)
@@ -54,7 +57,7 @@ class Beacon(Protocol):
         """A verified round, or None while it has not appeared."""
 
 
-# -------------------------------------------------------------------------------------------------------------- executor
+# ----------------------------------------------------------------------------------------- executor
 
 
 class Sandbox(StrEnum):
@@ -77,7 +80,9 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything an executor may know about one lease. `lease_id` (hex) names the container, so start is idempotent."""
+    """Everything an executor may know about one lease. `lease_id` (hex) names the container, so
+    start is idempotent.
+    """
 
     lease_id: str
     image: Path | str  # docker archive in the content store, or name@sha256:digest
@@ -116,18 +121,24 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How it ended: `status` as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill)."""
+    """How it ended: `status` as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory
+    kill).
+    """
 
     status: int
     usage: Usage
 
 
 class EngineRefuses(Refused):
-    """From `Executor.start`: the engine answers and has said no for long. The job's doing or this machine's: nobody can tell them apart."""
+    """From `Executor.start`: the engine answers and has said no for long. The job's doing or
+    this machine's: nobody can tell them apart.
+    """
 
 
 class Executor(Protocol):
-    """Runs tasks. Every call is idempotent by lease id and safe to repeat after a restart of the daemon."""
+    """Runs tasks. Every call is idempotent by lease id and safe to repeat after a restart of the
+    daemon.
+    """
 
     sandbox: Sandbox
 
@@ -135,13 +146,15 @@ class Executor(Protocol):
         """Raises Unavailable with the remedy when the engine cannot be used."""
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Brings a registry's image to where `start` finds it, unless it is there. `stop` ends it. Refused(UNKNOWN | OVERSIZE |
-        MALFORMED | UNSUPPORTED) when it can never be had here; Unavailable, also at the deadline.
+        """Brings a registry's image to where `start` finds it, unless it is there. `stop` ends
+        it. Refused(UNKNOWN | OVERSIZE | MALFORMED | UNSUPPORTED) when it can never be had here;
+        Unavailable, also at the deadline.
         """
 
     async def start(self, task: Task) -> None:
-        """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED) names the field; an image that does
-        not exist is Refused(UNKNOWN); EngineRefuses is one, too.
+        """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED)
+        names the field; an image that does not exist is Refused(UNKNOWN); EngineRefuses is one,
+        too.
         """
 
     async def state(self, lease_id: str) -> TaskState:
@@ -151,11 +164,14 @@ class Executor(Protocol):
         """Waits for the exit, enforcing max_duration (also across a restart of the daemon)."""
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Standard output and error as written, capped at 1 MiB a lease; never part of the result."""
+        """Standard output and error as written, capped at 1 MiB a lease; never part of the
+        result.
+        """
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs of an exited task into a new directory: regular files and directories only, capped.
-        Refused(OVERSIZE | MALFORMED) names the path; the caller then commits the empty directory.
+        """Copies the outputs of an exited task into a new directory: regular files and
+        directories only, capped. Refused(OVERSIZE | MALFORMED) names the path; the caller then
+        commits the empty directory.
         """
 
     async def stop(self, lease_id: str) -> None:
@@ -171,18 +187,20 @@ class Executor(Protocol):
         """Releases engine connections; running tasks keep running."""
 
 
-# ----------------------------------------------------------------------------------------------------------------- peers
+# -------------------------------------------------------------------------------------------- peers
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
 """(sender's account as 0x-hex or "" when unknown, frame) -> answer frame. Raising Refused answers with the code."""
 
 
 class Peers(Protocol):
-    """Signed request/response between two named peers (PROTOCOL flow, DESIGN §11). At-least-once; handlers deduplicate."""
+    """Signed request/response between two named peers (PROTOCOL flow, DESIGN §11).
+    At-least-once; handlers deduplicate.
+    """
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Sends one frame (at most 1 MiB) and waits for the answer. Unavailable when the peer is not connected or silent;
-        Refused as the peer answered.
+        """Sends one frame (at most 1 MiB) and waits for the answer. Unavailable when the peer is
+        not connected or silent; Refused as the peer answered.
         """
 
     def connected(self) -> frozenset[Address]:
@@ -192,7 +210,7 @@ class Peers(Protocol):
         """Ends all connections."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- signer
+# ------------------------------------------------------------------------------------------- signer
 
 
 class Signer(Protocol):
@@ -204,7 +222,7 @@ class Signer(Protocol):
         """Deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
 
 
-# ----------------------------------------------------------------------------------------------------------------- chain
+# -------------------------------------------------------------------------------------------- chain
 
 
 @dataclass(frozen=True, slots=True)

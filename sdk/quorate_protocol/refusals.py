@@ -1,7 +1,8 @@
 """Refusals: what a peer asked for and the rules forbid. One enum, one total table.
 
-`Refused` is raised by the rules and by decoders, changes nothing, and is caught in one place per program. Every code has an
-HTTP status, the contracts' revert reason where the chain enforces the same rule, and a sentence for people.
+`Refused` is raised by the rules and by decoders, changes nothing, and is caught in one place per
+program. Every code has an HTTP status, the contracts' revert reason where the chain enforces the
+same rule, and a sentence for people.
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What one code maps to: HTTP status, contract revert reason ("" where the chain has no such rule), a sentence."""
+    """What one code maps to: HTTP status, contract revert reason ("" where the chain has no such
+    rule), a sentence.
+    """
 
     status: int
     revert: str
@@ -101,8 +104,9 @@ MEANINGS: dict[Code, Meaning] = {
 
 
 class Refused(Exception):
-    """A peer asked for what the rules forbid. `detail` says what was wrong, where, and what to do; it can be written as UTF-8, although
-    strangers' names in it need not be (JSON and file systems allow lone surrogates).
+    """A peer asked for what the rules forbid. `detail` says what was wrong, where, and what to
+    do; it can be written as UTF-8, although strangers' names in it need not be (JSON and file
+    systems allow lone surrogates).
     """
 
     def __init__(self, code: Code, detail: str = "") -> None:
@@ -114,7 +118,9 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """The world failed (a node away, a full disk, a busy engine); the shell retries after `retry_after` seconds."""
+    """The world failed (a node away, a full disk, a busy engine); the shell retries after
+    `retry_after` seconds.
+    """
 
     def __init__(self, what: str, retry_after: float = 1.0) -> None:
         super().__init__(what)

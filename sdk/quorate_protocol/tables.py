@@ -1,10 +1,11 @@
 """State of a core: tables that give back what they held before, unless the step succeeds.
 
-A step that raises `Refused` must have changed nothing. Copying the state before each step costs O(state), and an overlay is looked
-through by every read and copied by every commit, though next to all steps succeed. So writes go to the rows at once, and what
-stood there is noted; deletions wait for the commit, because one that is undone would bring its row back at the end.
-Rows are frozen values: replace them, never mutate them. Iteration is in insertion order, and snapshots keep that order, so a
-restored core walks its rows exactly as the one that was killed.
+A step that raises `Refused` must have changed nothing. Copying the state before each step costs
+O(state), and an overlay is looked through by every read and copied by every commit, though next
+to all steps succeed. So writes go to the rows at once, and what stood there is noted; deletions
+wait for the commit, because one that is undone would bring its row back at the end. Rows are
+frozen values: replace them, never mutate them. Iteration is in insertion order, and snapshots
+keep that order, so a restored core walks its rows exactly as the one that was killed.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping
@@ -32,7 +33,9 @@ class Part(Protocol):
     """What a transaction of `Tables` spans."""
 
     def join(self, waiting: "list[Part]") -> None:
-        """From now on stands in `waiting` once it is written to; whoever clears that list has committed or rolled back."""
+        """From now on stands in `waiting` once it is written to; whoever clears that list has
+        committed or rolled back.
+        """
 
     def is_clean(self) -> bool:
         """Whether nothing waits for the commit."""
@@ -64,12 +67,16 @@ def _row_types(kinds: tuple[object, object]) -> type:
 
 
 def _row_type(key_kind: object, value_kind: object) -> type:
-    """One class for each pair of kinds: a core made anew (replay, tests) must not compile its rows and their codecs again."""
+    """One class for each pair of kinds: a core made anew (replay, tests) must not compile its
+    rows and their codecs again.
+    """
     return _row_types((key_kind, value_kind))
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
-    """A dict with transactions. `key_kind` and `value_kind` are the types (unions too) that snapshots are coded by."""
+    """A dict with transactions. `key_kind` and `value_kind` are the types (unions too) that
+    snapshots are coded by.
+    """
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
         self._row: type[_Row[K, V]] = _row_type(key_kind, value_kind)
@@ -92,10 +99,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             waiting.append(self)
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
-        """A set that collects from now on the key of every row that may have changed: written, deleted, rolled back or loaded.
+        """A set that collects from now on the key of every row that may have changed: written,
+        deleted, rolled back or loaded.
 
-        For indices that are derived from the table: whoever keeps one takes the keys out and derives their rows anew. A follower
-        to whom only some changes of a row matter says which: `matters(before, after)`.
+        For indices that are derived from the table: whoever keeps one takes the keys out and
+        derives their rows anew. A follower to whom only some changes of a row matter says which:
+        `matters(before, after)`.
         """
         follower = set(self)
         if matters is None:
@@ -119,7 +128,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: D) -> V | D: ...
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
-        """As a dict's, without the exception that `Mapping` raises and catches for each row that is not there."""
+        """As a dict's, without the exception that `Mapping` raises and catches for each row that
+        is not there.
+        """
         if self._deleted and key in self._deleted:
             return default
         return self._rows.get(key, default)
@@ -141,7 +152,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.add(key)
 
     def _make_room(self, key: K) -> None:
-        """A row deleted and written again moves to the end, as in a dict. No rule does that, so it may be dear to undo."""
+        """A row deleted and written again moves to the end, as in a dict. No rule does that, so
+        it may be dear to undo.
+        """
         if key in self._deleted:
             if self._committed is None:
                 self._committed = self._undone(dict(self._rows))
@@ -188,7 +201,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._committed = None
 
     def _undone(self, rows: dict[K, V]) -> dict[K, V]:
-        """The rows without the writes: a new row goes from the end, any other is in its place still."""
+        """The rows without the writes: a new row goes from the end, any other is in its place
+        still.
+        """
         for key, value in reversed(self._before):
             if isinstance(value, _Missing):
                 del rows[key]
@@ -218,7 +233,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [*self._followers, *(follower for follower, _ in self._choosy)]
 
     def _tell_choosy(self, key: K, value: V) -> None:
-        """Each change is weighed against the row before it, so that several that cancel out are still told of."""
+        """Each change is weighed against the row before it, so that several that cancel out are
+        still told of.
+        """
         is_there = key in self
         for follower, matters in self._choosy:
             if not is_there or matters(self[key], value):
@@ -226,7 +243,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
 
 class Cell(Generic[V]):
-    """One value with a transaction overlay, for state that is no table: a counter, a newest block."""
+    """One value with a transaction overlay, for state that is no table: a counter, a newest
+    block.
+    """
 
     def __init__(self, kind: object, value: V) -> None:
         self._box = make_dataclass("Box", [("value", kind)], frozen=True, slots=True)
@@ -273,7 +292,9 @@ class Cell(Generic[V]):
 
 
 class Tables:
-    """State made of `Table` and `Cell` attributes, set in `__init__`; one transaction spans them all."""
+    """State made of `Table` and `Cell` attributes, set in `__init__`; one transaction spans them
+    all.
+    """
 
     _all: dict[str, Part] | None = None  # found at first use
 
@@ -308,7 +329,9 @@ class Tables:
         self.commit()
 
     def snapshot(self) -> bytes:
-        """Canonical bytes of the committed state; equal states with equal histories give equal bytes."""
+        """Canonical bytes of the committed state; equal states with equal histories give equal
+        bytes.
+        """
         self.begin()
         return (
             "{"

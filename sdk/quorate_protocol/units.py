@@ -1,7 +1,7 @@
 """Units and identifiers: one `NewType` per meaning, with its width on the wire.
 
-Source: PROTOCOL "Types". Every integer is unsigned. `WIRE_TYPES` is the single table that the EIP-712 encoder, the codec's
-bounds and the vectors are derived from.
+Source: PROTOCOL "Types". Every integer is unsigned. `WIRE_TYPES` is the single table that the
+EIP-712 encoder, the codec's bounds and the vectors are derived from.
 """
 
 from enum import IntEnum
@@ -136,12 +136,16 @@ class JobKind(IntEnum):
 
 
 def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:
-    """Pay of one execution: usage × signed rate, rounded down, at most the budget (PROTOCOL §4). The client keeps the remainder."""
+    """Pay of one execution: usage × signed rate, rounded down, at most the budget (PROTOCOL §4).
+    The client keeps the remainder.
+    """
     return Amount(min(usage * rate // MILLISECONDS_PER_HOUR, budget))
 
 
 def share_bps(amount: Amount, bps: Bps) -> Amount:
-    """`bps` hundredths of a percent of an amount, rounded down; the remainder stays where it was."""
+    """`bps` hundredths of a percent of an amount, rounded down; the remainder stays where it
+    was.
+    """
     return Amount(amount * bps // BPS_ONE)
 
 

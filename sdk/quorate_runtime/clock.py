@@ -22,11 +22,14 @@ def _since_boot() -> float:
 
 
 class SystemClock:
-    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its events do so.
+    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its
+    events do so.
 
-    A jump is believed only once it has stood for a while: one that is taken back soon (a virtual machine that moved, a time service
-    that erred) would otherwise lapse every lease at once, and leave the daemon in a future that its journal remembers. And whoever has
-    told it the time of blocks that appeared (`witness`) is heard: a jump away from what the chain goes by is not followed at all.
+    A jump is believed only once it has stood for a while: one that is taken back soon (a virtual
+    machine that moved, a time service that erred) would otherwise lapse every lease at once, and
+    leave the daemon in a future that its journal remembers. And whoever has told it the time of
+    blocks that appeared (`witness`) is heard: a jump away from what the chain goes by is not
+    followed at all.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class SystemClock:
         return wall
 
     def witness(self, seconds: float) -> None:
-        """Something that has just appeared elsewhere, such as a block, bears this time (Unix seconds)."""
+        """Something that has just appeared elsewhere, such as a block, bears this time (Unix
+        seconds).
+        """
         self._witnessed = seconds, self._steady()
 
     def _is_followed(self, wall: float, expected: float, steady: float) -> bool:
@@ -70,7 +75,10 @@ class SystemClock:
         is_theirs = abs(wall - theirs) < abs(expected - theirs)
         if not is_theirs and not self._is_contradicted:
             log.error(
-                "the machine's clock is wrong by %.0f s, as newer blocks tell, and is not followed: set it right",
+                (
+                    "the machine's clock is wrong by %.0f s, as newer blocks tell, and is not "
+                    "followed: set it right"
+                ),
                 wall - theirs,
             )
             self._is_contradicted = True
@@ -94,8 +102,9 @@ class SystemClock:
 class VirtualClock:
     """`ports.Clock` whose time passes only when told.
 
-    Inside `run_virtual` it also drives the event loop: when every task waits, time jumps to the next timer, so a day passes in
-    milliseconds, in the same order each time. In an ordinary loop `sleep` just moves the time on.
+    Inside `run_virtual` it also drives the event loop: when every task waits, time jumps to the
+    next timer, so a day passes in milliseconds, in the same order each time. In an ordinary loop
+    `sleep` just moves the time on.
     """
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
@@ -124,9 +133,11 @@ class VirtualClock:
 def run_virtual(
     main: Callable[[VirtualClock], Awaitable[T]], clock: VirtualClock | None = None
 ) -> T:
-    """Runs `main` in an event loop of virtual time: `asyncio.timeout`, `asyncio.sleep` and the clock agree.
+    """Runs `main` in an event loop of virtual time: `asyncio.timeout`, `asyncio.sleep` and the
+    clock agree.
 
-    Nothing in it may wait for threads, sockets or processes. When every task waits and no timer runs, RuntimeError says so.
+    Nothing in it may wait for threads, sockets or processes. When every task waits and no timer
+    runs, RuntimeError says so.
     """
     virtual = clock or VirtualClock()
 

@@ -1,7 +1,9 @@
-"""`python -m quorate_runtime.probe URL [METHOD]`: exit 0 when the URL answers well, else 1 with what it said. For container health checks.
+"""`python -m quorate_runtime.probe URL [METHOD]`: exit 0 when the URL answers well, else 1 with
+what it said. For container health checks.
 
-By GET, or by JSON-RPC when a method is named. The standard library alone: a check that runs every few seconds on every container must
-not import a whole daemon, as `quorate node health` does.
+By GET, or by JSON-RPC when a method is named. The standard library alone: a check that runs
+every few seconds on every container must not import a whole daemon, as `quorate node health`
+does.
 """
 
 import json

@@ -9,7 +9,9 @@ DISTRIBUTION = "quorate"
 
 @cache
 def version_number() -> str:
-    """As pyproject.toml has it; "0" when the packages run from a folder that was never installed."""
+    """As pyproject.toml has it; "0" when the packages run from a folder that was never
+    installed.
+    """
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works too
@@ -18,4 +20,7 @@ def version_number() -> str:
 
 def version_line() -> str:
     """What `--version` prints."""
-    return f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, {platform.system()} {platform.machine()})"
+    return (
+        f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()})"
+    )

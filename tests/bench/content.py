@@ -1,8 +1,10 @@
 """Content benchmark: one JSON line with the figures of DESIGN §9, each the best of a few rounds.
 
-cid_mb_s: CID of a local file in the page cache. fetch_mb_s and fetch_verify_write_vs_curl: a whole `get` (fetch, verify, write, fsync,
-rename) over loopback, and its ratio to curl writing the same CAR to the same disk. rss_growth_mb: peak memory of the fetching
-process above its start. hit_ms: a `get` of what is stored. Usage: content.py [MiB, default 128] [folder, default a temporary one].
+cid_mb_s: CID of a local file in the page cache. fetch_mb_s and fetch_verify_write_vs_curl: a
+whole `get` (fetch, verify, write, fsync, rename) over loopback, and its ratio to curl writing
+the same CAR to the same disk. rss_growth_mb: peak memory of the fetching process above its
+start. hit_ms: a `get` of what is stored. Usage: content.py [MiB, default 128] [folder, default a
+temporary one].
 """
 
 import asyncio
@@ -81,7 +83,9 @@ def timed_cid(path: Path) -> float:
 
 
 def timed_curl(url: str, target: Path) -> float | None:
-    """Seconds of curl writing the same CAR, made durable as ours is; None where there is no curl."""
+    """Seconds of curl writing the same CAR, made durable as ours is; None where there is no
+    curl.
+    """
     if shutil.which("curl") is None:
         return None
     start = time.perf_counter()

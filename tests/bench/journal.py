@@ -1,4 +1,5 @@
-"""Appends a second of the journal at 1, 16 and 128 callers, each with one effect. Prints one JSON line.
+"""Appends a second of the journal at 1, 16 and 128 callers, each with one effect. Prints one
+JSON line.
 
 Run: python tests/bench/journal.py [folder on the disk to measure]
 """
@@ -21,7 +22,9 @@ PAYLOAD = os.urandom(300)
 
 
 async def measure(folder: Path, callers: int) -> dict[str, float]:
-    """Runs for SECONDS: appends a second, and milliseconds at the median and the 99th percentile."""
+    """Runs for SECONDS: appends a second, and milliseconds at the median and the 99th
+    percentile.
+    """
     journal = Journal.open(folder)
     before = journal.commits
     took: list[float] = []

@@ -1,10 +1,13 @@
-"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted clients and providers.
+"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted
+clients and providers.
 
-What is real: decoding of every incoming frame, the gate's signature checks, the core, the journal with its fsync before anybody
-is told anything, encoding of every outgoing frame. What is scripted: the work (none), the content store (nothing is stored), the
-network (a pipe) and the beacon, whose round appears as soon as somebody waits for it, so that a job's time is the machinery's and
-not the beacon's. The providers sign and encode in a process of their own (`market_providers`), on the second core; what the
-pipe costs the coordinator's process stands for its sockets and is part of every figure. Orders are signed beforehand.
+What is real: decoding of every incoming frame, the gate's signature checks, the core, the
+journal with its fsync before anybody is told anything, encoding of every outgoing frame. What is
+scripted: the work (none), the content store (nothing is stored), the network (a pipe) and the
+beacon, whose round appears as soon as somebody waits for it, so that a job's time is the
+machinery's and not the beacon's. The providers sign and encode in a process of their own
+(`market_providers`), on the second core; what the pipe costs the coordinator's process stands
+for its sockets and is part of every figure. Orders are signed beforehand.
 """
 
 import asyncio
@@ -91,7 +94,9 @@ HEARTBEAT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One run. `is_signed` False: signatures are 65 bytes of digest and their check a pass. Unstaked: one execution, no audit."""
+    """One run. `is_signed` False: signatures are 65 bytes of digest and their check a pass.
+    Unstaked: one execution, no audit.
+    """
 
     jobs: int
     outstanding: int
@@ -170,7 +175,9 @@ class Market:
 
     @classmethod
     def of(cls, setup: Setup) -> "Market":
-        """Keys and a core whose providers have a history, so that audits are at their steady rate."""
+        """Keys and a core whose providers have a history, so that audits are at their steady
+        rate.
+        """
         crypto = Crypto(setup.is_signed)
         statement, coordinator = KeySigner(b"\x02" * 32), KeySigner(b"\x01" * 32)
         now = int(time.time())
@@ -203,7 +210,7 @@ class Market:
             setup, crypto, core, clients, sessions, {party.address: party for party in providers}
         )
 
-    # ------------------------------------------------------------------------------------------------------ the gate
+    # ------------------------------------------------------------------------------------- the gate
 
     def signer_of(self, envelope: AnyEnvelope, party: Party) -> Address:
         """Checked as `FrameHandler` does it, or believed."""
@@ -226,7 +233,7 @@ class Market:
             case other:
                 raise AssertionError(f"nobody sends {type(other).__name__} here")
 
-    # ---------------------------------------------------------------------------------------------------- providers
+    # ------------------------------------------------------------------------------------ providers
 
     async def perform(self, effect: Effect) -> None:
         """Encodes as the performer does; the provider's answer comes later, by itself."""
@@ -261,7 +268,7 @@ class Market:
             case _:
                 pass
 
-    # ------------------------------------------------------------------------------------------------------ clients
+    # -------------------------------------------------------------------------------------- clients
 
     def orders(self) -> list[bytes]:
         """All submissions, signed and encoded beforehand: what an API would be posted."""
@@ -359,7 +366,7 @@ class Market:
                         ev.VoucherReceived(voucher, self.signer_of(voucher, session))
                     )
 
-    # ---------------------------------------------------------------------------------------------- time and beacon
+    # ------------------------------------------------------------------------------ time and beacon
 
     async def tick(self) -> None:
         """As the service does."""

@@ -1,10 +1,12 @@
-"""Matching over 10^5 and 10^6 live offers: the book's own search and score, on the coordinator's own state.
+"""Matching over 10^5 and 10^6 live offers: the book's own search and score, on the coordinator's
+own state.
 
-One match is: a provider offers a new price, the best provider for a waiting job is chosen and claimed, and an earlier claim is
-given back; three writes to the state's tables in one transaction each, as three events would make them. No signature, no
-journal: those are in the figures of whole jobs; and the new offer is there when the clock starts, as one that arrived. The
-market is that of the prototype: 40 classes of GPUs, the most common with a fifth of all offers, and jobs of which one in twenty
-asks for what almost nobody has.
+One match is: a provider offers a new price, the best provider for a waiting job is chosen and
+claimed, and an earlier claim is given back; three writes to the state's tables in one
+transaction each, as three events would make them. No signature, no journal: those are in the
+figures of whole jobs; and the new offer is there when the clock starts, as one that arrived. The
+market is that of the prototype: 40 classes of GPUs, the most common with a fifth of all offers,
+and jobs of which one in twenty asks for what almost nobody has.
 """
 
 import gc

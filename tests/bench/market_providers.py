@@ -1,8 +1,10 @@
-"""The scripted providers of the jobs' bench, in a process of their own, as providers are: they decode, sign and encode there.
+"""The scripted providers of the jobs' bench, in a process of their own, as providers are: they
+decode, sign and encode there.
 
-Frames go over two pipes, all of one turn of the loop together: what the coordinator would send each over its socket, as the bytes
-that it would send. A provider takes every assignment, has done the work at once and reveals when it is asked to; its commit waits
-until its accept was answered.
+Frames go over two pipes, all of one turn of the loop together: what the coordinator would send
+each over its socket, as the bytes that it would send. A provider takes every assignment, has
+done the work at once and reveals when it is asked to; its commit waits until its accept was
+answered.
 """
 
 import asyncio
@@ -49,7 +51,9 @@ M = TypeVar("M")
 
 
 def digest(domain: Domain, message: object) -> Hash32:
-    """`eip712.digest`, as in another process: what a party computes must not be at hand when the coordinator needs it."""
+    """`eip712.digest`, as in another process: what a party computes must not be at hand when the
+    coordinator needs it.
+    """
     return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
 
 
@@ -81,7 +85,7 @@ def now_seconds() -> UnixSeconds:
     return UnixSeconds(int(time.time()))
 
 
-# -------------------------------------------------------------------------------------------------------------- the pipes
+# ---------------------------------------------------------------------------------------- the pipes
 
 
 class Pipe:
@@ -155,7 +159,7 @@ class Providers:
         assert await self.process.wait() == 0, "the providers failed"
 
 
-# ------------------------------------------------------------------------------------------------------- the providers
+# ------------------------------------------------------------------------------------ the providers
 
 
 @dataclass(slots=True)

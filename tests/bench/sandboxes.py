@@ -1,4 +1,6 @@
-"""From start to exit of `python3 -c pass` in each sandbox of this machine, one after the other: one JSON line, milliseconds."""
+"""From start to exit of `python3 -c pass` in each sandbox of this machine, one after the other:
+one JSON line, milliseconds.
+"""
 
 import argparse
 import asyncio
@@ -16,7 +18,9 @@ KINDS = {"process": None, "bwrap": "bwrap", "docker-runc": "docker", "docker-run
 
 
 async def measure(kind: str, image: Path, folder: Path, count: int) -> dict[str, float]:
-    """Median and worst of `count` tasks, and what the program itself took by the executor's own account."""
+    """Median and worst of `count` tasks, and what the program itself took by the executor's own
+    account.
+    """
     executor = make_executor(kind, folder)
     await executor.check()
     starts, totals, walls = [], [], []

@@ -1,6 +1,8 @@
-"""One machine for the contract tests: py-evm's Prague rules with native pairing, one block a transaction, a clock that only tests move.
+"""One machine for the contract tests: py-evm's Prague rules with native pairing, one block a
+transaction, a clock that only tests move.
 
-No signatures on transactions and no gas price: what is tested are the contracts. A fork is free, because states are tries.
+No signatures on transactions and no gas price: what is tested are the contracts. A fork is free,
+because states are tries.
 """
 
 from dataclasses import dataclass, replace

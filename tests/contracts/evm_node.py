@@ -1,4 +1,6 @@
-"""The contract tests' machine as what daemons ask and send through: a chain client, a sender and a beacon."""
+"""The contract tests' machine as what daemons ask and send through: a chain client, a sender and
+a beacon.
+"""
 
 from dataclasses import dataclass, field
 

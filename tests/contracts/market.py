@@ -1,4 +1,6 @@
-"""A small market on one machine: a deployment, keys, providers, clients, a coordinator, and signed evidence."""
+"""A small market on one machine: a deployment, keys, providers, clients, a coordinator, and
+signed evidence.
+"""
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -174,7 +176,9 @@ class Market:
     def execution(
         self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object
     ) -> "Evidence":
-        """Signed evidence of one honest-looking execution; `changes` replace fields of any message by their names."""
+        """Signed evidence of one honest-looking execution; `changes` replace fields of any
+        message by their names.
+        """
         self.serial += 1
         return Evidence.make(self, provider, client, answer, changes)
 

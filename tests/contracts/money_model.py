@@ -1,4 +1,6 @@
-"""Escrow and Epochs once more, in plain Python: what each call should do, or the reason for which it should be refused."""
+"""Escrow and Epochs once more, in plain Python: what each call should do, or the reason for
+which it should be refused.
+"""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,6 @@
-"""A case waits for its bond as it waits for gas, as long as a court may hear it: given up, who was caught would go on."""
+"""A case waits for its bond as it waits for gas, as long as a court may hear it: given up, who
+was caught would go on.
+"""
 
 from typing import cast
 
@@ -65,7 +67,10 @@ async def test_a_case_waits_for_its_bond() -> None:
     world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(bond - 1)))
     with pytest.raises(
         Unavailable,
-        match=f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has {usd(Amount(bond - 1))}",
+        match=(
+            f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has "
+            f"{usd(Amount(bond - 1))}"
+        ),
     ):
         await performer(case)
     assert world.evm.ask(court.case_count()) == 0

@@ -1,4 +1,6 @@
-"""What stands on the chain is asked on the real contracts, and told to the core around every posting (PROTOCOL §6)."""
+"""What stands on the chain is asked on the real contracts, and told to the core around every
+posting (PROTOCOL §6).
+"""
 
 from typing import cast
 

@@ -1,4 +1,6 @@
-"""Cases from opening to decision: convicted, acquitted, void, redrawn, given up. Money is conserved after each."""
+"""Cases from opening to decision: convicted, acquitted, void, redrawn, given up. Money is
+conserved after each.
+"""
 
 import pytest
 
@@ -27,7 +29,8 @@ def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
     slashed = 8 * 2 * PAY
     assert (decided.convicted, decided.slashed, decided.burned) == (True, slashed, 0)
     world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
-    # This small slash covers none of the seven jurors: the accuser's own gas comes first, the bond pays what is missing
+    # This small slash covers none of the seven jurors: the accuser's own gas comes first, the bond
+    # pays what is missing
     owed = 7 * (2 * PAY + FEE)
     own = min(slashed, FEE)
     assert world.balance(ACCUSER.address) == before - owed + own + (slashed - own)
@@ -277,7 +280,9 @@ def test_the_jury_is_distinct_and_holds_neither_side() -> None:
 
 
 def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
-    """Once the round is known: with another's payout address it kept that owner off its jury, and where there are few it had none (I9)."""
+    """Once the round is known: with another's payout address it kept that owner off its jury,
+    and where there are few it had none (I9).
+    """
     world = peopled(providers=4)
     trial = Trial.opened(world, ACCUSED)
     world.prove(trial.now.round)

@@ -1,4 +1,6 @@
-"""The coordinator moves its cases along on the real contracts: to their end, whatever jurors and the beacon keep back (I7)."""
+"""The coordinator moves its cases along on the real contracts: to their end, whatever jurors and
+the beacon keep back (I7).
+"""
 
 from typing import cast
 
@@ -44,7 +46,9 @@ async def _look(keeper: CourtDriver, times: int = 3) -> None:
 
 @pytest.mark.parametrize("silent", [0, 1, 4])
 async def test_jurors_that_keep_their_reveals_back_hold_up_no_case(silent: int) -> None:
-    """Else one accomplice on a jury would save every liar: the case would never end, and nobody in it would be paid."""
+    """Else one accomplice on a jury would save every liar: the case would never end, and nobody
+    in it would be paid.
+    """
     trial = Trial.opened(peopled(providers=9), ACCUSED)
     keeper, node = _kept(trial)
     trial.draw()

@@ -1,4 +1,6 @@
-"""What a case counts as the pay of an execution that it names: usage at the signed rate, within budget and duration (PROTOCOL §5)."""
+"""What a case counts as the pay of an execution that it names: usage at the signed rate, within
+budget and duration (PROTOCOL §5).
+"""
 
 import pytest
 

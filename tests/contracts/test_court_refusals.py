@@ -117,7 +117,9 @@ def test_every_signature_is_checked(part: str, reason: str) -> None:
 
 
 def test_a_swapped_assignment_does_not_fit_the_commit() -> None:
-    """A coordinator that signs a second Assignment of the same id for another spec gets no honest Commit under it."""
+    """A coordinator that signs a second Assignment of the same id for another spec gets no
+    honest Commit under it.
+    """
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
     swapped = _reassigned(world, other, price_per_hour=1)

@@ -1,6 +1,7 @@
 """Gas of the steps that people pay for, held to ±100 by `gas.json`.
 
-`QUORATE_GAS_WRITE=1 pytest tests/contracts/test_gas.py` writes the snapshot after a wanted change; the difference shows in review.
+`QUORATE_GAS_WRITE=1 pytest tests/contracts/test_gas.py` writes the snapshot after a wanted
+change; the difference shows in review.
 """
 
 import json

@@ -1,7 +1,9 @@
-"""Settlement's gas per job (DESIGN §7): one post an epoch, and a claim of every provider once in 24 epochs, over the epoch's jobs.
+"""Settlement's gas per job (DESIGN §7): one post an epoch, and a claim of every provider once in
+24 epochs, over the epoch's jobs.
 
-Steady state: a ring that was round once, sessions that the chain remembers, accounts that claimed before. Nothing is left out that
-costs: credits held and final, receipts roots, distinct payout addresses, the coordinator's fee as a leaf.
+Steady state: a ring that was round once, sessions that the chain remembers, accounts that
+claimed before. Nothing is left out that costs: credits held and final, receipts roots, distinct
+payout addresses, the coordinator's fee as a leaf.
 """
 
 from collections.abc import Sequence
@@ -142,8 +144,10 @@ def _measured(scenario: Scenario) -> Measured:
 def test_an_epoch_costs_no_more_per_job_than_the_design_says(scenario: Scenario) -> None:
     found = _measured(scenario)
     print(
-        f"\n{scenario.jobs} jobs, {scenario.providers} providers, {scenario.vouchers} vouchers: post {found.post}, all claims together"
-        f" {found.claims}, a single claim {found.single_claim}; per job {found.per_job(scenario):.1f} (goal {scenario.goal}),"
+        f"\n{scenario.jobs} jobs, {scenario.providers} providers, {scenario.vouchers} vouchers: "
+        f"post {found.post}, all claims together"
+        f" {found.claims}, a single claim {found.single_claim}; per job "
+        f"{found.per_job(scenario):.1f} (goal {scenario.goal}),"
         f" {found.per_job_by_single_claims(scenario):.1f} if every provider claims by itself"
     )
     assert found.per_job(scenario) <= scenario.goal

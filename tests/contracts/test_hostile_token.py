@@ -1,4 +1,6 @@
-"""A token that calls back, answers "no" or keeps a part: nothing is booked that did not arrive, and nothing leaves twice (I1)."""
+"""A token that calls back, answers "no" or keeps a part: nothing is booked that did not arrive,
+and nothing leaves twice (I1).
+"""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -97,7 +99,9 @@ def say(contracts: Contracts, function: str, *words: int, message: bytes = b"") 
 
 
 def act(contracts: Contracts, call: Call, function: str = "act(address,bytes)") -> Call:
-    """The token as a client: it does a call itself, or will do it in the middle of every movement of money."""
+    """The token as a client: it does a call itself, or will do it in the middle of every
+    movement of money.
+    """
     return say(contracts, function, int.from_bytes(call.to, "big"), message=call.data)
 
 
@@ -118,7 +122,9 @@ def test_what_did_not_arrive_is_not_booked(answer: int, fee: int, reason: str) -
     [("deposit", False), ("finish_withdrawal", False), ("request_withdrawal", True)],
 )
 def test_money_that_calls_back_leaves_once(inside: str, is_let_in: bool) -> None:
-    """In the middle of its withdrawal it deposits, withdraws again, or asks for the next one, which alone is let in."""
+    """In the middle of its withdrawal it deposits, withdraws again, or asks for the next one,
+    which alone is let in.
+    """
     evm, contracts = hostile()
     escrow, token, amount = contracts.escrow, contracts.token.address, Amount(10 * USD)
     calls = {"deposit": escrow.deposit(amount), "finish_withdrawal": escrow.finish_withdrawal()}

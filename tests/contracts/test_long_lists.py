@@ -1,4 +1,6 @@
-"""A host class whose list somebody made long: the court still finds its jury in it, and within the gas that is sent for it."""
+"""A host class whose list somebody made long: the court still finds its jury in it, and within
+the gas that is sent for it.
+"""
 
 import pytest
 
@@ -11,7 +13,9 @@ PLACES = 16 * OPEN_MAX
 
 
 def crowded(leaves: bool) -> Market:
-    """Nine owners and one with two hundred and fifty-six slots, who takes its stake back (`leaves`) or keeps all of them open."""
+    """Nine owners and one with two hundred and fifty-six slots, who takes its stake back
+    (`leaves`) or keeps all of them open.
+    """
     world = peopled()
     stakes, griefer = world.contracts.stakes, world.provider(50)
     world.evm.send(griefer, world.contracts.token.approve(stakes.address))
@@ -33,7 +37,9 @@ def crowded(leaves: bool) -> Market:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_who_makes_a_list_long_does_not_end_its_court(leaves: bool) -> None:
-    """Sixty-four tries met nobody: every case was void, for as long as the class exists and for no more than a stake that came back."""
+    """Sixty-four tries met nobody: every case was void, for as long as the class exists and for
+    no more than a stake that came back.
+    """
     world, accused = crowded(leaves), key("owner0").address
     for attempt in range(4):
         one = world.fork()

@@ -1,4 +1,6 @@
-"""Escrow and Epochs against a model in Python, driven by Hypothesis at boundary times; and mutants that it must catch."""
+"""Escrow and Epochs against a model in Python, driven by Hypothesis at boundary times; and
+mutants that it must catch.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -152,10 +154,13 @@ class Money(RuleBasedStateMachine):
         finals = (share, share, 0)
         self._post(finals, held, [(client, cumulative)])
 
-    # The walks: paths that single rules hardly ever take to their end. Each seeded mutant below needs one of them.
+    # The walks: paths that single rules hardly ever take to their end. Each seeded mutant below
+    # needs one of them.
 
     def _funded_epoch(self, client: int, amount: int) -> int:
-        """Funds, and posts one unit more for provider 0; returns the epoch's number, 0 if it was refused."""
+        """Funds, and posts one unit more for provider 0; returns the epoch's number, 0 if it was
+        refused.
+        """
         self.deposit_and_allocate(client, amount)
         previous = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
         posted = len(self.model.posted)

@@ -1,4 +1,6 @@
-"""One owner is one, however it is registered: in the count of a class and on a jury (PROTOCOL §2, §5). No beacon without the curve."""
+"""One owner is one, however it is registered: in the count of a class and on a jury (PROTOCOL
+§2, §5). No beacon without the curve.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,9 @@ def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address
 
 
 def test_one_payout_address_and_one_network_have_one_seat() -> None:
-    """In a class so small that everybody who may judge does: three seats for five owners, of whom two pairs are kin."""
+    """In a class so small that everybody who may judge does: three seats for five owners, of
+    whom two pairs are kin.
+    """
     world = peopled(providers=4)
     stakes = world.contracts.stakes
     by_payout = kin(world, 20, key("payout3").address, keccak256(b"a network of its own"))

@@ -1,4 +1,6 @@
-"""A token that moves other amounts than it says is refused wherever money comes in (PROTOCOL, Constants): the books would not be true."""
+"""A token that moves other amounts than it says is refused wherever money comes in (PROTOCOL,
+Constants): the books would not be true.
+"""
 
 from dataclasses import replace
 
@@ -71,7 +73,9 @@ def test_a_token_that_keeps_a_fee_is_refused_wherever_money_comes_in(moved: str)
 
 
 def test_the_same_market_takes_a_token_that_moves_what_it_says() -> None:
-    """So that the test above refuses the fee and nothing else; and the court pulls its bond in the same way."""
+    """So that the test above refuses the fee and nothing else; and the court pulls its bond in
+    the same way.
+    """
     world = deployed(code_with("    self.balanceOf[receiver] += amount"))
     world.coordinator()
     world.provider(0)

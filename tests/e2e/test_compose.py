@@ -1,6 +1,8 @@
-"""The market of docker/compose.yaml, in its own images: it comes up healthy, runs a job to a receipt that can be rechecked, and leaves.
+"""The market of docker/compose.yaml, in its own images: it comes up healthy, runs a job to a
+receipt that can be rechecked, and leaves.
 
-`.ci/make-images` builds the images beforehand; where it has not, the first test takes as long as that.
+`.ci/make-images` builds the images beforehand; where it has not, the first test takes as long as
+that.
 """
 
 import json

@@ -1,6 +1,8 @@
-"""A coordinator whose machine's clock jumps an hour either way under running jobs, and stays there: the chain's blocks say otherwise.
+"""A coordinator whose machine's clock jumps an hour either way under running jobs, and stays
+there: the chain's blocks say otherwise.
 
-Were it followed, every lease would lapse at once (forwards), or no deadline would come for an hour (backwards).
+Were it followed, every lease would lapse at once (forwards), or no deadline would come for an
+hour (backwards).
 """
 
 import asyncio

@@ -1,7 +1,9 @@
-"""The crash matrix: kill -9 at every named point of coordinator, provider and client, in a real market; I1 to I7 hold afterwards.
+"""The crash matrix: kill -9 at every named point of coordinator, provider and client, in a real
+market; I1 to I7 hold afterwards.
 
-CI tries a part of it that changes with the commit (`QUORATE_CRASH_ROTATION=<n>` for another one), `make crash` all of it. Several
-programs die in one round, each at a point of its own; every round ends with all books and folders looked at.
+CI tries a part of it that changes with the commit (`QUORATE_CRASH_ROTATION=<n>` for another
+one), `make crash` all of it. Several programs die in one round, each at a point of its own;
+every round ends with all books and folders looked at.
 """
 
 import asyncio
@@ -55,7 +57,9 @@ NOT_SANDBOXED = ("mount.", "unmount.")  # plain processes have no mounts
 
 @dataclass
 class Report:
-    """What the matrix has come to. `armed` is what was to die, `tried` with the seconds of its round what did."""
+    """What the matrix has come to. `armed` is what was to die, `tried` with the seconds of its
+    round what did.
+    """
 
     points: int
     armed: set[str] = field(default_factory=set)
@@ -113,7 +117,9 @@ class Report:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def crash(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CrashMarket]:
-    """With containers where an engine answers (CI insists on one), else in sandboxes or plain processes."""
+    """With containers where an engine answers (CI insists on one), else in sandboxes or plain
+    processes.
+    """
     async with crash_market(tmp_path_factory.mktemp("crash"), _ordinary(), PROVIDERS) as made:
         yield made
 
@@ -153,7 +159,10 @@ async def run_rounds(
             report.jobs, report.unresolved = crash.jobs, len(checks.unresolved)
             missed = [trial.point for trial in plan.trials if trial not in reached]
             print(
-                f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} {problems or ''}",
+                (
+                    f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} "
+                    f"{problems or ''}"
+                ),
                 flush=True,
             )
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
@@ -179,11 +188,13 @@ async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     report.check()
 
 
-# -------------------------------------------------------------------------------------------- what needs another market
+# ------------------------------------------------------------------------ what needs another market
 
 
 async def sandboxes(folder: Path, report: Report) -> None:
-    """The same container steps in the other executors, and the small process that keeps each of their programs."""
+    """The same container steps in the other executors, and the small process that keeps each of
+    their programs.
+    """
     executor = _without_engine()
     steps = [trial for trial in wanted(Scenario.JOBS) if trial.point.startswith(CONTAINER_STEPS)]
     both = (*(replace(trial, scenario=Scenario.JOBS) for trial in wanted(Scenario.SANDBOX)), *steps)
@@ -218,7 +229,9 @@ async def claims(folder: Path, report: Report) -> None:
 
 
 async def court(folder: Path, report: Report) -> None:
-    """A liar is convicted once, loses its stake once, and every juror is paid once. What one case does not pass, another market's does."""
+    """A liar is convicted once, loses its stake once, and every juror is paid once. What one
+    case does not pass, another market's does.
+    """
     mine = wanted(Scenario.COURT)
     report.points, left = len(mine), mine if wants_all() else part(mine, CI_JUDGED, rotation())
     for attempt in range(TRIES if wants_all() else 1):
@@ -236,7 +249,10 @@ async def court(folder: Path, report: Report) -> None:
         seconds = time.monotonic() - start
         left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
         print(
-            f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {[str(trial) for trial in left]} {report.violations or ''}",
+            (
+                f"{seconds:5.1f} s court: {len(reached)} reached, MISSED "
+                f"{[str(trial) for trial in left]} {report.violations or ''}"
+            ),
             flush=True,
         )
         if not left:
@@ -265,11 +281,13 @@ async def test_every_other_market_is_killed_everywhere(scenario: Scenario, tmp_p
         await _play_other(scenario, tmp_path)
 
 
-# -------------------------------------------------------------------------------------------------- devnet and chain node
+# ---------------------------------------------------------------------------- devnet and chain node
 
 
 async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) -> None:
-    """With containers one time and without the other; whoever was killed, the next one in its folder lives and ends as it should."""
+    """With containers one time and without the other; whoever was killed, the next one in its
+    folder lives and ends as it should.
+    """
     began, all_trials = time.monotonic(), wanted(Scenario.DEVNET)
     report = Report(len(all_trials))
     executors = (_ordinary(), _without_engine())
@@ -292,7 +310,9 @@ async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) 
 
 
 async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
-    """Connections refused for ten minutes (in CI seconds), a coordinator and a provider killed meanwhile: jobs go on, and money follows."""
+    """Connections refused for ten minutes (in CI seconds), a coordinator and a provider killed
+    meanwhile: jobs go on, and money follows.
+    """
     async with Market(crash.devnet.profiles[1]) as other, node_that_can_go(crash) as node:
         checks = Checks(crash, (crash.market, other))
         before = await epochs(crash)
@@ -335,7 +355,9 @@ async def epochs(crash: CrashMarket) -> int:
 
 @pytest.mark.slow
 async def test_a_chain_node_that_hangs_longer_than_anybody_waits_for_it(crash: CrashMarket) -> None:
-    """Its connections stay open, and nothing comes: above a transaction's 60 s, the outbox's 30 s and every request's own time."""
+    """Its connections stay open, and nothing comes: above a transaction's 60 s, the outbox's 30
+    s and every request's own time.
+    """
     chain = crash.devnet.family.children["chain"].process
     async with Market(crash.devnet.profiles[1]) as other:
         checks = Checks(crash, (crash.market, other))

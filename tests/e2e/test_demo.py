@@ -1,4 +1,6 @@
-"""The main job as a user runs it, `quorate devnet demo --json`, and every field of its answer held against the others."""
+"""The main job as a user runs it, `quorate devnet demo --json`, and every field of its answer
+held against the others.
+"""
 
 import json
 import struct

@@ -1,4 +1,6 @@
-"""A devnet leaves nothing behind: neither after Ctrl-C, nor after kill -9 of the parent in the middle of a job."""
+"""A devnet leaves nothing behind: neither after Ctrl-C, nor after kill -9 of the parent in the
+middle of a job.
+"""
 
 import os
 import signal
@@ -17,7 +19,9 @@ LONG_JOB = ["python3", "-c", "import time; time.sleep(600)"]
 
 
 class Up:
-    """`quorate devnet up` as a process of its own, in a folder whose name marks everything that belongs to it."""
+    """`quorate devnet up` as a process of its own, in a folder whose name marks everything that
+    belongs to it.
+    """
 
     def __init__(self, folder: Path, executor: str) -> None:
         self.folder = folder
@@ -65,7 +69,9 @@ class Up:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def processes(self) -> list[str]:
-        """Command lines of everything that names this folder, the parent and what jobs run included."""
+        """Command lines of everything that names this folder, the parent and what jobs run
+        included.
+        """
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():

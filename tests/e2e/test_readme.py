@@ -1,6 +1,8 @@
-"""The three starts of README.md, and what docs/howto/client.md adds to the first, typed as they stand there, so that neither can rot.
+"""The three starts of README.md, and what docs/howto/client.md adds to the first, typed as they
+stand there, so that neither can rot.
 
-Only what a test must choose is added to a line: processes instead of containers, three providers instead of five, any free port.
+Only what a test must choose is added to a line: processes instead of containers, three providers
+instead of five, any free port.
 """
 
 import json
@@ -57,7 +59,9 @@ def howto(name: str) -> list[list[str]]:
 
 
 class Newcomer:
-    """Somebody in the root of a clone, with an installed .venv and a passphrase that needs no keyboard."""
+    """Somebody in the root of a clone, with an installed .venv and a passphrase that needs no
+    keyboard.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,7 +101,9 @@ class Newcomer:
         return done.stdout
 
     def type_many(self, lines: list[str]) -> str:
-        """As `type`, for lines that are all `quorate ...`, in one process: the program starts once, which is most of what each costs."""
+        """As `type`, for lines that are all `quorate ...`, in one process: the program starts
+        once, which is most of what each costs.
+        """
         text, left = "\n".join(map(added, lines)), max(1.0, self.limit - time.monotonic())
         command = [f"{sys.prefix}/bin/python", "-c", TYPIST]
         done = subprocess.run(
@@ -164,7 +170,8 @@ def added(line: str) -> str:
 def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     if sys.prefix == sys.base_prefix:
         pytest.skip(
-            "venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not run in a venv"
+            "venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not "
+            "run in a venv"
         )
     somebody = Newcomer(tmp_path)
     try:
@@ -186,7 +193,8 @@ def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
     follow_the_clients_guide(newcomer)
 
     newcomer.serve(start_of("owner"), "on offer: waiting for jobs")
-    # The order book follows the chain and the offer: asked until it shows the newcomer, who is the cheapest.
+    # The order book follows the chain and the offer: asked until it shows the newcomer, who is the
+    # cheapest.
     while "  0.10 " not in newcomer.type([ACTIVATE, "quorate --devnet devnet/devnet.json offers"]):
         assert time.monotonic() < newcomer.limit, "the owner's offer is listed"
         time.sleep(0.2)
@@ -196,7 +204,9 @@ def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
 
 
 def follow_the_clients_guide(newcomer: Newcomer) -> None:
-    """Every command of docs/howto/client.md on the market that is up, with a profile of one's own."""
+    """Every command of docs/howto/client.md on the market that is up, with a profile of one's
+    own.
+    """
     (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
     url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
     *before, after = howto("client.md")

@@ -1,6 +1,8 @@
-"""kill -9 in the middle of a job: of the provider, of the coordinator, of both, and of the provider after the program's exit (I3, I6).
+"""kill -9 in the middle of a job: of the provider, of the coordinator, of both, and of the
+provider after the program's exit (I3, I6).
 
-Each job must end with its output collected from the very run that was under way, and be paid exactly once.
+Each job must end with its output collected from the very run that was under way, and be paid
+exactly once.
 """
 
 import asyncio
@@ -27,7 +29,10 @@ PROVIDERS = 3
 T = TypeVar("T")
 RUN_SECONDS = 3
 DEADLINE_SECONDS = 60.0
-PROGRAM = f"import sys, time; time.sleep({RUN_SECONDS}); open(sys.argv[1], 'w').write('the answer of ' + sys.argv[2])"
+PROGRAM = (
+    f"import sys, time; time.sleep({RUN_SECONDS}); open(sys.argv[1], 'w').write('the answer "
+    f"of ' + sys.argv[2])"
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,9 @@ async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 
 async def check_end(world: World, run: Run, before: dict[bytes, int], primary: int) -> RunView:
-    """Accepted, by the run that was under way, with its output, and everybody credited exactly what this job pays them."""
+    """Accepted, by the run that was under way, with its output, and everybody credited exactly
+    what this job pays them.
+    """
     async with asyncio.timeout(DEADLINE_SECONDS):
         result = await run.result()
     assert result.is_success and result.verdict.outcome is Outcome.ACCEPTED

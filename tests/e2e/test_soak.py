@@ -1,4 +1,6 @@
-"""A small soak, as `make soak` runs the large one: providers and coordinator killed with -9 under load, nothing acknowledged lost."""
+"""A small soak, as `make soak` runs the large one: providers and coordinator killed with -9
+under load, nothing acknowledged lost.
+"""
 
 import json
 import os

@@ -1,6 +1,8 @@
-"""A coordinator with everybody who may ask it: nobody, a stranger, a funded client by its session key, a provider by its operator's.
+"""A coordinator with everybody who may ask it: nobody, a stranger, a funded client by its
+session key, a provider by its operator's.
 
-The client has uploaded a file and has two runs with the provider: one that may end at once, one that the provider holds.
+The client has uploaded a file and has two runs with the provider: one that may end at once, one
+that the provider holds.
 """
 
 import asyncio
@@ -30,7 +32,9 @@ SESSION, OPERATOR, UNKNOWN = (KeySigner(bytes([number]) * 32) for number in (0x4
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """`headers` of each of WHO; `known`: what a parameter of a path can be that means something here, by its name."""
+    """`headers` of each of WHO; `known`: what a parameter of a path can be that means something
+    here, by its name.
+    """
 
     url: str
     headers: dict[str, dict[str, str]]
@@ -74,7 +78,9 @@ async def parties(folder: Path) -> AsyncIterator[Parties]:
 
 
 async def _orders(stage: Stage, service: Service, now: int) -> list[str]:
-    """Ids of the client's two runs; none while the coordinator knows the money or the offer not yet. The same again are the same."""
+    """Ids of the client's two runs; none while the coordinator knows the money or the offer not
+    yet. The same again are the same.
+    """
     answers = [await _order(stage, service, number, now) for number in (1, 2)]
     return [str(tree["jobId"]) for tree in answers if "jobId" in tree]
 

@@ -1,9 +1,11 @@
-"""The whole fuzzing as one command: `python -m fuzz.campaign [--effort N] [pytest's options]`, with tests/ on the path.
+"""The whole fuzzing as one command: `python -m fuzz.campaign [--effort N] [pytest's options]`,
+with tests/ on the path.
 
-Hypothesis and schemathesis by pytest, and beside it, on a second core, atheris over every target. The last line on stdout is one
-JSON object; its `untyped` counts what ended otherwise than in an answer or a typed refusal, `missed` names what was to be tried and was
-not, and the exit status says whether both are nothing. `requests` and `routes` of the API are counted by who asked. `cpu_seconds` says
-more than `seconds` on a machine that others use too.
+Hypothesis and schemathesis by pytest, and beside it, on a second core, atheris over every
+target. The last line on stdout is one JSON object; its `untyped` counts what ended otherwise
+than in an answer or a typed refusal, `missed` names what was to be tried and was not, and the
+exit status says whether both are nothing. `requests` and `routes` of the API are counted by who
+asked. `cpu_seconds` says more than `seconds` on a machine that others use too.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""A coordinator core with providers and clients that may send anything they can sign, for the fuzz test of the core.
+"""A coordinator core with providers and clients that may send anything they can sign, for the
+fuzz test of the core.
 
-`World.send` does what the actor does around a step: codec there and back, effects with distinct keys, money that adds up. Whatever
-is raised but `Refused` is a bug, because in the running coordinator it ends the process.
+`World.send` does what the actor does around a step: codec there and back, effects with distinct
+keys, money that adds up. Whatever is raised but `Refused` is a bug, because in the running
+coordinator it ends the process.
 """
 
 from dataclasses import dataclass, field
@@ -69,7 +71,9 @@ IMAGE = document_cid(b"image")
 
 
 def check(context: StepContext) -> None:
-    """The ledger's check; a client that announced the release of more than it still has free is the one thing it may find."""
+    """The ledger's check; a client that announced the release of more than it still has free is
+    the one thing it may find.
+    """
     try:
         ledger.check(context)
     except AssertionError:
@@ -87,7 +91,9 @@ class Owner:
 
 
 class World:
-    """One core, registered owners with a stake slot in each of the first three classes, and two funded clients."""
+    """One core, registered owners with a stake slot in each of the first three classes, and two
+    funded clients.
+    """
 
     def __init__(self, limits: Limits, owner_count: int) -> None:
         self.limits = limits
@@ -359,7 +365,9 @@ class World:
         return self.send(ev.OrderReceived(submission))
 
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
-        """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in every phase."""
+        """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in
+        every phase.
+        """
         self.notes()
         for context in range(turns):
             self.beat(2)

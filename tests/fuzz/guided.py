@@ -1,7 +1,9 @@
-"""Coverage-guided fuzzing of one target: `python -m fuzz.guided TARGET RUNS`, with tests/ on the path. Ends with one JSON line.
+"""Coverage-guided fuzzing of one target: `python -m fuzz.guided TARGET RUNS`, with tests/ on the
+path. Ends with one JSON line.
 
-atheris (https://github.com/google/atheris) instruments our packages while they are imported, so nothing of ours may be imported
-before. An input that takes more than 10 s or 1 GiB fails like one that raises; what failed is kept in the folder that is printed.
+atheris (https://github.com/google/atheris) instruments our packages while they are imported, so
+nothing of ours may be imported before. An input that takes more than 10 s or 1 GiB fails like
+one that raises; what failed is kept in the folder that is printed.
 """
 
 import json

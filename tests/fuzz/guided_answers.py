@@ -1,5 +1,6 @@
-"""What coverage-guided fuzzing feeds of whoever is asked: a beacon, a coordinator's event stream, a registry as a provider asks it, and
-bubblewrap's own report. As in `guided_targets`: each returns, or raises what no stranger may cause.
+"""What coverage-guided fuzzing feeds of whoever is asked: a beacon, a coordinator's event
+stream, a registry as a provider asks it, and bubblewrap's own report. As in `guided_targets`:
+each returns, or raises what no stranger may cause.
 """
 
 import hashlib
@@ -88,7 +89,9 @@ def beacon_seeds() -> list[bytes]:
 
 
 def fuzz_events(data: bytes) -> None:
-    """A coordinator's event stream in pieces of so many bytes as the first one says; and the same as the answer to a request."""
+    """A coordinator's event stream in pieces of so many bytes as the first one says; and the
+    same as the answer to a request.
+    """
     step, body = data[0] + 1 if data else 1, data[1:]
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -121,7 +124,9 @@ def event_seeds() -> list[bytes]:
 
 
 class _Offline(RegistryHttp):
-    """A registry of which each connection gives the next answer. Its own `_connected` needs a network."""
+    """A registry of which each connection gives the next answer. Its own `_connected` needs a
+    network.
+    """
 
     def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
         super().__init__(image.host, image.path, False, Stop(60.0), Pace())
@@ -140,8 +145,8 @@ class _Offline(RegistryHttp):
 
 
 def fuzz_image_registry(data: bytes) -> None:
-    """An image's name, then a registry's answers, each behind two bytes of length. Its digest is that of the first good
-    answer's body that is no token.
+    """An image's name, then a registry's answers, each behind two bytes of length. Its digest is
+    that of the first good answer's body that is no token.
     """
     name, *answers = [*pieces(data)] or [b""]
     parted = (answer.partition(b"\r\n\r\n") for answer in answers)
@@ -178,7 +183,9 @@ def _digest(body: bytes) -> str:
 
 
 def image_registry_seeds() -> list[bytes]:
-    """A registry that is in order: with one image, with an index, with a token and a redirect, and one that sends chunks."""
+    """A registry that is in order: with one image, with an index, with a token and a redirect,
+    and one that sends chunks.
+    """
     config, layer = b"{}", b"layer" * 20
     blobs = [
         {"digest": _digest(body), "size": len(body), "mediaType": "application/x"}

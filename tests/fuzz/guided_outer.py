@@ -1,5 +1,6 @@
-"""What coverage-guided fuzzing feeds of the outer world: outputs as an engine and a provider send them, registries, and the heads of
-requests. As in `guided_targets`: each returns, or raises what no stranger may cause.
+"""What coverage-guided fuzzing feeds of the outer world: outputs as an engine and a provider
+send them, registries, and the heads of requests. As in `guided_targets`: each returns, or raises
+what no stranger may cause.
 """
 
 import asyncio
@@ -41,7 +42,9 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def fuzz_outputs(data: bytes) -> None:
-    """The tar in which an engine hands over a job's outputs: files and folders inside, within the caps, or nothing."""
+    """The tar in which an engine hands over a job's outputs: files and folders inside, within
+    the caps, or nothing.
+    """
     with scratch_folder() as folder:
         try:
             collect_tar(
@@ -58,7 +61,9 @@ def fuzz_outputs(data: bytes) -> None:
 
 
 def fuzz_sealed(data: bytes) -> None:
-    """A provider's ciphertext: a mode, 32 bytes of digest, then the sealed bytes, or (mode odd) what is to be sealed with its salt."""
+    """A provider's ciphertext: a mode, 32 bytes of digest, then the sealed bytes, or (mode odd)
+    what is to be sealed with its salt.
+    """
     digest, content = Hash32(data[1:33].ljust(32, b"\0")), data[33:]
     if data[:1] and data[0] & 1:
         content = b"".join(_seal(iter([content]), output_key(SALT))) if content else b""
@@ -111,7 +116,9 @@ class Session:
 
 
 def fuzz_registry(data: bytes) -> None:
-    """A registry's challenge, its token and its manifest, apart by empty lines: for a client that resolves a tag."""
+    """A registry's challenge, its token and its manifest, apart by empty lines: for a client
+    that resolves a tag.
+    """
     challenge, token, manifest = (*data.split(b"\n\n", 2), b"", b"")[:3]
     head = challenge.decode("latin-1").replace("\r", "").replace("\n", "")
     kind = {"Content-Type": MANIFEST_TYPES[0]}
@@ -128,7 +135,9 @@ def fuzz_registry(data: bytes) -> None:
 
 
 def fuzz_head(data: bytes) -> None:
-    """What stands in the head of a request, or says why a peer's request failed: tokens, whom a proxy speaks for, refusals."""
+    """What stands in the head of a request, or says why a peer's request failed: tokens, whom a
+    proxy speaks for, refusals.
+    """
     text = data.decode("latin-1")
     try:
         assert read_token(text, 1, COORDINATOR, recover, AT).key == KEY.address or len(text) > 200
@@ -168,7 +177,10 @@ def registry_seeds() -> list[bytes]:
     )
     image = b'{"config":{' + digest + b'},"layers":[{' + digest + b"}]}"
     index = b'{"manifests":[{' + digest + b',"platform":{"architecture":"amd64","os":"linux"}}]}'
-    heads = b'Bearer realm="https://registry.example/token",service="registry.example",scope="repository:x:pull"'
+    heads = (
+        b"Bearer "
+        b'realm="https://registry.example/token",service="registry.example",scope="repository:x:pull"'
+    )
     return [b"\n\n".join((heads, b'{"token":"abc"}', body)) for body in (image, index)]
 
 

@@ -1,4 +1,6 @@
-"""First inputs of each target: small and in order, so that coverage begins behind the first check."""
+"""First inputs of each target: small and in order, so that coverage begins behind the first
+check.
+"""
 
 from pathlib import Path
 from typing import Any

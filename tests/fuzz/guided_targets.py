@@ -1,4 +1,5 @@
-"""What coverage-guided fuzzing feeds: one function a reader of strangers' bytes. Each returns, or raises what no stranger may cause.
+"""What coverage-guided fuzzing feeds: one function a reader of strangers' bytes. Each returns,
+or raises what no stranger may cause.
 
 Bounds are set small where a property is a bound, so that a short input can reach it.
 """
@@ -81,7 +82,9 @@ def fuzz_receipt(data: bytes) -> None:
 
 
 def planted(data: bytes) -> None:
-    """The receipt checker with a bug that it once had: numbers that fit no word. A campaign that does not find it finds nothing."""
+    """The receipt checker with a bug that it once had: numbers that fit no word. A campaign that
+    does not find it finds nothing.
+    """
     try:
         found = canonical.from_json(Receipt, canonical.parse(data, 1 << 20)["body"])  # type: ignore[index, call-overload]
         for _ in _checks(found, recover, check_round):
@@ -159,7 +162,9 @@ def fuzz_car(data: bytes) -> None:
 
 
 def fuzz_image(data: bytes) -> None:
-    """An image archive: read, shown to an engine, unpacked without one. Nothing appears outside its root."""
+    """An image archive: read, shown to an engine, unpacked without one. Nothing appears outside
+    its root.
+    """
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     try:
         archive = folder / "image.tar"

@@ -1,5 +1,6 @@
-"""Every route of the real service under requests made from its own OpenAPI document, fitting and unfitting, each asked as nobody, as a
-stranger, as a client and as a provider: documented and typed answers only.
+"""Every route of the real service under requests made from its own OpenAPI document, fitting and
+unfitting, each asked as nobody, as a stranger, as a client and as a provider: documented and
+typed answers only.
 
 `QUORATE_FUZZ` multiplies the examples.
 """
@@ -158,7 +159,9 @@ def tell(who: str, route: str, response: requests.Response) -> None:
 
 
 def test_everybody_gets_what_is_theirs(served: Parties) -> None:
-    """The tokens are good: what is behind them was reached, so the answers above were not all the first 401."""
+    """The tokens are good: what is behind them was reached, so the answers above were not all
+    the first 401.
+    """
     run, account, provider = served.known["job"][0], *served.known["address"]
     for path, those in (
         ("/v1/runs", {*WHO} - {"nobody"}),
@@ -180,5 +183,6 @@ def test_the_service_still_serves(served: Parties) -> None:
     answer = requests.get(f"{served.url}/v1/health", timeout=WAIT_SECONDS)
     assert answer.status_code == 200
     print(
-        f"asked {ASKED.total()} times on {len({route for _, route in ASKED})} routes, as {len(GOOD)} of {len(ASKED)} with a good answer"
+        f"asked {ASKED.total()} times on {len({route for _, route in ASKED})} routes, as "
+        f"{len(GOOD)} of {len(ASKED)} with a good answer"
     )

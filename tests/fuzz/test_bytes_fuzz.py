@@ -1,4 +1,6 @@
-"""Strangers' bytes in quantity: codec, frames, CIDs, CARs and job files. `make fuzz` runs what is marked slow, too."""
+"""Strangers' bytes in quantity: codec, frames, CIDs, CARs and job files. `make fuzz` runs what
+is marked slow, too.
+"""
 
 import io
 import os
@@ -78,7 +80,9 @@ def test_twenty_thousand_texts(data: bytes) -> None:
 
 @pytest.mark.parametrize("odd", ["[]", "{}", "[[]]", "null", "1", "true", '"x"'])
 def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
-    """What a name is looked up by may be anything that JSON has: a list is no key, and was a bug once."""
+    """What a name is looked up by may be anything that JSON has: a list is no key, and was a bug
+    once.
+    """
     for text in (
         '{"frame":{"kind":%s,"text":"x"}}',
         '{"body":{},"sig":"0x","type":%s}',

@@ -1,7 +1,9 @@
-"""The coordinator's core against signed nonsense: providers, clients and the chain's own turns in any order, with values at every edge.
+"""The coordinator's core against signed nonsense: providers, clients and the chain's own turns
+in any order, with values at every edge.
 
-Anything raised but `Refused` fails: in the running coordinator it would end the process. `QUORATE_FUZZ` multiplies the examples;
-`QUORATE_FUZZ_SHRINK=1` makes a failing one small, which takes minutes.
+Anything raised but `Refused` fails: in the running coordinator it would end the process.
+`QUORATE_FUZZ` multiplies the examples; `QUORATE_FUZZ_SHRINK=1` makes a failing one small, which
+takes minutes.
 """
 
 import os
@@ -518,7 +520,9 @@ def test_no_signed_nonsense_breaks_the_core_under_the_adaptive_rule() -> None:
 
 
 def test_a_rule_taken_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were a Commit taken without an Accept, a receipt would look for an Accept that never was: the machine has to get that far."""
+    """Were a Commit taken without an Accept, a receipt would look for an Accept that never was:
+    the machine has to get that far.
+    """
     strict = leases._commit
 
     def lenient(

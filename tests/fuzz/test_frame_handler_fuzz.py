@@ -1,4 +1,6 @@
-"""Frames from a provider that is registered and means harm, at the gate before a real actor: Ok or a typed refusal, nothing else."""
+"""Frames from a provider that is registered and means harm, at the gate before a real actor: Ok
+or a typed refusal, nothing else.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,6 @@
-"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a campaign finds a bug that was planted."""
+"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a
+campaign finds a bug that was planted.
+"""
 
 import importlib.util
 from pathlib import Path

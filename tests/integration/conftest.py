@@ -1,4 +1,6 @@
-"""What several files of these tests ask for by name: executors, stages for a daemon, and a market that is none."""
+"""What several files of these tests ask for by name: executors, stages for a daemon, and a
+market that is none.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=SANDBOXES)
 async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    """One of each sandbox. A file that asks for it imports from `executor_support` too, which puts it into the sandboxes' process."""
+    """One of each sandbox. A file that asks for it imports from `executor_support` too, which
+    puts it into the sandboxes' process.
+    """
     async with ending(make_executor(request.param, tmp_path), request.param, tmp_path) as made:
         assert made.sandbox is Sandbox(request.param)
         yield made

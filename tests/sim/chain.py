@@ -1,7 +1,8 @@
-"""The chain as a plain ledger: stakes, allocations, vouchers, epochs, claims and the court's cases. One block a second.
+"""The chain as a plain ledger: stakes, allocations, vouchers, epochs, claims and the court's
+cases. One block a second.
 
-It keeps its own sums (I1 on chain) and checks what the contracts check; a posting of an honest coordinator that breaks one of
-those checks is a violation, not a refusal.
+It keeps its own sums (I1 on chain) and checks what the contracts check; a posting of an honest
+coordinator that breaks one of those checks is a violation, not a refusal.
 """
 
 from collections.abc import Callable
@@ -80,7 +81,7 @@ class Chain:
         self._executed: dict[str, Refused | None] = {}
         self._credits: dict[tuple[int, Address], Amount] = {}
 
-    # -------------------------------------------------------------------------------------------------- genesis
+    # -------------------------------------------------------------------------------------- genesis
 
     def register(
         self,
@@ -110,7 +111,9 @@ class Chain:
             self.tokens_in += money
 
     def leave(self, owner: Address) -> None:
-        """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has unbonded."""
+        """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has
+        unbonded.
+        """
         self.left.add(owner)
         self.note(
             *(
@@ -120,7 +123,9 @@ class Chain:
         )
 
     def request_release(self, client: Address, amount: int) -> None:
-        """Escrow.request_release: no more is to be ordered for it; vouchers reach it until it is finished."""
+        """Escrow.request_release: no more is to be ordered for it; vouchers reach it until it is
+        finished.
+        """
         self.releases[client] = amount, self.schedule.now + self.limits.allocation_release
         self._tell_allocation(client)
 
@@ -142,7 +147,9 @@ class Chain:
         self._tell_allocation(client)
 
     def orderable(self, client: Address) -> int:
-        """What a client may still order for: its allocation less what it has announced to take back."""
+        """What a client may still order for: its allocation less what it has announced to take
+        back.
+        """
         return max(0, self.allocated[client] - self.releases.get(client, (0, 0))[0])
 
     def _tell_allocation(self, client: Address) -> None:
@@ -208,10 +215,12 @@ class Chain:
         """It took one more."""
         self._seen[reader] = self._seen.get(reader, 0) + 1
 
-    # --------------------------------------------------------------------------------------------- transactions
+    # --------------------------------------------------------------------------------- transactions
 
     def _transact(self, purpose: str, act: Callable[[], None], finish: Finish) -> None:
-        """Executed once for each purpose, some time later; a sender that asks again gets the same answer."""
+        """Executed once for each purpose, some time later; a sender that asks again gets the
+        same answer.
+        """
 
         def execute() -> None:
             if purpose not in self._executed:
@@ -287,7 +296,9 @@ class Chain:
         self.note(ev.EpochPosted(effect.number, effect.root.hash))
 
     def _need_money(self, is_there: bool, what: str) -> None:
-        """A release may be finished while an epoch is on its way, which the chain then refuses: once, and never for what was known."""
+        """A release may be finished while an epoch is on its way, which the chain then refuses:
+        once, and never for what was known.
+        """
         if not is_there:
             assert self.overtaking > 0, what
             self.overtaking -= 1
@@ -331,7 +342,7 @@ class Chain:
         )
         self.claimed[owner] = leaf.final
 
-    # ---------------------------------------------------------------------------------------------------- court
+    # ---------------------------------------------------------------------------------------- court
 
     def open_case(self, effect: OpenCase, finish: Finish) -> None:
         """Court.open_case."""
@@ -355,10 +366,12 @@ class Chain:
         self.note(ev.ProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
         return Amount(taken)
 
-    # --------------------------------------------------------------------------------------------------- checks
+    # --------------------------------------------------------------------------------------- checks
 
     def check(self) -> None:
-        """I1 on chain: what came in = stakes + allocations not yet vouched + pool + paid + burned, and nothing below zero."""
+        """I1 on chain: what came in = stakes + allocations not yet vouched + pool + paid +
+        burned, and nothing below zero.
+        """
         pool = sum(self.vouched.values()) - sum(self.claimed.values())
         free = sum(self.allocated.values()) - sum(self.vouched.values())
         assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"

@@ -1,4 +1,6 @@
-"""Independent checkers for I1 to I10. They keep books of their own, from messages and documents, with formulas of their own."""
+"""Independent checkers for I1 to I10. They keep books of their own, from messages and documents,
+with formulas of their own.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -86,7 +88,7 @@ class Checks:
         ] = {}  # job -> when its last reveal was taken, as far as the coordinator can know
         self._newest_round_time = 0  # of the rounds that the coordinator has seen
 
-    # ------------------------------------------------------------------------------------------------------ watcher
+    # -------------------------------------------------------------------------------------- watcher
 
     def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
         """After every durable step of any process."""
@@ -131,7 +133,7 @@ class Checks:
             tables = [self.providers[process].core.executions, self.providers[process].core.jury]
         return [table for table in tables if isinstance(table, Watched)]
 
-    # -------------------------------------------------------------------------------------------------- coordinator
+    # ---------------------------------------------------------------------------------- coordinator
 
     def _coordinator_stepped(self, event: object, outcome: Outcome[Effect]) -> None:
         core = self.coordinator.core
@@ -213,7 +215,9 @@ class Checks:
     def _assigned(
         self, core: Coordinator, lease_hash: Hash32, frame: frames.AssignmentSent
     ) -> None:
-        """I2 and I9: one live primary; auditors only after a round that nobody knew when the results were bound."""
+        """I2 and I9: one live primary; auditors only after a round that nobody knew when the
+        results were bound.
+        """
         lease = core.state.leases[lease_hash]
         job = core.state.jobs[lease.job_id]
         self.conduct.assigned(core, lease, frame, self.coordinator.at)
@@ -238,8 +242,9 @@ class Checks:
         )
 
     def _known_moment(self) -> int:
-        """What a coordinator can know the time to be at least: its clock's, or that of a round it has seen. With a clock that is
-        behind it takes Commits after rounds that others know, and cannot tell; what it has seen itself is no excuse.
+        """What a coordinator can know the time to be at least: its clock's, or that of a round
+        it has seen. With a clock that is behind it takes Commits after rounds that others know,
+        and cannot tell; what it has seen itself is no excuse.
         """
         known = max(self.coordinator.at, self._newest_round_time)
         self.coverage.facts["bound by a clock that is behind"] += (
@@ -248,7 +253,9 @@ class Checks:
         return known
 
     def _check_rate(self, core: Coordinator, closed: CommitSet) -> None:
-        """I10: the rate that a CommitSet states is the one of its primary when the draw was made."""
+        """I10: the rate that a CommitSet states is the one of its primary when the draw was
+        made.
+        """
         job = core.state.jobs[closed.job_id]
         if closed.batch == 0 and closed.beacon_round:
             expected = self._rates[job.id, closed.beacon_round]
@@ -284,7 +291,7 @@ class Checks:
         ]
         assert not missing, f"I3: results that no receipt names: {missing}"
 
-    # -------------------------------------------------------------------------------------------------------- money
+    # ---------------------------------------------------------------------------------------- money
 
     def _take_receipt(self, core: Coordinator, data: bytes) -> None:
         """Rechecks a receipt as a stranger would, and books what it says."""
@@ -360,7 +367,9 @@ class Checks:
                 assert is_paid, f"I3: the honest {who} was outvoted on a stopped job"
 
     def _check_key(self, item: ExecutionEvidence, is_paid: bool) -> None:
-        """I5: a receipt shows the key that the registry has for acceptBy, whatever key its provider has by now."""
+        """I5: a receipt shows the key that the registry has for acceptBy, whatever key its
+        provider has by now.
+        """
         assignment = item.assignment.message
         expected = self.coordinator.chain.keys[assignment.provider].at(assignment.accept_by).address
         assert item.operator_key == expected, (
@@ -374,7 +383,9 @@ class Checks:
         )
 
     def _is_won_by_ring(self, body: Receipt) -> bool:
-        """Two who agree on a wrong result can pass it (docs/trust); one alone cannot, and nobody who is not of them gains."""
+        """Two who agree on a wrong result can pass it (docs/trust); one alone cannot, and nobody
+        who is not of them gains.
+        """
         inside = body.verdict.message.group
         owners = [
             item.assignment.message.provider
@@ -416,7 +427,9 @@ class Checks:
         self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
 
     def _rebook(self, first: Receipt, second: Receipt) -> None:
-        """A held job was executed again: the first verdict's one credit stays, is forfeited, or goes back to the client."""
+        """A held job was executed again: the first verdict's one credit stays, is forfeited, or
+        goes back to the client.
+        """
         assert first.verdict.message.label is Label.ADAPTIVE and len(first.executions) == 1, (
             "a job was decided twice"
         )
@@ -485,7 +498,8 @@ class Checks:
         fee = sum(pays) * FEE_BPS // 10_000
         total = sum(pays) + fee + premium
         if total > job.split.charged:
-            # The budget or the reservation cuts it: then the cut must be as deep as the client's signature says, no deeper than needed.
+            # The budget or the reservation cuts it: then the cut must be as deep as the client's
+            # signature says, no deeper than needed.
             assert body.verdict.message.outcome is JobOutcome.UNRESOLVED or total > order.budget, (
                 "I3: pay was cut without a reason"
             )
@@ -542,7 +556,7 @@ class Checks:
             "I1: the fund paid otherwise than it fell"
         )
 
-    # ---------------------------------------------------------------------------------------------------- providers
+    # ------------------------------------------------------------------------------------ providers
 
     def _provider_stepped(self, provider: Provider) -> None:
         core = provider.core
@@ -558,7 +572,7 @@ class Checks:
         for _, start, end in table.take():
             self.coverage.edge(machine, start, end)
 
-    # ----------------------------------------------------------------------------------------------------------- I6
+    # ------------------------------------------------------------------------------------------- I6
 
     def _is_remembered(
         self, frame: frames.Frame, known: dict[Hash32, Lease], archived: set[Hash32]
@@ -587,7 +601,9 @@ class Checks:
 
 
 def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:
-    """I4: of the time that an execution claims its limit is paid, and two minutes more than there were from acceptBy to its commit."""
+    """I4: of the time that an execution claims its limit is paid, and two minutes more than
+    there were from acceptBy to its commit.
+    """
     assignment, batches = item.assignment.message, [batch.message for batch in body.batches]
     (closed,) = [
         batch
@@ -607,7 +623,9 @@ def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:
 
 
 def is_audit_billed(body: Receipt) -> bool:
-    """Nobody witnessed the primary's commit, and the order does not accept that: the premium is the price of one more execution."""
+    """Nobody witnessed the primary's commit, and the order does not accept that: the premium is
+    the price of one more execution.
+    """
     is_alone = body.witness is None and not body.order.message.accept_unwitnessed
     return (
         body.ack.message.rule is Label.ADAPTIVE
@@ -619,7 +637,9 @@ def is_audit_billed(body: Receipt) -> bool:
 def rate_of(
     core: Coordinator, job: Job, held: dict[Address, int], known: dict[Address, Trusts]
 ) -> int:
-    """auditPpm of DESIGN §6, written anew: what a stranger computes for a job's primary, from held pay and trust before the round."""
+    """auditPpm of DESIGN §6, written anew: what a stranger computes for a job's primary, from
+    held pay and trust before the round.
+    """
     order, rule = job.submission.order.message, job.ack.message.rule
     if rule is not Label.ADAPTIVE:
         return 1_000_000 if rule is Label.QUORUM_2 else 0

@@ -1,4 +1,6 @@
-"""A client: orders, witnesses, stops sometimes, signs vouchers; slow or away now and then. It signs no more than it can check."""
+"""A client: orders, witnesses, stops sometimes, signs vouchers; slow or away now and then. It
+signs no more than it can check.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -92,7 +94,7 @@ class Client:
                 self.schedule.after(job.at, partial(self._order_one, job))
         self.schedule.after(1, self._look)
 
-    # ------------------------------------------------------------------------------------------------------- orders
+    # --------------------------------------------------------------------------------------- orders
 
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
@@ -181,7 +183,7 @@ class Client:
         stop = seal(DOMAIN, Stop(job_id, self.clock.now), self.session_key.sign)
         self._sign_off(stop, lambda: self.stopped.setdefault(job_id, self.schedule.now))
 
-    # ------------------------------------------------------------------------------------------------------ leaving
+    # -------------------------------------------------------------------------------------- leaving
 
     def release(self, chain: Chain, plan: Release) -> None:
         """Takes back what it does not spend; all of it means whatever its vouchers leave."""
@@ -212,7 +214,9 @@ class Client:
         chain.finish_release(self.account.address)
 
     def _pay_up(self, chain: Chain) -> None:
-        """Whoever took back what it owed allocates as much again, each time that something is charged."""
+        """Whoever took back what it owed allocates as much again, each time that something is
+        charged.
+        """
         self.is_withholding = False
         missing = (
             max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
@@ -234,12 +238,14 @@ class Client:
             self.schedule.after(1, lambda: self._finish_release(chain))
 
     def _is_unsure(self) -> bool:
-        """An order that nobody answered may have been taken all the same, and arrive late, until its expiry."""
+        """An order that nobody answered may have been taken all the same, and arrive late, until
+        its expiry.
+        """
         known = {*self.acked, *self.refused_jobs}
         orders = [item.order for item in self.submissions if item.order.digest(DOMAIN) not in known]
         return any(self.schedule.now <= order.message.expiry + 5 for order in orders)
 
-    # ------------------------------------------------------------------------------------------------------ looking
+    # -------------------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
         def answered(answer: Answer) -> None:
@@ -295,7 +301,8 @@ class Client:
                 and isinstance(answer, Refused)
                 and answer.code is Code.OVER_ALLOCATION
             ):
-                self.leaves()  # too close to the end of its release, says the answer, and that this helps
+                # too close to the end of its release, says the answer, and that this helps
+                self.leaves()
             elif answer is not None and not isinstance(answer, Refused):
                 taken()
 

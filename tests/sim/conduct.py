@@ -1,4 +1,6 @@
-"""Deadlines, roles, freezes, holds and records: what the coordinator does against what PROTOCOL says, from messages alone."""
+"""Deadlines, roles, freezes, holds and records: what the coordinator does against what PROTOCOL
+says, from messages alone.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -67,7 +69,7 @@ class Conduct:
     kills: Counter[Address] = field(default_factory=Counter)  # outvoted time-outs and memory kills
     fresh: int = 0  # verdicts on records since those were compared
 
-    # ---------------------------------------------------------------------------------------------------- deadlines
+    # ------------------------------------------------------------------------------------ deadlines
 
     def took(self, core: Coordinator, event: ev.Event, at: int) -> None:
         """A message was taken, so it must have been in time."""
@@ -142,7 +144,9 @@ class Conduct:
         )
 
     def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
-        """I9: who declines too many draws has no offer, until it offers anew. I3: who has committed can give nothing up."""
+        """I9: who declines too many draws has no offer, until it offers anew. I3: who has
+        committed can give nothing up.
+        """
         if decline.assignment_hash in self.accepts:
             phase = core.state.leases[decline.assignment_hash].phase
             assert b"commit" + decline.assignment_hash not in self.blinds, (
@@ -182,7 +186,7 @@ class Conduct:
         late = at - (accept.time + quoted + assignment.max_duration + self.limits.commit_grace)
         assert late <= 0, f"a Commit was taken {late} s after commitBy"
 
-    # -------------------------------------------------------------------------------------------------------- roles
+    # ---------------------------------------------------------------------------------------- roles
 
     def assigned(
         self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int
@@ -226,7 +230,9 @@ class Conduct:
         )
 
     def opened_case(self, effect: OpenCase) -> None:
-        """I5: what is taken to court is what a court hears; from here on the accused gets nothing."""
+        """I5: what is taken to court is what a court hears; from here on the accused gets
+        nothing.
+        """
         named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
         clients = {item.order.message.client for item in effect.executions}
         assert len(named) == len(effect.executions), "I5: a case names one execution twice"
@@ -235,10 +241,12 @@ class Conduct:
         )
         self.accused[effect.accused] = effect.key
 
-    # --------------------------------------------------------------------------------------------------------- draws
+    # ---------------------------------------------------------------------------------------- draws
 
     def closed(self, core: Coordinator, job: Job, message: CommitSet, lease: Hash32) -> None:
-        """I9: who was drawn follows from the beacon, x and the list; whom the beacon wants is asked."""
+        """I9: who was drawn follows from the beacon, x and the list; whom the beacon wants is
+        asked.
+        """
         self.closed_at[lease] = message.closed_at
         if not message.beacon_round:
             return
@@ -264,10 +272,12 @@ class Conduct:
                 "I9: the beacon wanted an audit, and nobody was asked"
             )
 
-    # -------------------------------------------------------------------------------------------------------- records
+    # -------------------------------------------------------------------------------------- records
 
     def judged(self, body: Receipt) -> None:
-        """I10: the record that a stranger folds from receipts; I5: nobody is struck for what was no wrong result."""
+        """I10: the record that a stranger folds from receipts; I5: nobody is struck for what was
+        no wrong result.
+        """
         verdict = body.verdict.message
         if verdict.outcome is not Outcome.ACCEPTED or verdict.label is Label.UNVERIFIED:
             return
@@ -314,7 +324,9 @@ class Conduct:
                     self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
 
     def compare_records(self, core: Coordinator) -> None:
-        """I10: after a whole step, for one tick may judge several jobs: its state holds them all, each of its receipts only one."""
+        """I10: after a whole step, for one tick may judge several jobs: its state holds them
+        all, each of its receipts only one.
+        """
         self.coverage.facts["jobs judged in one step"] += self.fresh if self.fresh > 1 else 0
         self.fresh = 0
         for owner, passed in self.passed.items():
@@ -326,7 +338,9 @@ class Conduct:
             )
 
     def stepped(self, core: Coordinator, at: int) -> None:
-        """I3: held pay becomes final at its time, by a draw, by an execution, or after W further jobs, and not before."""
+        """I3: held pay becomes final at its time, by a draw, by an execution, or after W further
+        jobs, and not before.
+        """
         for job_id, (until, primary, served) in list(self.holds.items()):
             job = core.state.jobs[job_id]
             if isinstance(job.phase, Decided) and job.phase.is_final:
@@ -337,7 +351,9 @@ class Conduct:
                 del self.holds[job_id]
 
     def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:
-        """I5: a fault is a result outside the group, or a commitment that was not opened beside others."""
+        """I5: a fault is a result outside the group, or a commitment that was not opened beside
+        others.
+        """
         for faults in core.state.faults.values():
             for fault in faults:
                 phase = leases[fault.lease].phase

@@ -1,4 +1,6 @@
-"""The coordinator's daemon around the real core: gate, performer, chain watch, beacon watch; and the staging store beside it."""
+"""The coordinator's daemon around the real core: gate, performer, chain watch, beacon watch; and
+the staging store beside it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -101,7 +103,9 @@ def passed_before(number: int) -> int:
 
 
 def new_core(plan: Plan) -> Coordinator:
-    """A core before its first event. In a large market the providers have a history, or everything would be audited."""
+    """A core before its first event. In a large market the providers have a history, or
+    everything would be audited.
+    """
     core = Coordinator(rules_of(plan), ledger.check)
     if plan.market is Market.LARGE:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
@@ -198,7 +202,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 signature = beacon_signature(wanted)
                 self.report(ev.RoundAppeared(wanted, signature, sha256(signature)))
 
-    # --------------------------------------------------------------------------------------------------------- gate
+    # ----------------------------------------------------------------------------------------- gate
 
     def handle(self, data: bytes) -> object:
         """One frame of a provider, as `FrameHandler`."""
@@ -261,7 +265,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.staging[ciphertext] = (salt, output)
         return True
 
-    # ---------------------------------------------------------------------------------------------------------- API
+    # ------------------------------------------------------------------------------------------ API
 
     def take_order(self, submission: Submission) -> object:
         """POST /v1/orders"""
@@ -318,7 +322,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         )
         return Look(seen, runs, queries.account_view(state, client))
 
-    # ------------------------------------------------------------------------------------- what there is and there was
+    # ------------------------------------------------------------------ what there is and there was
 
     def jobs(self) -> list[Job]:
         """All jobs, those that have left the state too."""
@@ -347,7 +351,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         except KeyError:
             return None  # an account without credit has no leaf
 
-    # ------------------------------------------------------------------------------------------------------ effects
+    # -------------------------------------------------------------------------------------- effects
 
     def perform(self, effect: Effect, finish: Finish) -> None:
         """As `EffectPerformer` of the daemon."""

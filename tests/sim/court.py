@@ -1,4 +1,6 @@
-"""The court: evidence checked again, a jury drawn by a later round, commit and reveal, two thirds. Written from PROTOCOL §5 alone."""
+"""The court: evidence checked again, a jury drawn by a later round, commit and reveal, two
+thirds. Written from PROTOCOL §5 alone.
+"""
 
 from __future__ import annotations
 

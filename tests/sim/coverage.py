@@ -1,4 +1,6 @@
-"""Which edges of the machines and which refusal codes occurred. An edge that nobody declared is a violation of its own."""
+"""Which edges of the machines and which refusal codes occurred. An edge that nobody declared is
+a violation of its own.
+"""
 
 import re
 from collections import Counter
@@ -54,9 +56,10 @@ DUTY = {
 }
 MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
-# Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the receipt takes a lost reply at a bad
-# moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run;
-# and few seeds give one provider W further jobs of a class while it holds one.
+# Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the
+# receipt takes a lost reply at a bad moment; a juror waits for a run slot through a whole voting
+# window, or for a court that never opens the ballots, in no short run; and few seeds give one
+# provider W further jobs of a class while it holds one.
 RARE = frozenset(
     {
         "execution:Committed>Revealed",
@@ -66,7 +69,8 @@ RARE = frozenset(
     }
 )
 
-# What every phase of the code is called: one that is added there and not above fails the import of this file.
+# What every phase of the code is called: one that is added there and not above fails the import of
+# this file.
 PHASES = {
     "lease": {kind.__name__ for kind in get_args(lease.Phase)},
     "job": {kind.__name__ for kind in get_args(state.JobPhase)} | {"Final"},
@@ -77,7 +81,8 @@ PHASES = {
 # Codes that the sources name and no run of a minute can bring about.
 OUT_OF_REACH = {
     "coordinator": {"busy"},  # bounds of a hundred thousand jobs; their own tests lower them
-    # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten minutes is assigned again
+    # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten
+    # minutes is assigned again
     "provider": {"busy", "wrong-chain", "replayed"},
 }
 GATE = (
@@ -105,7 +110,9 @@ def _codes(*sources: Path) -> set[str]:
 
 
 def _all_codes() -> frozenset[str]:
-    """Every refusal code that the two cores and their gates name in their sources, but for those out of reach."""
+    """Every refusal code that the two cores and their gates name in their sources, but for those
+    out of reach.
+    """
     protocol, coordinator, provider = (
         Path(str(module.__file__)).parent for module in (limits, state, phases)
     )

@@ -1,7 +1,9 @@
-"""Receipts that a coordinator and providers who help it could sign: every signature is good, and what they say is not.
+"""Receipts that a coordinator and providers who help it could sign: every signature is good, and
+what they say is not.
 
-Whoever assigns a job to a second primary of its choice, to one owner twice, or at other terms than the order's, must show it in a
-receipt or show none. From every real receipt these are built with the real keys; `quorate verify` must refuse each.
+Whoever assigns a job to a second primary of its choice, to one owner twice, or at other terms
+than the order's, must show it in a receipt or show none. From every real receipt these are built
+with the real keys; `quorate verify` must refuse each.
 """
 
 from collections.abc import Iterator
@@ -41,7 +43,9 @@ WORD = 256  # values of the field that numbers a draw's tries
 
 
 def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list, or with a dispute."""
+    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list, or
+    with a dispute.
+    """
     yield from _of_moments(body)
     if (
         body.verdict.message.outcome is not Outcome.ACCEPTED
@@ -95,7 +99,8 @@ def _of_a_friend(
     theirs = next(slot for slot in eligible if slot.owner == friend)
     if met[-1] != met[0]:
         yield "no try before the friend's", replace(forged, slots=eligible.show(met[-1:]))
-    # As if the first try had met the friend: its own slot with its own proof, then both moved to that index.
+    # As if the first try had met the friend: its own slot with its own proof, then both moved to
+    # that index.
     first, (shown,) = (
         _with_auditor(body, eligible, friend, (Small(0),)),
         eligible.show([theirs.index]),
@@ -116,7 +121,9 @@ def _of_a_friend(
 
 
 def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """What goes into the seed is tried through until the beacon draws whom one wants: here whom it has drawn, by another seed."""
+    """What goes into the seed is tried through until the beacon draws whom one wants: here whom
+    it has drawn, by another seed.
+    """
     auditor, sign = body.executions[1].assignment.message.provider, key("statement").sign
     for wrong, changes in (
         ("a draw for another job", {"job_id": Hash32(b"\x0d" * 32)}),
@@ -144,7 +151,9 @@ def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
 
 
 def _of_moments(body: Receipt) -> Iterator[tuple[str, Receipt]]:
-    """By which round a dispute goes on follows from when the batch before was closed: whoever chooses the one must name the other."""
+    """By which round a dispute goes on follows from when the batch before was closed: whoever
+    chooses the one must name the other.
+    """
     timing, (first, *later) = body.timing, [batch.message for batch in body.batches]
     if not first.beacon_round:
         return
@@ -327,7 +336,9 @@ def _tries(
 def _with_auditor(
     body: Receipt, eligible: EligibleList, owner: Address, slots: tuple[Small, ...], **terms: object
 ) -> Receipt:
-    """The auditor's execution as if `owner` had done it at these terms, all of it signed by those who would have to."""
+    """The auditor's execution as if `owner` had done it at these terms, all of it signed by
+    those who would have to.
+    """
     first, old = body.executions
     theirs = next(slot for slot in (*eligible.slots, *_as_slots(body)) if slot.owner == owner)
     known = Party(owner, key("operator", OWNERS[owner]).address, theirs.payout, theirs.network)

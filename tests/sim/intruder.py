@@ -1,6 +1,8 @@
-"""Somebody who sends whatever may not work: forged, replayed, foreign, malformed. All of it must be refused and change nothing.
+"""Somebody who sends whatever may not work: forged, replayed, foreign, malformed. All of it must
+be refused and change nothing.
 
-It may even hold real keys: then it is a provider or coordinator that breaks the rules, which must not help it either.
+It may even hold real keys: then it is a provider or coordinator that breaks the rules, which
+must not help it either.
 """
 
 from collections.abc import Callable
@@ -103,7 +105,7 @@ class Intruder:
                 f"an attack on {target} was taken; expected one of {codes}"
             )
 
-    # ------------------------------------------------------------------------------------------------------- frames
+    # --------------------------------------------------------------------------------------- frames
 
     def frame(self, frame: frames.Frame) -> Callable[[], object]:
         """Sends it to the coordinator, outside of the network."""
@@ -180,7 +182,9 @@ def _heartbeat(intruder: Intruder) -> Attack:
 
 
 def _unheard(intruder: Intruder, victim: Provider) -> str:
-    """The further code for what a provider itself signs, as long as the coordinator does not know its newest key."""
+    """The further code for what a provider itself signs, as long as the coordinator does not
+    know its newest key.
+    """
     known = intruder.world.coordinator.core.state.providers.get(victim.owner)
     return (
         ""
@@ -192,7 +196,9 @@ def _unheard(intruder: Intruder, victim: Provider) -> str:
 def _wrong_signer(
     intruder: Intruder, victim: Provider, moment: int
 ) -> Callable[[Hash32], Signature]:
-    """Who does not speak for a provider at a moment: a key that it had before or has since, once the coordinator knows; else a stranger."""
+    """Who does not speak for a provider at a moment: a key that it had before or has since, once
+    the coordinator knows; else a stranger.
+    """
     valid = (victim.keys.at(moment), victim.keys.at(moment + 1))  # inclusive at both ends
     others = [
         ring_key for ring_key in (*victim.keys.past, victim.operator) if ring_key not in valid

@@ -1,12 +1,14 @@
-"""Rules broken on purpose, one at a time: each must be noticed by the checkers within a few seeds, or the checkers have a hole.
+"""Rules broken on purpose, one at a time: each must be noticed by the checkers within a few
+seeds, or the checkers have a hole.
 
     python -m sim.mutants               tries all of them and prints the table; `make sim` does so after 300 seeds or more
     python -m sim.mutants --only NAME   one of them
     python -m sim.mutants --learn       the same, and remembers by which seed each was noticed (kills.json)
 
-A mutant is a named patch of one function of the cores or the protocol, the invariant that it breaks, and where to look: which plans
-can show it at all. The seed that showed it last time is tried first, then all in order: a simulator that has changed makes the run
-slower (the table says how many seeds each needed), and nobody has to keep the list.
+A mutant is a named patch of one function of the cores or the protocol, the invariant that it
+breaks, and where to look: which plans can show it at all. The seed that showed it last time is
+tried first, then all in order: a simulator that has changed makes the run slower (the table says
+how many seeds each needed), and nobody has to keep the list.
 """
 
 import argparse
@@ -39,7 +41,9 @@ def anywhere(plan: Plan) -> Plan | None:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One broken rule. `where` gives the plan to play for a seed, changed perhaps, or None when it cannot show it."""
+    """One broken rule. `where` gives the plan to play for a seed, changed perhaps, or None when
+    it cannot show it.
+    """
 
     name: str
     invariant: str
@@ -63,7 +67,9 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one mutant ended: the seed that showed it (None = it survived), how many it took, and how many seconds of computing."""
+    """How one mutant ended: the seed that showed it (None = it survived), how many it took, and
+    how many seconds of computing.
+    """
 
     name: str
     invariant: str
@@ -102,7 +108,8 @@ class Tried:
         for row in self.rows:
             seed = "-" if row.seed is None else str(row.seed)
             lines.append(
-                f"{row.name:44} {row.invariant:8} {seed:>5} {row.tries:>5} {row.seconds:6.1f}  {row.violation[:90]}"
+                f"{row.name:44} {row.invariant:8} {seed:>5} {row.tries:>5} {row.seconds:6.1f}  "
+                f"{row.violation[:90]}"
             )
         return "\n".join(
             [*lines, f"mutants killed {self.killed} of {self.count} in {self.seconds:.1f} s"]
@@ -128,7 +135,9 @@ def named(name: str) -> Mutant:
 
 @cache
 def remembered() -> dict[str, int]:
-    """Which seed showed each mutant when somebody last looked; whichever is missing or wrong is found anew."""
+    """Which seed showed each mutant when somebody last looked; whichever is missing or wrong is
+    found anew.
+    """
     found: dict[str, int] = json.loads(KILLS.read_text(encoding="utf-8")) if KILLS.exists() else {}
     return found
 

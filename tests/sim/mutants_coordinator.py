@@ -169,7 +169,9 @@ def _late_hand_in(plan: Plan) -> Plan | None:
 
 
 def _overtaken(plan: Plan) -> Plan | None:
-    """The voucher is taken in time, and the coordinator's chain is away until its client has the money."""
+    """The voucher is taken in time, and the coordinator's chain is away until its client has the
+    money.
+    """
     if plan.market is not Market.SMALL:
         return None
     jobs = tuple(replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)

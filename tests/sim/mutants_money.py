@@ -131,7 +131,9 @@ def _refunds_are_not_given(patch: Patch) -> None:
 
 
 def crowded(plan: Plan) -> Plan | None:
-    """A liar with many jobs at once and nothing in the way: one is audited while others are held."""
+    """A liar with many jobs at once and nothing in the way: one is audited while others are
+    held.
+    """
     if plan.market is not Market.LARGE or Behaviour.LIAR not in plan.behaviours:
         return None
     jobs = tuple(replace(job, at=1 + job.at / 2, stop_after=None) for job in plan.jobs)

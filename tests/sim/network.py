@@ -1,6 +1,8 @@
-"""Request and answer between nodes that lose, repeat, delay and reorder each of them. Nobody learns which it was.
+"""Request and answer between nodes that lose, repeat, delay and reorder each of them. Nobody
+learns which it was.
 
-Every link has chance of its own, so that a node that is taken out leaves the others' messages as they were.
+Every link has chance of its own, so that a node that is taken out leaves the others' messages as
+they were.
 """
 
 from collections.abc import Callable
@@ -38,7 +40,9 @@ class Network:
         )
 
     def heal(self) -> None:
-        """From now on every message arrives, soon and once. What was delayed before still comes when it comes."""
+        """From now on every message arrives, soon and once. What was delayed before still comes
+        when it comes.
+        """
         self.weather, self.cuts = CALM, ()
 
     def request(
@@ -49,7 +53,9 @@ class Network:
         answered: Callable[[Answer], None],
         seconds: float,
     ) -> None:
-        """`act` runs at the target when the request arrives, perhaps twice, perhaps long after `answered(None)`."""
+        """`act` runs at the target when the request arrives, perhaps twice, perhaps long after
+        `answered(None)`.
+        """
         is_open, random = [True], self._link(source, target)
 
         def close(answer: Answer) -> None:

@@ -1,4 +1,6 @@
-"""A provider's operator keys: today's, and those it had, which answer for what they were valid for (PROTOCOL §2)."""
+"""A provider's operator keys: today's, and those it had, which answer for what they were valid
+for (PROTOCOL §2).
+"""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +12,9 @@ APART = 16  # numbers of the role's keys: the n-th key of provider 3 is number 3
 
 @dataclass(slots=True)
 class OperatorKeys:
-    """Both the owner's keystore and what the registry knows: in the simulator a rotation stands as soon as it is made."""
+    """Both the owner's keystore and what the registry knows: in the simulator a rotation stands
+    as soon as it is made.
+    """
 
     number: int
     _since: list[tuple[int, KeySigner]] = field(

@@ -1,4 +1,6 @@
-"""Fixed keys and constants of every simulated market. Keys are cached: making one costs more than a step."""
+"""Fixed keys and constants of every simulated market. Keys are cached: making one costs more
+than a step.
+"""
 
 from functools import cache
 

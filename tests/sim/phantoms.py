@@ -1,8 +1,10 @@
-"""A coordinator that assigns more than its core decided: one run slot twice, one job to a second primary.
+"""A coordinator that assigns more than its core decided: one run slot twice, one job to a second
+primary.
 
-A node cannot see which job an assignment belongs to, so it may take one that nobody will ever pay from a client's money. What it can
-rely on: it never runs more than its slots hold, and for whatever it commits it holds the coordinator's signed Assignment and
-CommitReceipt, which the bond answers for (PROTOCOL §6). What the client can rely on is in `forgery`.
+A node cannot see which job an assignment belongs to, so it may take one that nobody will ever
+pay from a client's money. What it can rely on: it never runs more than its slots hold, and for
+whatever it commits it holds the coordinator's signed Assignment and CommitReceipt, which the
+bond answers for (PROTOCOL §6). What the client can rely on is in `forgery`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Phantoms:
     declined: int = 0
 
     def follow(self, frame: frames.AssignmentSent) -> None:
-        """Something real was assigned: perhaps it is assigned once more, to the same provider or to another."""
+        """Something real was assigned: perhaps it is assigned once more, to the same provider or
+        to another.
+        """
         random = self.daemon.random
         if (
             self.daemon.plan.phantom_chance == 0
@@ -57,7 +61,9 @@ class Phantoms:
         )
 
     def take(self, frame: frames.Frame) -> bool:
-        """Whether a provider's frame is about one of these; then it was answered as if all were well."""
+        """Whether a provider's frame is about one of these; then it was answered as if all were
+        well.
+        """
         match frame:
             case frames.AcceptSent(accept):
                 return accept.message.assignment_hash in self.leases

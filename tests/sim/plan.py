@@ -1,7 +1,9 @@
-"""What one seed draws: who takes part, how they behave, how bad network and clocks are, when processes die.
+"""What one seed draws: who takes part, how they behave, how bad network and clocks are, when
+processes die.
 
-Every part is drawn from a stream of its own, and so is what happens while it is played (`Plan.stream`), so that a part can be taken
-out and the rest stays as it was: that is what shrinking a failing seed rests on (`shrink`).
+Every part is drawn from a stream of its own, and so is what happens while it is played
+(`Plan.stream`), so that a part can be taken out and the rest stays as it was: that is what
+shrinking a failing seed rests on (`shrink`).
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +14,9 @@ from quorate_protocol.limits import DEVNET, Limits
 
 SAFETY_SECONDS = 60
 PAYS_LATE_SECONDS = 40
-CLOCK_AHEAD_MAX = 40  # seconds: a clock that was ahead stands still until the others have caught up, and so does who goes by it
+# seconds: a clock that was ahead stands still until the others have caught up, and so does who goes
+# by it
+CLOCK_AHEAD_MAX = 40
 
 
 class Behaviour(StrEnum):
@@ -60,7 +64,9 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Nothing gets from `source` to `target` from `start` on, seconds after the beginning; `ANY` is everybody."""
+    """Nothing gets from `source` to `target` from `start` on, seconds after the beginning; `ANY`
+    is everybody.
+    """
 
     source: str
     target: str
@@ -70,7 +76,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ClockFault:
-    """A clock that is wrong: by `offset` seconds, by `drift` more each second, and from `jump_at` on by `jump` more."""
+    """A clock that is wrong: by `offset` seconds, by `drift` more each second, and from
+    `jump_at` on by `jump` more.
+    """
 
     node: str
     offset: float
@@ -101,10 +109,12 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers leave.
+    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers
+    leave.
 
-    With `hands_in` it plays with it: from then on it signs no voucher until so many seconds before it may have its money, takes that in
-    the first second, whatever it owes, and pays only `PAYS_LATE_SECONDS` after.
+    With `hands_in` it plays with it: from then on it signs no voucher until so many seconds
+    before it may have its money, takes that in the first second, whatever it owes, and pays only
+    `PAYS_LATE_SECONDS` after.
     """
 
     client: int
@@ -179,7 +189,8 @@ def draw(seed: int) -> Plan:
         "client-0",
         "client-1",
     ]
-    # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold fits into a run.
+    # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold
+    # fits into a run.
     limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
     releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
     storms = [
@@ -241,7 +252,9 @@ def _job(seed: int, index: int) -> JobPlan:
 
 
 def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
-    """Partitions of one node, links that work one way only, and a coordinator that says nothing to some or to all for long."""
+    """Partitions of one node, links that work one way only, and a coordinator that says nothing
+    to some or to all for long.
+    """
     found = []
     for _ in range(random.randint(0, 3)):
         start, node = random.uniform(3, SAFETY_SECONDS - 10), random.choice(nodes)

@@ -1,8 +1,9 @@
-"""A daemon: a core, its disk, its outbox. It can die at any moment and comes back with what the disk holds, nothing else.
+"""A daemon: a core, its disk, its outbox. It can die at any moment and comes back with what the
+disk holds, nothing else.
 
-The same order as `quorate_runtime.actor.actor`: step, append event and effects, acknowledge, perform; and the same outbox: one after the
-other within a lane, again and ever more slowly while the world fails. Here it is synchronous, so that a run is a pure function of
-its seed.
+The same order as `quorate_runtime.actor.actor`: step, append event and effects, acknowledge,
+perform; and the same outbox: one after the other within a lane, again and ever more slowly while
+the world fails. Here it is synchronous, so that a run is a pure function of its seed.
 """
 
 from collections import deque
@@ -54,7 +55,9 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class Disk:
-    """What survives: events with time and chance, effects and whether they were done, perhaps a snapshot."""
+    """What survives: events with time and chance, effects and whether they were done, perhaps a
+    snapshot.
+    """
 
     records: list[tuple[UnixSeconds, Hash32, bytes]] = field(default_factory=list)
     outbox: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
@@ -86,7 +89,7 @@ class Process(Generic[E, F]):
         )
         self.trace = sha256()
 
-    # ------------------------------------------------------------------------------------- what a subclass must have
+    # -------------------------------------------------------------------- what a subclass must have
 
     def fresh_core(self) -> Core[E, F]:
         """A core as it is before the first event."""
@@ -111,7 +114,7 @@ class Process(Generic[E, F]):
     def awake(self) -> None:
         """Called when a life begins, after the replay."""
 
-    # ------------------------------------------------------------------------------------------------------- lives
+    # ---------------------------------------------------------------------------------------- lives
 
     def boot(self) -> None:
         """Begins a life from the disk."""
@@ -139,7 +142,9 @@ class Process(Generic[E, F]):
         self.awake()
 
     def die(self, is_disk_complete: bool = True) -> None:
-        """The process is gone; it will be started again after a while, perhaps after every deadline."""
+        """The process is gone; it will be started again after a while, perhaps after every
+        deadline.
+        """
         if not self.is_up:
             return
         if is_disk_complete and self.random.random() < 0.5:
@@ -182,13 +187,16 @@ class Process(Generic[E, F]):
 
         self.schedule.after(self.random.uniform(0, seconds), self.in_this_life(act))
 
-    # ------------------------------------------------------------------------------------------------------- steps
+    # ---------------------------------------------------------------------------------------- steps
 
     def submit(self, event: E) -> object:
-        """One event, as `Actor.submit`: durable when it returns. Raises Refused, or Silence when the process dies over it."""
+        """One event, as `Actor.submit`: durable when it returns. Raises Refused, or Silence when
+        the process dies over it.
+        """
         if not self.is_up:
             raise Silence
-        # What is stepped is what came in, as in the actor; every replay steps what was decoded and must come to the same state.
+        # What is stepped is what came in, as in the actor; every replay steps what was decoded and
+        # must come to the same state.
         at, random = self.now, Hash32(self.random.randbytes(32))
         try:
             outcome = self.any_core.step(Input(at, random, event))
@@ -235,7 +243,7 @@ class Process(Generic[E, F]):
     def _is_struck(self) -> bool:
         return self.crash_chance > 0 and self.random.random() < self.crash_chance
 
-    # ------------------------------------------------------------------------------------------------------ outbox
+    # --------------------------------------------------------------------------------------- outbox
 
     def _queue(self, effect: F) -> None:
         lane = self._lanes.setdefault(effect.lane, deque())

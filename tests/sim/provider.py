@@ -1,4 +1,6 @@
-"""A provider's daemon around the real core: bench, performer and inbox, with the machine on which containers outlive it."""
+"""A provider's daemon around the real core: bench, performer and inbox, with the machine on
+which containers outlive it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +11,7 @@ from quorate_node.core.phases import Committed, Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import Policy, Room, Terms
-from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
@@ -103,7 +105,8 @@ class Provider(Process[events.Event, effects.Effect]):
             lambda lease: []
         )  # outputs of the same job that are open to somebody
         self.core: ProviderCore
-        self._inbox = Inbox(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]  # only its `event` is used here
+        # only its `event` is used here
+        self._inbox = FrameHandler(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]
 
     def _terms(self, plan: Plan) -> Terms:
         room = Room(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
@@ -120,7 +123,7 @@ class Provider(Process[events.Event, effects.Effect]):
             self.owner, DOMAIN, plan.limits, BEACON, keys, self.slots, Sandbox.NOOP, policy
         )
 
-    # --------------------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------- life
 
     def fresh_core(self) -> ProviderCore:
         """As `Process`."""
@@ -181,7 +184,9 @@ class Provider(Process[events.Event, effects.Effect]):
             self._drain(True)
 
     def rotate(self) -> None:
-        """Its owner changes the operator key while jobs run: nothing new is taken until no Assignment can still be answered by the old."""
+        """Its owner changes the operator key while jobs run: nothing new is taken until no
+        Assignment can still be answered by the old.
+        """
         self.is_rotating = True
         if self.is_up and not self.core.facts.is_draining:
             self.report(events.DrainRequested(True))
@@ -265,7 +270,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.submit(self._inbox.event(frame))
         return frames.Ok()
 
-    # ------------------------------------------------------------------------------------------------------ effects
+    # -------------------------------------------------------------------------------------- effects
 
     def perform(self, effect: effects.Effect, finish: Finish) -> None:
         """As `Performer.perform` of the daemon."""
@@ -406,7 +411,7 @@ class Provider(Process[events.Event, effects.Effect]):
 
         return act
 
-    # ----------------------------------------------------------------------------------------------------- messages
+    # ------------------------------------------------------------------------------------- messages
 
     def _send(self, frame: frames.Frame, answered: Callable[[Answer], None]) -> None:
         data = frames.encode(frame)
@@ -467,7 +472,9 @@ class Provider(Process[events.Event, effects.Effect]):
         self._send(frames.CommitSent(seal(DOMAIN, commit, sign)), answered)
 
     def _copied(self, mine: Commit) -> Commit:
-        """Another's commitment over the own assignment: worthless, because the other's name is inside it. Or its name over the own."""
+        """Another's commitment over the own assignment: worthless, because the other's name is
+        inside it. Or its name over the own.
+        """
         seen = [
             frame.commit.message for frame in self.wiretap if isinstance(frame, frames.CommitSent)
         ]
@@ -507,7 +514,9 @@ class Provider(Process[events.Event, effects.Effect]):
         self.schedule.after(self._late(0.4), again)
 
     def _reveal_copy(self, lease: Hash32, tries: int) -> None:
-        """Opens a copied commitment with what the other opened it with, as soon as that can be seen; one in its name in its name."""
+        """Opens a copied commitment with what the other opened it with, as soon as that can be
+        seen; one in its name in its name.
+        """
         if lease in self.borrowed:
             self._send(frames.RevealSent(self.borrowed[lease]), lambda answer: None)
             return
@@ -536,7 +545,7 @@ class Provider(Process[events.Event, effects.Effect]):
             SEND_SECONDS,
         )
 
-    # ------------------------------------------------------------------------------------------------------ machine
+    # -------------------------------------------------------------------------------------- machine
 
     def _fetch(self, effect: effects.Fetch, finish: Finish) -> None:
         if self.behaviour is Behaviour.SLEEPER:
@@ -620,10 +629,12 @@ class Provider(Process[events.Event, effects.Effect]):
         )
 
     def _lie(self, spec: JobSpec) -> Hash32:
-        """Of a ring all give the same; two others never agree: whoever owns most slots of a class decides there (docs/trust)."""
+        """Of a ring all give the same; two others never agree: whoever owns most slots of a
+        class decides there (docs/trust).
+        """
         return workload.lie(spec, "the ring" if self.planned is Behaviour.COLLUDER else self.name)
 
-    # -------------------------------------------------------------------------------------------------------- court
+    # ---------------------------------------------------------------------------------------- court
 
     def _court(self, effect: effects.CourtEffect, finish: Finish) -> None:
         match effect:

@@ -1,4 +1,5 @@
-"""`python -m sim.run --seeds N`: plays seeds 1 to N and prints what was covered; fails on any violation.
+"""`python -m sim.run --seeds N`: plays seeds 1 to N and prints what was covered; fails on any
+violation.
 
     python -m sim.run --seed 17 --verbose     replays one seed and prints every step
     python -m sim.run --seed 17 --shrink      takes a failing seed apart, prints what is left of it and every step of that
@@ -51,7 +52,8 @@ def play_plan(plan: Plan, is_verbose: bool = False) -> Played:
         tell_all(world)
     try:
         world.run()
-    except Exception as error:  # noqa: BLE001 - whatever a core raises is a finding, told with its seed
+    # whatever a core raises is a finding, told with its seed
+    except Exception as error:  # noqa: BLE001
         violation = f"{type(error).__name__}: {error}"
         if is_verbose:
             traceback.print_exc()
@@ -103,7 +105,10 @@ def main() -> int:
             if violation is not None:
                 violations += 1
                 print(
-                    f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} --shrink'",
+                    (
+                        f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} "
+                        f"--shrink'"
+                    ),
                     file=sys.stderr,
                 )
                 if violations >= VIOLATIONS_MAX:
@@ -126,7 +131,9 @@ def workers(count: int, seeds: int) -> Iterator["multiprocessing.pool.Pool | Non
 
 
 def _settle_collector() -> None:
-    """The modules stay for ever and a market's rows die by counting: looking through all of them again and again costs a tenth."""
+    """The modules stay for ever and a market's rows die by counting: looking through all of them
+    again and again costs a tenth.
+    """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
@@ -152,7 +159,8 @@ def _shrink(seed: int) -> int:
     found = shrink(plan, violation, lambda smaller: play_plan(smaller)[2], print)
     play_plan(found.plan, is_verbose=True)
     print(
-        f"\nafter {found.plays} markets this is left:\n{describe(found.plan)}\nfails: {found.violation}"
+        f"\nafter {found.plays} markets this is left:\n{describe(found.plan)}\nfails: "
+        f"{found.violation}"
     )
     return 1
 
@@ -194,7 +202,11 @@ def _tell(
     is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes or facts)
     if is_thin:
         print(
-            "an edge, a refusal code or a fact never occurred: make the plan reach it, or remove it from the table",
+            (
+                "an edge, a refusal code or a fact never occurred: make the plan reach it, or "
+                "remove "
+                "it from the table"
+            ),
             file=sys.stderr,
         )
     return 1 if violations or is_thin or (tried is not None and tried.survivors) else 0

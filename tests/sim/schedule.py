@@ -1,4 +1,6 @@
-"""Virtual time and everything that is still to happen in it: one queue, ties in the order in which they were put in."""
+"""Virtual time and everything that is still to happen in it: one queue, ties in the order in
+which they were put in.
+"""
 
 from collections.abc import Callable
 from heapq import heappop, heappush

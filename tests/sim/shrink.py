@@ -1,8 +1,11 @@
-"""Takes a failing seed's plan apart until nothing more can go: what is left is the smallest market found that breaks the same rule.
+"""Takes a failing seed's plan apart until nothing more can go: what is left is the smallest
+market found that breaks the same rule.
 
-`python -m sim.run --seed 17 --shrink`. One part at a time is taken out (a job, a misbehaving provider, a cut, a clock, the crashes,
-the weather ...), many jobs at once first; what still fails in the same way stays out. Parts are drawn independently (`plan`), but
-what happens to them is not: a message less moves others. So a part that seems needed is tried again under other chance.
+`python -m sim.run --seed 17 --shrink`. One part at a time is taken out (a job, a misbehaving
+provider, a cut, a clock, the crashes, the weather ...), many jobs at once first; what still
+fails in the same way stays out. Parts are drawn independently (`plan`), but what happens to them
+is not: a message less moves others. So a part that seems needed is tried again under other
+chance.
 """
 
 import re
@@ -129,7 +132,11 @@ def shrink(
 def describe(plan: Plan) -> str:
     """A plan in a few lines: what it still has."""
     lines = [
-        f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of {len(plan.behaviours)} owners"
+        (
+            f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of "
+            f"{len(plan.behaviours)} "
+            f"owners"
+        )
     ]
     lines += [
         f"  provider-{number} is a {kind}"

@@ -21,13 +21,15 @@ def tell_all(world: World) -> None:
                 for item in outcome.effects
             ]
             print(
-                f"{schedule.now_ms / 1000:9.3f} {process:12} {name} {_short(event)} -> {' '.join(effects)}"
+                f"{schedule.now_ms / 1000:9.3f} {process:12} {name} {_short(event)} -> "
+                f"{' '.join(effects)}"
             )
         stepped(process, event, outcome)
 
     def tell_refusal(process: str, event: object, refusal: Refused) -> None:
         print(
-            f"{schedule.now_ms / 1000:9.3f} {process:12} {type(event).__name__} {_short(event)} REFUSED {refusal}"
+            f"{schedule.now_ms / 1000:9.3f} {process:12} {type(event).__name__} {_short(event)} "
+            f"REFUSED {refusal}"
         )
         refused(process, event, refusal)
 

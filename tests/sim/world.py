@@ -1,4 +1,6 @@
-"""One seed's market: everybody wired together, a safety phase with every fault, then a liveness phase in which all must end."""
+"""One seed's market: everybody wired together, a safety phase with every fault, then a liveness
+phase in which all must end.
+"""
 
 from functools import partial
 from hashlib import sha256
@@ -23,14 +25,17 @@ from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
 
-# I7: from the moment at which the network heals and everybody is honest and awake. The longest way: an order's expiry (75 s), then
-# seven executions one after the other, each with its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
+# I7: from the moment at which the network heals and everybody is honest and awake. The longest way:
+# an order's expiry (75 s), then seven executions one after the other, each with its draw (10 s),
+# its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 EXIT_SECONDS = 15
 REPLAY_EVERY = (
     4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
 )
-MONEY_SECONDS = 150  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about 100 s), releases (60 s)
+# then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about 100
+# s), releases (60 s)
+MONEY_SECONDS = 150
 
 
 class World:
@@ -58,7 +63,9 @@ class World:
         self._wire()
 
     def _peek(self, lease_hash: Hash32) -> list[Hash32]:
-        """What somebody who reads all reveals, and knows of which job they are, can copy. I8: none of the own batch."""
+        """What somebody who reads all reveals, and knows of which job they are, can copy. I8:
+        none of the own batch.
+        """
         leases = self.coordinator.leases()
         mine = leases.get(lease_hash)
         if mine is None:
@@ -102,7 +109,7 @@ class World:
             self.chain.tokens_in += FUND
         self.chain.register(keys, slots, [client.account.address for client in self.clients], money)
 
-    # -------------------------------------------------------------------------------------------------------- phases
+    # --------------------------------------------------------------------------------------- phases
 
     def run(self) -> None:
         """Both phases; AssertionError for any violation."""
@@ -195,7 +202,10 @@ class World:
             f"client 0x{account.hex()} has not got its release" for account in self.chain.releases
         ]
         left += [
-            f"client 0x{account.hex()} may order for {item.allocation}, the chain says {self.chain.orderable(account)}"
+            (
+                f"client 0x{account.hex()} may order for {item.allocation}, the chain says "
+                f"{self.chain.orderable(account)}"
+            )
             for account, item in state.clients.items()
             if item.allocation != self.chain.orderable(account)
             or item.escrowed != self.chain.allocated[account]
@@ -220,11 +230,13 @@ class World:
             credit = state.providers[provider.owner].final
             if not provider.is_up or self.chain.claimed.get(provider.owner, 0) != credit:
                 left.append(
-                    f"{provider.name} is owed {credit}, has claimed {self.chain.claimed.get(provider.owner, 0)}"
+                    f"{provider.name} is owed {credit}, has claimed "
+                    f"{self.chain.claimed.get(provider.owner, 0)}"
                 )
             elif self._shown(provider) != credit:
                 left.append(
-                    f"{provider.name} has no statement over {credit}, which the network may still be bringing"
+                    f"{provider.name} has no statement over {credit}, which the network may still "
+                    f"be bringing"
                 )
         return left
 
@@ -232,7 +244,7 @@ class World:
         found = provider.core.statements.get(self.coordinator.core.rules.coordinator)
         return found.message.final if found else 0
 
-    # -------------------------------------------------------------------------------------------------- at the end
+    # ----------------------------------------------------------------------------------- at the end
 
     def _final_checks(self) -> None:
         core = self.coordinator.core
@@ -297,7 +309,9 @@ class World:
             )
 
     def _check_releases(self) -> None:
-        """I4: what was not spent came back, to the last of it: whoever took everything has left what its vouchers say, no more."""
+        """I4: what was not spent came back, to the last of it: whoever took everything has left
+        what its vouchers say, no more.
+        """
         for release in self.plan.releases:
             account = self.clients[release.client].account.address
             self.coverage.facts["releases"] += 1
@@ -307,7 +321,9 @@ class World:
             )
 
     def _check_forgeries(self) -> None:
-        """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt that a stranger takes."""
+        """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt
+        that a stranger takes.
+        """
         real = list(self.checks.books.receipts.values())
         for body in real[:1] if self.plan.phantom_chance == 0 else real:
             for wrong, forged in forgeries(body, self.checks.lists[body.ack.message.job_id]):

@@ -1,4 +1,6 @@
-"""What a soak measures from outside: memory of processes, bytes of folders, the coordinator's counters, rows of its state."""
+"""What a soak measures from outside: memory of processes, bytes of folders, the coordinator's
+counters, rows of its state.
+"""
 
 import os
 import re
@@ -109,7 +111,9 @@ class Refusals:
 
 
 def tables(journal: Path) -> dict[str, tuple[int, int]]:
-    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is none yet or it is too large to look at."""
+    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is
+    none yet or it is too large to look at.
+    """
     snapshot = journal_files.read_snapshot(journal)
     if snapshot is None or len(snapshot.payload) > LOOKED_AT_BYTES_MAX:
         return {}

@@ -1,4 +1,6 @@
-"""`python -m soak.host SETTINGS`: one process with many providers. Killed with -9 and started again by the soak."""
+"""`python -m soak.host SETTINGS`: one process with many providers. Killed with -9 and started
+again by the soak.
+"""
 
 import asyncio
 import json

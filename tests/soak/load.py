@@ -1,7 +1,9 @@
-"""The soak's clients: they hand in no-op jobs through the SDK, wait for each end, and know at the end who was promised what.
+"""The soak's clients: they hand in no-op jobs through the SDK, wait for each end, and know at
+the end who was promised what.
 
-A job is acknowledged when `submit` returned: the client then holds an Ack under the coordinator's statement key. It is lost when
-the coordinator, killed and started a last time, knows no end of it.
+A job is acknowledged when `submit` returned: the client then holds an Ack under the
+coordinator's statement key. It is lost when the coordinator, killed and started a last time,
+knows no end of it.
 """
 
 import asyncio
@@ -54,7 +56,9 @@ class Load:
         self.told = Told()
 
     async def run(self, until: float, drained_by: float) -> None:
-        """Hands in until `until`, then waits for ends until `drained_by` (both of the monotonic clock)."""
+        """Hands in until `until`, then waits for ends until `drained_by` (both of the monotonic
+        clock).
+        """
         number, next_at = 0, time.monotonic()
         async with asyncio.TaskGroup() as group:
             while time.monotonic() < until:

@@ -1,8 +1,9 @@
 """One provider of a soak: the daemon's own parts, without those that only ask the chain.
 
-Two hundred whole daemons on one machine would ask the chain two hundred times a second for their court and their claims, and the
-devnet's chain, which takes milliseconds a call, would be all that is measured. So the first few providers are whole daemons, and
-the others are what carries jobs: core, actor, journal, executor, store, peers, heartbeats, offers.
+Two hundred whole daemons on one machine would ask the chain two hundred times a second for their
+court and their claims, and the devnet's chain, which takes milliseconds a call, would be all
+that is measured. So the first few providers are whole daemons, and the others are what carries
+jobs: core, actor, journal, executor, store, peers, heartbeats, offers.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Advert, Announcements
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover
-from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
@@ -148,7 +149,7 @@ class _Member:
             core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused
         )
         performer.attach(actor)
-        inbox = Inbox(actor, info.coordinator, terms.domain, recover)
+        inbox = FrameHandler(actor, info.coordinator, terms.domain, recover)
         address = url.replace("http", "ws", 1) + "/v1/peers"
         dialer = WebSocketDialer(
             address, info.coordinator, keys.account, keys.operator, inbox.handle, clock

@@ -34,7 +34,8 @@ class Plan:
         """ValueError names what cannot be."""
         if not 3 <= self.providers <= PROVIDERS_MAX or self.per_process < 1 or self.clients < 1:
             raise ValueError(
-                f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at least, please"
+                f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at least, "
+                f"please"
             )
 
     def hosts(self) -> list[range]:
@@ -49,12 +50,16 @@ class Plan:
         return self.folder / f"provider-host-{number}"
 
     def kill_every(self) -> float:
-        """Seconds between two kills of a process of providers, so that `churn` of them die in a minute; 0 = never."""
+        """Seconds between two kills of a process of providers, so that `churn` of them die in a
+        minute; 0 = never.
+        """
         a_minute = self.providers * self.churn / 100
         return 60 * min(self.per_process, self.providers) / a_minute if a_minute else 0.0
 
     def coordinator_dies_at(self) -> list[float]:
-        """Seconds after the start: all in the first third, so that the rest shows how one process grows."""
+        """Seconds after the start: all in the first third, so that the rest shows how one
+        process grows.
+        """
         return [
             self.seconds / 3 * (context + 1) / (self.coordinator_kills + 1)
             for context in range(self.coordinator_kills)
@@ -62,7 +67,9 @@ class Plan:
 
 
 def provider_keys(seed: bytes, index: int) -> ProviderKeys:
-    """Keys without a key store: what opening two hundred of those costs is not what a soak is about."""
+    """Keys without a key store: what opening two hundred of those costs is not what a soak is
+    about.
+    """
     owner, operator = (
         KeySigner(hash_tuple("soak", seed, role, index)) for role in ("owner", "operator")
     )

@@ -1,15 +1,20 @@
-"""`python -m soak.run --minutes 10 --providers 200 --churn 10`: a market under load, its daemons killed with -9 all the time.
+"""`python -m soak.run --minutes 10 --providers 200 --churn 10`: a market under load, its daemons
+killed with -9 all the time.
 
-Real chain, beacon, coordinator, journals, WebSocket peers and clients; jobs of the no-op executor. CHURN percent of the providers
-a minute are killed with their process and come back from their home folders; the coordinator is killed as often as asked in the
-first third of the run, and once more at the end, before it is asked for every job that it ever acknowledged. The last line is JSON:
+Real chain, beacon, coordinator, journals, WebSocket peers and clients; jobs of the no-op
+executor. CHURN percent of the providers a minute are killed with their process and come back
+from their home folders; the coordinator is killed as often as asked in the first third of the
+run, and once more at the end, before it is asked for every job that it ever acknowledged. The
+last line is JSON:
 
-acknowledged_lost   jobs that a client holds an Ack of and that have no end at last; the goal is 0
-jobs_done, jobs_s   ends that clients saw, and those a second of the load; job_p50_ms, job_p99_ms from `submit` to the end, beacon
+acknowledged_lost   jobs that a client holds an Ack of and that have no end at last; the goal is
+0 jobs_done, jobs_s   ends that clients saw, and those a second of the load; job_p50_ms,
+job_p99_ms from `submit` to the end, beacon
                     rounds (two seconds each), kills and restarts included
-rss_slope_mb_min    growth of the coordinator's memory in its longest life, least squares after the warm-up; the goal is 0.5 at most
-home_mb_min         growth of its folder on disk in the same time; host_* the same, the median over the providers' processes
-refused             by code: the coordinator's own count over all its lives, and what clients were refused
+rss_slope_mb_min    growth of the coordinator's memory in its longest life, least squares after
+the warm-up; the goal is 0.5 at most home_mb_min         growth of its folder on disk in the same
+time; host_* the same, the median over the providers' processes refused             by code: the
+coordinator's own count over all its lives, and what clients were refused
 """
 
 import argparse
@@ -139,13 +144,15 @@ async def soak(plan: Plan, seed: int) -> dict[str, object]:
         await load.open()
         try:
             _say(
-                f"{plan.providers} providers in {len(plan.hosts())} processes are on offer; load for {plan.seconds:g} s"
+                f"{plan.providers} providers in {len(plan.hosts())} processes are on offer; load "
+                f"for {plan.seconds:g} s"
             )
             watch.begun = time.monotonic()
             await _under_load(plan, watch, load, chance)
             ended = watch.second()
             _say(
-                f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the coordinator is killed once more"
+                f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the "
+                f"coordinator is killed once more"
             )
             warm = await asyncio.to_thread(_diagnosis, watch)
             await watch.kill_coordinator()
@@ -182,7 +189,9 @@ async def _all_back(stage: Stage) -> None:
 
 
 def _diagnosis(watch: Watch) -> float:
-    """Says what is large; the second from which on memory is judged: a third of the run for the kills, a sixth to warm up."""
+    """Says what is large; the second from which on memory is judged: a third of the run for the
+    kills, a sixth to warm up.
+    """
     home = watch.stage.coordinator_home
     _say(f"coordinator's folder, MB: {parts_mb(home)}; journal {parts_mb(home / 'journal')}")
     _say(f"a providers' folder, MB: {parts_mb(watch.stage.plan.host_home(0) / '0')}")

@@ -1,4 +1,6 @@
-"""The soak's market: chain, beacon, coordinator and the providers' processes, as the devnet starts them, but hundreds of providers."""
+"""The soak's market: chain, beacon, coordinator and the providers' processes, as the devnet
+starts them, but hundreds of providers.
+"""
 
 import asyncio
 import json
@@ -70,7 +72,9 @@ class Stage:
         await self.family.ready(name, ready, READY_SECONDS)
 
     def died(self) -> str:
-        """Name and last words of a child that ended although nobody killed it; "" when there is none."""
+        """Name and last words of a child that ended although nobody killed it; "" when there is
+        none.
+        """
         for name, child in self.family.children.items():
             if not child.is_running and name not in self.expected_dead:
                 return f"{name} ended by itself, status {child.process.returncode}:\n{child.tail()}"

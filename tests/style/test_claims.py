@@ -1,6 +1,8 @@
-"""docs/claims.md: every sentence of the protocol has its rows there, their words stand in the protocol, and what they name exists.
+"""docs/claims.md: every sentence of the protocol has its rows there, their words stand in the
+protocol, and what they name exists.
 
-A changed rule changes its words, so its row fails here until somebody has looked at its tests again.
+A changed rule changes its words, so its row fails here until somebody has looked at its tests
+again.
 """
 
 import ast
@@ -25,7 +27,9 @@ ONLY_WORDS = re.compile(r"only words: \S.{12,}")
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: the words of a rule, what holds it, and whether its test was seen failing (✓)."""
+    """One line of a table: the words of a rule, what holds it, and whether its test was seen
+    failing (✓).
+    """
 
     section: str
     words: str
@@ -40,7 +44,9 @@ def plain(text: str) -> str:
 
 
 def sections(page: str) -> dict[str, list[str]]:
-    """Paragraphs, list items and table rows of each section of the protocol. What stands before the first is `Constants`."""
+    """Paragraphs, list items and table rows of each section of the protocol. What stands before
+    the first is `Constants`.
+    """
     found: dict[str, list[str]] = {"Constants": []}
     name = "Constants"
     for block in re.split(r"\n\s*\n|\n(?=- |\| )", page):
@@ -69,7 +75,9 @@ def rows(page: str) -> list[Row]:
 
 
 def place(row: Row, blocks: list[str]) -> list[tuple[int, int, int]]:
-    """(block, from, to) of each part of the row's words; nothing when they do not stand in one block, in this order."""
+    """(block, from, to) of each part of the row's words; nothing when they do not stand in one
+    block, in this order.
+    """
     for number, block in enumerate(blocks):
         found, at = [], 0
         for part in row.words.split(BETWEEN):
@@ -181,7 +189,8 @@ def test_the_checks_can_fail() -> None:
     )["§1"]
     assert blocks == ["I1 Money is kept. Nobody lies; all pay.", "a (b) | c, d"]
     (row,) = rows(
-        "## §1 One\n| rule | held by | seen |\n|---|---|---|\n| Money is kept. … all pay | `faults::x` | ✓ |"
+        "## §1 One\n| rule | held by | seen |\n|---|---|---|\n| Money is kept. … all pay | "
+        "`faults::x` | ✓ |"
     )
     assert list(untold(blocks, place(row, blocks))) == ["Nobody lies;", "a (b) | c, d"]
     assert not place(Row("§1", "all pay … Money", "", ""), blocks), "in order"

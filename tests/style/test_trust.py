@@ -1,4 +1,6 @@
-"""docs/trust.md: every sentence names the tests that hold it, and every test that it names exists."""
+"""docs/trust.md: every sentence names the tests that hold it, and every test that it names
+exists.
+"""
 
 import ast
 import re
@@ -15,7 +17,9 @@ NOT_TESTED = re.compile(r"not tested: \S.{30,}")
 
 
 def split(page: str) -> tuple[list[str], dict[str, str]]:
-    """(paragraphs and list items on one line each, without headings; mark -> what stands at the foot)."""
+    """(paragraphs and list items on one line each, without headings; mark -> what stands at the
+    foot).
+    """
     body, _, foot = page.partition("\n[^")
     notes = (
         dict(re.findall(r"\[\^([\w-]+)\]: (.*?)(?=\n\[\^|\Z)", "[^" + foot, re.DOTALL))
@@ -41,7 +45,9 @@ def unmarked(blocks: list[str]) -> Iterator[str]:
 
 
 def missing(note: str) -> Iterator[str]:
-    """Tests of a footnote that do not exist. A footnote may say why nothing can be tested instead."""
+    """Tests of a footnote that do not exist. A footnote may say why nothing can be tested
+    instead.
+    """
     if NOT_TESTED.fullmatch(note):
         return
     for name in re.split(r",\s*", note):

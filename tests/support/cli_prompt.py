@@ -1,4 +1,6 @@
-"""Commands typed at a prompt, run in this process: each of its own would load the program for a second or two."""
+"""Commands typed at a prompt, run in this process: each of its own would load the program for a
+second or two.
+"""
 
 import contextlib
 import io
@@ -14,7 +16,9 @@ from quorate.cli.main import run_main
 def typed(
     *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit status of `quorate WORDS`, and what stood on both streams. What it would show a trace for is raised. One at a time."""
+    """Exit status of `quorate WORDS`, and what stood on both streams. What it would show a trace
+    for is raised. One at a time.
+    """
     said = io.StringIO()
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level

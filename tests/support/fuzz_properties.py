@@ -1,4 +1,6 @@
-"""What fuzz tests share: strategies for hostile bytes, and the properties that must hold of whatever reads them."""
+"""What fuzz tests share: strategies for hostile bytes, and the properties that must hold of
+whatever reads them.
+"""
 
 import json
 from collections import Counter
@@ -160,7 +162,9 @@ def _with(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def dump(tree: Any) -> bytes:
-    """JSON text that may hold what the codec refuses: floats, half surrogates, any order of keys."""
+    """JSON text that may hold what the codec refuses: floats, half surrogates, any order of
+    keys.
+    """
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
@@ -180,7 +184,8 @@ def parse_or_refuse(data: bytes) -> None:
 
 
 def decode_or_refuse(data: bytes) -> None:
-    """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing else is ever raised.
+    """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing
+    else is ever raised.
 
     Its short cuts give the same value, the same refusal and the same bytes.
     """

@@ -1,7 +1,9 @@
-"""What a test needs from the machine: `require("docker")` skips it, named and with the reason, where the thing is missing.
+"""What a test needs from the machine: `require("docker")` skips it, named and with the reason,
+where the thing is missing.
 
-Where the environment variable QUORATE_REQUIRE names the thing (a comma list; CI does), a missing thing is a failure instead, so
-that nothing is skipped in silence. Marking a test `@pytest.mark.docker` calls `require("docker")` before its fixtures.
+Where the environment variable QUORATE_REQUIRE names the thing (a comma list; CI does), a missing
+thing is a failure instead, so that nothing is skipped in silence. Marking a test
+`@pytest.mark.docker` calls `require("docker")` before its fixtures.
 """
 
 import functools
@@ -174,7 +176,8 @@ def required() -> frozenset[str]:
     unknown = names - PROBES.keys()
     if unknown:
         raise pytest.UsageError(
-            f"QUORATE_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(sorted(PROBES))}"
+            f"QUORATE_REQUIRE names {', '.join(sorted(unknown))}; known: "
+            f"{', '.join(sorted(PROBES))}"
         )
     return names
 

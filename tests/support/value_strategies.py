@@ -1,4 +1,6 @@
-"""Hypothesis strategies for values of any type the codec knows, with values at the edges of their widths."""
+"""Hypothesis strategies for values of any type the codec knows, with values at the edges of
+their widths.
+"""
 
 import types
 import typing

@@ -1,7 +1,9 @@
-"""Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`. Tests compare; a change here is a change of the protocol.
+"""Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`. Tests compare; a
+change here is a change of the protocol.
 
-Python and contract tests read the same files: whoever implements the protocol anew can start from them. Values are JSON; byte
-strings are 0x-hex, integers above 2^53 decimal strings, as in the codec.
+Python and contract tests read the same files: whoever implements the protocol anew can start
+from them. Values are JSON; byte strings are 0x-hex, integers above 2^53 decimal strings, as in
+the codec.
 """
 
 import json
@@ -31,7 +33,9 @@ Json = Any
 
 
 def value_of(hint: Any, name: str, number: int = 0) -> Any:
-    """A value of a message field that depends on its name alone; every byte of its width is used."""
+    """A value of a message field that depends on its name alone; every byte of its width is
+    used.
+    """
     if get_origin(hint) is tuple:
         return tuple(value_of(get_args(hint)[0], name, index) for index in range(3))
     if is_dataclass(hint) and isinstance(hint, type):
@@ -54,7 +58,9 @@ def message_of(kind: type, number: int = 0) -> Any:
 
 
 def eip712_vectors() -> Json:
-    """Every message of PROTOCOL §3: its type, a body, its struct hash, its digest and a signature."""
+    """Every message of PROTOCOL §3: its type, a body, its struct hash, its digest and a
+    signature.
+    """
     signer = KeySigner(SECRET)
     messages = []
     for name, kind in MESSAGE_TYPES.items():
@@ -162,7 +168,9 @@ def _ballot(number: int) -> Json:
 
 
 def draw_vectors() -> Json:
-    """Seeds, audit decisions, slot tries and the auditors that come of them; owner 3 shares its network with owner 1."""
+    """Seeds, audit decisions, slot tries and the auditors that come of them; owner 3 shares its
+    network with owner 1.
+    """
     slots = [
         StakeSlot(
             index,

@@ -1,1 +1,3 @@
-"""Typed faces of the contracts: each function gives a `Call` or a `Query`; nothing here talks to a chain."""
+"""Typed faces of the contracts: each function gives a `Call` or a `Query`; nothing here talks to
+a chain.
+"""

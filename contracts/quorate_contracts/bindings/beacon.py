@@ -16,7 +16,9 @@ class BeaconContract(Contract):
     NAME: ClassVar[str] = "Beacon"
 
     def submit(self, round_: BeaconRound) -> Call:
-        """Proves a round. One that is known already costs only the base fee. ValueError when the signature is no point."""
+        """Proves a round. One that is known already costs only the base fee. ValueError when the
+        signature is no point.
+        """
         return self._call(
             "submit", 300_000, round_.round, words_bytes(signature_words(round_.signature))
         )

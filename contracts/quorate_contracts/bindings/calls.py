@@ -1,4 +1,6 @@
-"""What the bindings hand out: calls to send, queries to ask, and how both are encoded. Pure: nothing here talks to a chain."""
+"""What the bindings hand out: calls to send, queries to ask, and how both are encoded. Pure:
+nothing here talks to a chain.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ Words = tuple[int, int, int]  # a signature as the contracts take it: r, s, v
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A transaction to send. `gas` is an upper bound by measurement: never estimated, because bisecting a pairing takes seconds."""
+    """A transaction to send. `gas` is an upper bound by measurement: never estimated, because
+    bisecting a pairing takes seconds.
+    """
 
     to: Address
     data: bytes
@@ -27,7 +31,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """An eth_call; `decode` turns the bytes it returns into the answer. Unavailable for bytes that are none: the node is out of order."""
+    """An eth_call; `decode` turns the bytes it returns into the answer. Unavailable for bytes
+    that are none: the node is out of order.
+    """
 
     to: Address
     data: bytes
@@ -45,7 +51,9 @@ class Contract:
         return Call(self.address, artifact(self.NAME).functions[function].encode(arguments), gas)
 
     def _query(self, function: str, read: Callable[..., R], *arguments: object) -> Query[R]:
-        """`read` gets the function's results as arguments; a single struct is spread into its members."""
+        """`read` gets the function's results as arguments; a single struct is spread into its
+        members.
+        """
         kind = artifact(self.NAME).functions[function]
 
         def decode(data: bytes) -> R:

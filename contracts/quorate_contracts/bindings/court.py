@@ -102,7 +102,9 @@ class Court(Contract):
         )
 
     def draw_jury(self, case: CaseId) -> Call:
-        """Once the case's round is proven in Beacon. In a list that somebody made long it may take ten times the usual."""
+        """Once the case's round is proven in Beacon. In a list that somebody made long it may
+        take ten times the usual.
+        """
         return self._call("draw_jury", 6_000_000, case)
 
     def vote(self, case: CaseId, votes: Sequence[Envelope[JuryVote]]) -> Call:
@@ -116,11 +118,15 @@ class Court(Contract):
         return self._call("reveal", 120_000 + 110_000 * len(listed), case, listed)
 
     def advance(self, case: CaseId) -> Call:
-        """Past a deadline that nobody met: redraw, go on with those who voted, or give up a missing beacon round."""
+        """Past a deadline that nobody met: redraw, go on with those who voted, or give up a
+        missing beacon round.
+        """
         return self._call("advance", 250_000, case)
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
-        """Ends the case with the accused's reveals, in the case's order; without them only one window after the reveals."""
+        """Ends the case with the accused's reveals, in the case's order; without them only one
+        window after the reveals.
+        """
         listed = [
             (each.assignment_hash, each.exit_status, each.output_digest, each.salt)
             for each in reveals
@@ -149,14 +155,18 @@ class Court(Contract):
 
 
 def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
-    """What the accuser puts up: a whole jury's pay at the longest durations, and its gas (PROTOCOL §5)."""
+    """What the accuser puts up: a whole jury's pay at the longest durations, and its gas
+    (PROTOCOL §5).
+    """
     assignments = [each.assignment.message for each in executions]
     runs = sum(each.price_per_hour * each.max_duration // 3600 for each in assignments)
     return Amount(JURORS * (runs + limits.jury_gas_fee))
 
 
 def ballot(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> Hash32:
-    """H(caseId, juror, salt, digests): what a JuryVote commits to, digests padded to three with zeros."""
+    """H(caseId, juror, salt, digests): what a JuryVote commits to, digests padded to three with
+    zeros.
+    """
     return hash_tuple(case, juror, salt, *padded(digests))
 
 

@@ -27,7 +27,9 @@ class SignedVoucher:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """The session that the chain remembers of a client with one coordinator; all zero when there is none."""
+    """The session that the chain remembers of a client with one coordinator; all zero when there
+    is none.
+    """
 
     session_key: Address
     up_to: Amount
@@ -67,10 +69,12 @@ class Epochs(Contract):
         vouchers: Sequence[SignedVoucher],
         known: Mapping[Address, KnownSession] = NOTHING_KNOWN,
     ) -> Call:
-        """Sent by the coordinator's posting key; `number` follows the newest, `root` is `epoch.build` of all its leaves.
+        """Sent by the coordinator's posting key; `number` follows the newest, `root` is
+        `epoch.build` of all its leaves.
 
-        `known` holds what `session` answered, by client: a session that the chain remembers is not sent and proven again, which
-        saves about 7,000 gas. Only this coordinator's posts change what is remembered, so an answer stays true until the next one.
+        `known` holds what `session` answered, by client: a session that the chain remembers is
+        not sent and proven again, which saves about 7,000 gas. Only this coordinator's posts
+        change what is remembered, so an answer stays true until the next one.
         """
         assert len(vouchers) <= VOUCHERS_MAX, f"at most {VOUCHERS_MAX} vouchers in one epoch"
         assert len({each.voucher.message.client for each in vouchers}) == len(vouchers), (
@@ -97,7 +101,9 @@ class Epochs(Contract):
         return self._call("post", gas, coordinator, number, *arguments)
 
     def claim(self, coordinator: Address, number: int, leaf: Leaf, proof: Proof) -> Call:
-        """Pays `leaf.final` less what was claimed before, to the payout address. `number` is the newest final epoch's."""
+        """Pays `leaf.final` less what was claimed before, to the payout address. `number` is the
+        newest final epoch's.
+        """
         siblings = [_sibling_words(node) for node in proof.siblings]
         return self._call(
             "claim",
@@ -110,7 +116,9 @@ class Epochs(Contract):
         )
 
     def claim_all(self, coordinator: Address, number: int, leaves: Sequence[Leaf]) -> list[Call]:
-        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of the gas of claims one by one."""
+        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of
+        the gas of claims one by one.
+        """
         return [
             self.claim_part(coordinator, number, leaves, start, LEAVES_MAX)
             for start in range(0, len(leaves), LEAVES_MAX)
@@ -119,11 +127,12 @@ class Epochs(Contract):
     def claim_part(
         self, coordinator: Address, number: int, leaves: Sequence[Leaf], start: int, size: int
     ) -> Call:
-        """Claims for `size` of an epoch's leaves by their index, from the `start`th on: a power of two of at most `LEAVES_MAX`, and a
-        multiple of it, for they are a subtree.
+        """Claims for `size` of an epoch's leaves by their index, from the `start`th on: a power
+        of two of at most `LEAVES_MAX`, and a multiple of it, for they are a subtree.
 
-        Anyone may send it. A call in which nobody has anything new coming is refused ("amount"); of all others, leaves that
-        were claimed already are passed over. One that the token does not pay refuses the whole.
+        Anyone may send it. A call in which nobody has anything new coming is refused ("amount");
+        of all others, leaves that were claimed already are passed over. One that the token does
+        not pay refuses the whole.
         """
         ordered = sorted(leaves, key=lambda leaf: leaf.index)
         part = ordered[start : start + size]

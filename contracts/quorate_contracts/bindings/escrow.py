@@ -9,7 +9,9 @@ from quorate_protocol.units import Address, Amount, UnixSeconds
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a client put aside for one coordinator. Free for new orders: allocated - charged - what is promised off chain."""
+    """What a client put aside for one coordinator. Free for new orders: allocated - charged -
+    what is promised off chain.
+    """
 
     allocated: Amount
     charged: Amount  # cumulative debt by vouchers that were posted
@@ -20,7 +22,9 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One coordinator's money: allocated by all its clients, charged by vouchers, paid by claims."""
+    """One coordinator's money: allocated by all its clients, charged by vouchers, paid by
+    claims.
+    """
 
     allocated: Amount
     charged: Amount

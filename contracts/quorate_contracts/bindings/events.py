@@ -1,4 +1,6 @@
-"""Events of the contracts as dataclasses, and `decode_log`. Field names are the contracts' in snake_case; amounts in token units."""
+"""Events of the contracts as dataclasses, and `decode_log`. Field names are the contracts' in
+snake_case; amounts in token units.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -213,7 +215,9 @@ class CaseOpened:
 
 @dataclass(frozen=True, slots=True)
 class JuryDrawn:
-    """Court: who judges, and until when they may vote. After a redraw the list holds the kept and the new jurors."""
+    """Court: who judges, and until when they may vote. After a redraw the list holds the kept
+    and the new jurors.
+    """
 
     case_id: int
     jurors: tuple[Address, ...]
@@ -297,7 +301,9 @@ EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__
 def decode_log(
     contracts: Mapping[Address, str], address: Address, topics: Sequence[bytes], data: bytes
 ) -> Event | None:
-    """The event in a log of one of `contracts` (address to artifact name); None for a stranger's log and for token transfers."""
+    """The event in a log of one of `contracts` (address to artifact name); None for a stranger's
+    log and for token transfers.
+    """
     name = contracts.get(address)
     if name is None or not topics:
         return None

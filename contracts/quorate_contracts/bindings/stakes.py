@@ -1,4 +1,6 @@
-"""The registry: accounts, keys with their validity, stake slots per host class, coordinator bonds (PROTOCOL §2)."""
+"""The registry: accounts, keys with their validity, stake slots per host class, coordinator
+bonds (PROTOCOL §2).
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +15,9 @@ OPEN_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place in a host class's list. Active in block b iff from_block <= b < until_block; owner zero = a free place."""
+    """One place in a host class's list. Active in block b iff from_block <= b < until_block;
+    owner zero = a free place.
+    """
 
     owner: Address
     operator_key: Address
@@ -49,7 +53,9 @@ class Stakes(Contract):
         return self._call("register_coordinator", 350_000, statement_key, posting_key)
 
     def rotate_key(self, key: Address) -> Call:
-        """New operator (or statement) key from now on; the old one answers for what it signed up to and including now."""
+        """New operator (or statement) key from now on; the old one answers for what it signed up
+        to and including now.
+        """
         return self._call("rotate_key", 150_000, key)
 
     def change_payout(self, payout: Address) -> Call:
@@ -104,7 +110,9 @@ class Stakes(Contract):
         return self._query("key_valid", bool, account, key, at)
 
     def key_range(self, account: Address, key: Address) -> Query[tuple[UnixSeconds, UnixSeconds]]:
-        """First and last second of a key's validity; zeros if it never was valid, 2**48 - 1 while it is."""
+        """First and last second of a key's validity; zeros if it never was valid, 2**48 - 1
+        while it is.
+        """
         return self._query(
             "key_range", lambda start, end: (UnixSeconds(start), UnixSeconds(end)), account, key
         )

@@ -20,7 +20,9 @@ class Token(Contract):
         return self._call("mint", 120_000, receiver, amount)
 
     def approve(self, spender: Address, amount: int = UNLIMITED) -> Call:
-        """Lets a contract pull tokens: Stakes for slots and bonds, Escrow for deposits, Court for case bonds."""
+        """Lets a contract pull tokens: Stakes for slots and bonds, Escrow for deposits, Court
+        for case bonds.
+        """
         return self._call("approve", 80_000, spender, amount)
 
     def transfer(self, receiver: Address, amount: Amount) -> Call:

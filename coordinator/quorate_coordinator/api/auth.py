@@ -28,7 +28,9 @@ class Auth:
     rates: Rates
 
     def account(self, request: web.Request) -> Address | None:
-        """The account a request acts for; None without a token. Refused for a bad one, `Busy` when it asks too often."""
+        """The account a request acts for; None without a token. Refused for a bad one, `Busy`
+        when it asks too often.
+        """
         header = request.headers.get("Authorization")
         if not header:
             return None

@@ -1,4 +1,6 @@
-"""What is put before every handler of the coordinator: who is asking, how often, and bodies that are small and whole."""
+"""What is put before every handler of the coordinator: who is asking, how often, and bodies that
+are small and whole.
+"""
 
 import asyncio
 
@@ -11,7 +13,9 @@ from quorate_runtime.http.error_responses import Handler, coded
 
 
 def before_handlers(rates: Rates) -> Middleware:
-    """The middleware that counts requests by address, refuses encoded bodies, and takes small bodies in within their time."""
+    """The middleware that counts requests by address, refuses encoded bodies, and takes small
+    bodies in within their time.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

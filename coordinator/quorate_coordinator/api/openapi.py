@@ -1,7 +1,9 @@
-"""The OpenAPI 3.1 document, generated from the table of operations and the codec's types: nothing is written down twice.
+"""The OpenAPI 3.1 document, generated from the table of operations and the codec's types:
+nothing is written down twice.
 
-Schemas say what the codec says: canonical names in camelCase, byte strings as 0x-hex of their width, integers above 2^53 as
-decimal strings, no unknown fields. Source: https://spec.openapis.org/oas/v3.1.0 and JSON Schema 2020-12.
+Schemas say what the codec says: canonical names in camelCase, byte strings as 0x-hex of their
+width, integers above 2^53 as decimal strings, no unknown fields. Source:
+https://spec.openapis.org/oas/v3.1.0 and JSON Schema 2020-12.
 """
 
 import re

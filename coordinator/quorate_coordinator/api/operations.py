@@ -1,4 +1,6 @@
-"""The table of the API: every mounted route with what it takes, answers and asks of whoever calls. A test holds it to the routes."""
+"""The table of the API: every mounted route with what it takes, answers and asks of whoever
+calls. A test holds it to the routes.
+"""
 
 from dataclasses import dataclass
 
@@ -45,7 +47,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One route. `answer` and `body` are types of the codec, or media types of what is no JSON of ours."""
+    """One route. `answer` and `body` are types of the codec, or media types of what is no JSON
+    of ours.
+    """
 
     method: str
     path: str

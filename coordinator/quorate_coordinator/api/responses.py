@@ -1,4 +1,6 @@
-"""What the API answers beyond the shared views: lists, small facts, and the one form of every refusal. Encoded by the codec."""
+"""What the API answers beyond the shared views: lists, small facts, and the one form of every
+refusal. Encoded by the codec.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +12,9 @@ from quorate_runtime.process.health import Problem
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Every answer of 400 and above. `code` is one of `refusals.Code`, or `unavailable`, `internal`."""
+    """Every answer of 400 and above. `code` is one of `refusals.Code`, or `unavailable`,
+    `internal`.
+    """
 
     code: str
     sentence: str

@@ -107,7 +107,9 @@ class Api:
         return answer(Health(not problems, own.block, lag, len(self.core.state.live), problems))
 
     async def get_ready(self, _: web.Request) -> web.Response:
-        """Done, or Unavailable (503) naming every problem: for load balancers, which look at the status alone."""
+        """Done, or Unavailable (503) naming every problem: for load balancers, which look at the
+        status alone.
+        """
         problems = self.problems()
         if problems:
             raise Unavailable(
@@ -165,7 +167,8 @@ class Api:
         except Refused as refused:
             if refused.code is not Code.REPLAYED:
                 raise
-            # A run that is over and archived: the same order gives the same Ack, as it does while the run is in the state.
+            # A run that is over and archived: the same order gives the same Ack, as it does while
+            # the run is in the state.
             ack = self.history.ack(digest(rules.domain, submission.order.message))
             if ack is None:
                 raise
@@ -206,7 +209,9 @@ class Api:
         return answer(Done())
 
     def _signer(self, signed: envelope.AnyEnvelope) -> Address:
-        """Whose key signed; a request of that key, which is an account's, or one that an account lent a session."""
+        """Whose key signed; a request of that key, which is an account's, or one that an account
+        lent a session.
+        """
         key = envelope.signer(self.core.rules.domain, signed, recover)
         self.auth.rates.account(key)
         return key
@@ -217,7 +222,10 @@ class Api:
         if cid is None:
             raise Refused(
                 Code.TOO_EARLY,
-                "receipt: there is none before the verdict, and none for strangers before the verdict is final",
+                (
+                    "receipt: there is none before the verdict, and none for strangers before the "
+                    "verdict is final"
+                ),
             )
         body = await self.receipt(cid)
         if body is None and job_id_of(request) in self.core.state.jobs:
@@ -226,7 +234,10 @@ class Api:
             # It was stored before the job left the state, so it has had its time.
             raise Refused(
                 Code.UNKNOWN,
-                "receipt: kept for its time, and gone since; its client and its providers may have it",
+                (
+                    "receipt: kept for its time, and gone since; its client and its providers may "
+                    "have it"
+                ),
             )
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")

@@ -88,7 +88,9 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that went away, or that does not read, ends it quietly."""
+        """Counts the stream while it is open. A reader that went away, or that does not read,
+        ends it quietly.
+        """
         bounds = self.auth.rates.bounds
         if (
             self.open_streams.total() >= bounds.streams_max
@@ -103,7 +105,8 @@ class Streams:
             await response.prepare(request)
             yield
         except (ConnectionError, TimeoutError):
-            # Not re-raised: the ordinary end of a stream. One that stands still is cut, so that it gives its buffers back.
+            # Not re-raised: the ordinary end of a stream. One that stands still is cut, so that it
+            # gives its buffers back.
             if request.transport is not None:
                 request.transport.abort()
         finally:

@@ -1,7 +1,8 @@
 """What a coordinator that still replays its journal answers: that it is not there yet.
 
-It listens already, because its own address is part of its rules. But its state is that of some moment in the past: asked for a run
-that it has acknowledged, it would say that there is none, and whoever waits for that run would believe it.
+It listens already, because its own address is part of its rules. But its state is that of some
+moment in the past: asked for a run that it has acknowledged, it would say that there is none,
+and whoever waits for that run would believe it.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,6 @@
-"""What a coordinator that was told to stop still answers: questions, and the providers that are connected; nothing new."""
+"""What a coordinator that was told to stop still answers: questions, and the providers that are
+connected; nothing new.
+"""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,9 @@
-"""Claims for everybody at once: every so many epochs the coordinator brings all final credit of the newest final one to its owners.
+"""Claims for everybody at once: every so many epochs the coordinator brings all final credit of
+the newest final one to its owners.
 
-Anybody may claim for anybody, and neighbours in the tree need no proofs of their own, so this takes a third of the gas of claims
-one by one. Whoever wants its money sooner claims for itself. What was claimed is on the chain: this task remembers nothing.
+Anybody may claim for anybody, and neighbours in the tree need no proofs of their own, so this
+takes a third of the gas of claims one by one. Whoever wants its money sooner claims for itself.
+What was claimed is on the chain: this task remembers nothing.
 """
 
 import logging
@@ -52,7 +54,8 @@ class BatchClaims:
             try:
                 await self.look()
             except (Refused, Unavailable) as error:
-                # The chain is away, or somebody claimed in between: the next look sees what is left.
+                # The chain is away, or somebody claimed in between: the next look sees what is
+                # left.
                 log.info("claims wait: %s", error)
             await self.clock.sleep(min(POLL_SECONDS_MAX, max(1.0, self.limits.epoch_every / 4)))
 
@@ -71,7 +74,9 @@ class BatchClaims:
         return spent
 
     async def _claim(self, number: int, leaves: Sequence[Leaf], start: int, size: int) -> int:
-        """A part of an epoch; by halves where the token does not pay one of it (a list of its issuer), so that the others are paid."""
+        """A part of an epoch; by halves where the token does not pay one of it (a list of its
+        issuer), so that the others are paid.
+        """
         if start >= len(leaves):
             return 0
         call = self.contracts.epochs.claim_part(self.coordinator, number, leaves, start, size)
@@ -79,7 +84,8 @@ class BatchClaims:
             await self.client.call(call.to, call.data)
         except Refused as refused:
             if refused.detail in OF_ALL or size == 1:
-                # Nobody of this part has anything coming (all claimed for themselves), or the one that is left cannot be paid.
+                # Nobody of this part has anything coming (all claimed for themselves), or the one
+                # that is left cannot be paid.
                 log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
                 return 0
             half = size // 2
@@ -96,6 +102,7 @@ class BatchClaims:
         except Unfunded:
             raise  # that we have no gas says nothing about what others have coming
         except Refused as refused:
-            # Somebody claimed in between: what is left is left to the next period, or to its owners.
+            # Somebody claimed in between: what is left is left to the next period, or to its
+            # owners.
             log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
             return 0

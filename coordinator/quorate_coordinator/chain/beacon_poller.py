@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class Rounds:
-    """One task of the service. A beacon that is away only makes jobs wait longer; one that lies about a round makes others wait
-    no longer than it takes to find out: what failed is asked for last.
+    """One task of the service. A beacon that is away only makes jobs wait longer; one that lies
+    about a round makes others wait no longer than it takes to find out: what failed is asked for
+    last.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Follows the contracts and tells the core what is. Allocations are read as they stand, so that repeating a note is harmless."""
+"""Follows the contracts and tells the core what is. Allocations are read as they stand, so that
+repeating a note is harmless.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -67,7 +69,9 @@ class ContractFollower:
                 )
 
     async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
-        """A node that is out of order, or answers nonsense, is asked again: nothing is skipped, and nothing ends for it."""
+        """A node that is out of order, or answers nonsense, is asked again: nothing is skipped,
+        and nothing ends for it.
+        """
         while True:
             try:
                 await take()
@@ -113,8 +117,9 @@ class ContractFollower:
         )
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
-        """The newest block that nothing takes back any more, by its number: a node that is behind refuses it, where it would answer
-        "latest" with what stood before the logs. An old block would not do either: nodes forget what stood there.
+        """The newest block that nothing takes back any more, by its number: a node that is
+        behind refuses it, where it would answer "latest" with what stood before the logs. An old
+        block would not do either: nodes forget what stood there.
         """
         head = await self.client.head()
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))

@@ -1,6 +1,8 @@
-"""Moves cases along on chain: proves the beacon round, draws the jury, passes deadlines, opens the accused's reveals.
+"""Moves cases along on chain: proves the beacon round, draws the jury, passes deadlines, opens
+the accused's reveals.
 
-Anybody may do this; the coordinator does it for the cases it opened. Every transaction has a purpose, so a restart repeats none.
+Anybody may do this; the coordinator does it for the cases it opened. Every transaction has a
+purpose, so a restart repeats none.
 """
 
 import logging
@@ -55,7 +57,8 @@ class CourtDriver:
                         "case %d: the posting key needs coins for gas: %s", case.case_id, error
                     )  # not re-raised: until it has some
                 except Refused as refused:
-                    # Somebody else was faster, or it is too early by the block's clock: the next look decides.
+                    # Somebody else was faster, or it is too early by the block's clock: the next
+                    # look decides.
                     log.info("case %d: %s", case.case_id, refused)
                 except Unavailable as error:
                     log.warning("case %d waits for the chain: %s", case.case_id, error)
@@ -88,7 +91,8 @@ class CourtDriver:
             case Phase.REVEALING | Phase.DECIDING if (
                 state.phase is Phase.DECIDING or now > state.deadline
             ):
-                # A juror that voted and does not reveal holds nobody up: the others' answers decide.
+                # A juror that voted and does not reveal holds nobody up: the others' answers
+                # decide.
                 await self._send(
                     f"case-{number}-decide",
                     self.contracts.court.decide(number, [item.reveal for item in case.executions]),
@@ -99,7 +103,8 @@ class CourtDriver:
     async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
         found = await self.beacon.round(state.round)
         if found is None:
-            # A first round that never appears would burn our bond: only a redraw is given up, and those who voted go on.
+            # A first round that never appears would burn our bond: only a redraw is given up, and
+            # those who voted go on.
             if state.is_redrawn and now > self._missing_from(state.round):
                 await self._send(
                     f"case-{number}-advance-round-{state.round}",

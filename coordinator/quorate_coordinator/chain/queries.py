@@ -1,4 +1,6 @@
-"""What stands on the chain, asked: of what a reorganisation took away no log tells, and a node may keep a log back."""
+"""What stands on the chain, asked: of what a reorganisation took away no log tells, and a node
+may keep a log back.
+"""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -37,11 +39,16 @@ async def allocation_of(
     coordinator: Address,
     block: BlockId = "latest",
 ) -> ev.AllocationChanged:
-    """What a client has allocated, and what its vouchers have charged. `Unavailable` when the node answers nonsense."""
+    """What a client has allocated, and what its vouchers have charged. `Unavailable` when the
+    node answers nonsense.
+    """
     held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
     free = max(0, held.allocated - held.releasing)
     if held.allocated >= 2**128 or held.charged > held.allocated or held.release_at >= 2**64:
-        said = f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, releasing at {hex(held.release_at)[:40]}"
+        said = (
+            f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, "
+            f"releasing at {hex(held.release_at)[:40]}"
+        )
         raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
     return ev.AllocationChanged(
         client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged)
@@ -51,7 +58,9 @@ async def allocation_of(
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
 ) -> ev.ChainAsked:
-    """All that an epoch rests on. As many questions as clients, so only for after a reorganisation or a refused posting."""
+    """All that an epoch rests on. As many questions as clients, so only for after a
+    reorganisation or a refused posting.
+    """
     allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
     return ev.ChainAsked((*allocations, await newest_epoch(chain, contracts, coordinator)))
 
@@ -62,7 +71,9 @@ def backers(state: State) -> list[Address]:
 
 
 async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """What never reverts: a node that says so has trouble of its own, and nobody is to take it for a posting that was refused."""
+    """What never reverts: a node that says so has trouble of its own, and nobody is to take it
+    for a posting that was refused.
+    """
     try:
         return await ask(chain, query, block)
     except Refused as refused:

@@ -35,7 +35,10 @@ async def ensure_registered(
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
     held = await ask(client, contracts.token.balance_of(account))
     if held < bond:
-        detail = f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has {usd(held)}; send it the difference and some gas"
+        detail = (
+            f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has "
+            f"{usd(held)}; send it the difference and some gas"
+        )
         raise Refused(Code.NOT_REGISTERED, detail)
     await _send(
         sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
@@ -56,7 +59,11 @@ async def _check_keys(
     if statement != keys.statement.address or posting != keys.posting.address:
         raise Refused(
             Code.WRONG_SIGNER,
-            "the chain knows other statement or posting keys for this coordinator; rotate them or use those",
+            (
+                "the chain knows other statement or posting keys for this coordinator; rotate "
+                "them or "
+                "use those"
+            ),
         )
 
 

@@ -41,7 +41,8 @@ def place_primary(context: StepContext, job: Job) -> bool:
     found = offers.choose(context, job)
     if not found:
         if job.refused_by:
-            # Whoever was silent or declined is asked again after a while: in a small market it may be all there is.
+            # Whoever was silent or declined is asked again after a while: in a small market it may
+            # be all there is.
             context.put(
                 job, phase=Matching(UnixSeconds(context.at + ASK_AGAIN_SECONDS)), refused_by=()
             )
@@ -114,7 +115,11 @@ def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lea
         owner = f"0x{lease.provider.hex()}"
         raise Refused(
             Code.WRONG_SIGNER,
-            f"signed by 0x{key.hex()}, which was no operator key of {owner} at the assignment's acceptBy",
+            (
+                f"signed by 0x{key.hex()}, which was no operator key of {owner} at the "
+                f"assignment's "
+                f"acceptBy"
+            ),
         )
     return lease
 
@@ -139,7 +144,8 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
     job = context.state.jobs[lease.job_id]
     phase = moved.phase
     if isinstance(phase, leases.Lapsed):
-        # Counted as a lapse and not as a draw declined: else whoever says nothing would be better off.
+        # Counted as a lapse and not as a draw declined: else whoever says nothing would be better
+        # off.
         context.note(job, "lapsed", f"execution {lease.index}: {reason}")
         reopen(context, job, moved, UnixSeconds(0))
         return
@@ -161,7 +167,8 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         end(context, job, "stopped by its client before it gave a result")
         return
     if place.attempt < 0:
-        # Also one that is only busy, for it may say so for ever: others are asked, and it again when everybody was.
+        # Also one that is only busy, for it may say so for ever: others are asked, and it again
+        # when everybody was.
         refused = (*job.refused_by, lease.provider)
         context.put(
             job, phase=Matching(UnixSeconds(context.at + REMATCH_SECONDS)), refused_by=refused
@@ -187,7 +194,11 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
     if not event.is_stored:
         raise Refused(
             Code.NOT_STORED,
-            f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first",
+            (
+                f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging "
+                f"store; "
+                f"upload it first"
+            ),
         )
     moved, _ = move(context, lease, leases.CommitReceived(event.commit))
     commit_hash = context.digest(message)
@@ -208,7 +219,8 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
     if moved is lease:
         return
     job = context.state.jobs[lease.job_id]
-    # Only a primary's commit is to be witnessed: nobody asks the client to countersign an auditor's.
+    # Only a primary's commit is to be witnessed: nobody asks the client to countersign an
+    # auditor's.
     is_primary = (
         isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
     )
@@ -221,7 +233,8 @@ def _after_commit(context: StepContext, job: Job, lease: Lease) -> None:
     if not isinstance(phase, Running) or all(place.lease != lease.hash for place in phase.places):
         return
     if phase.batch == 0 and phase.beacon is None and job.stop is not None:
-        # Nobody can repeat what was cut short, so there is no draw: it is opened alone, and pays its elapsed time.
+        # Nobody can repeat what was cut short, so there is no draw: it is opened alone, and pays
+        # its elapsed time.
         verdicts.close_if_complete(context, job)
         return
     if phase.batch == 0 and phase.beacon is None:
@@ -237,7 +250,9 @@ def _after_commit(context: StepContext, job: Job, lease: Lease) -> None:
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
-    """The client's session or the named watcher countersigns a primary's commit before its round appears."""
+    """The client's session or the named watcher countersigns a primary's commit before its round
+    appears.
+    """
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
     order = job.submission.order.message
@@ -272,7 +287,9 @@ def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
 
 
 def on_stop(context: StepContext, event: StopReceived) -> None:
-    """The client ends a job. What runs commits its elapsed time; what was not accepted ends unpaid."""
+    """The client ends a job. What runs commits its elapsed time; what was not accepted ends
+    unpaid.
+    """
     job = context.state.jobs.get(event.stop.message.job_id)
     if job is None:
         raise Refused(Code.UNKNOWN, f"job 0x{event.stop.message.job_id.hex()}")
@@ -311,7 +328,9 @@ def end(context: StepContext, job: Job, reason: str) -> None:
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> None:
-    """Gives kept places a new assignment once their provider said it would be free, or is (`freed`); fills what was skipped."""
+    """Gives kept places a new assignment once their provider said it would be free, or is
+    (`freed`); fills what was skipped.
+    """
     assert isinstance(job.phase, Running)
     due = [
         place

@@ -27,7 +27,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
+from quorate_protocol.codec.quick import replace, with_changes
 from quorate_protocol.rules.audit import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -108,7 +108,9 @@ def _apply(context: StepContext, note: ChainNote) -> None:
 
 
 def _allocate(context: StepContext, note: AllocationChanged) -> None:
-    """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
+    """Who took everything back without ever having ordered leaves: else one deposit, handed on,
+    would fill the table.
+    """
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = context.state.clients.get(account) or Client(account)
     posted = client.posted if note.posted is None else note.posted
@@ -166,8 +168,8 @@ def _change_slots(context: StepContext, owner: Address, **changes: object) -> No
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(
-                replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots
-            )  # type: ignore[arg-type]
+                with_changes(slot, changes) if slot.owner == owner else slot for slot in hosts.slots
+            )
             context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
 
 
@@ -211,7 +213,9 @@ def _open_slot(context: StepContext, note: SlotOpened) -> None:
 
 
 def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """A class's list, with those who have an open slot there; `at` is when the newest block with a change of it was made, or later."""
+    """A class's list, with those who have an open slot there; `at` is when the newest block with
+    a change of it was made, or later.
+    """
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
@@ -237,8 +241,9 @@ def _audit_if_leaving(context: StepContext, owner: Address) -> None:
 
 
 def _case_opened(context: StepContext, note: CaseOpened) -> None:
-    """Ours is recognised by its executions; a stranger's case freezes the accused all the same. Executions that we know are opened by us
-    too: an accomplice of the accused could name them, and let the case end unopened after the days in which they can be named.
+    """Ours is recognised by its executions; a stranger's case freezes the accused all the same.
+    Executions that we know are opened by us too: an accomplice of the accused could name them,
+    and let the case end unopened after the days in which they can be named.
     """
     if any(case.case_id == note.case_id for case in context.state.cases.values()):
         return  # told again after a reorganisation
@@ -319,7 +324,9 @@ def _thaw(context: StepContext, owner: Address) -> None:
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """A transaction will never go through: an epoch is built anew, a case is given up and its provider stays struck."""
+    """A transaction will never go through: an epoch is built anew, a case is given up and its
+    provider stays struck.
+    """
     if event.purpose.startswith("epoch-"):
         epochs.on_refused(context, event.purpose)
     case = context.state.cases.get(event.purpose)
@@ -338,12 +345,16 @@ def on_refused(context: StepContext, event: TransactionRefused) -> None:
 
 
 def _try_otherwise(context: StepContext, case: Case, is_young: bool) -> None:
-    """How long a client had allocated was settled when the execution was assigned, so waiting would not help: a third fault does. What
-    another case names is free again, or judged, when that one ends.
+    """How long a client had allocated was settled when the execution was assigned, so waiting
+    would not help: a third fault does. What another case names is free again, or judged, when
+    that one ends.
     """
     faults.give_back(context, case, is_young)
     if is_young:
-        why = "the court hears no two so soon after a client's first allocation: it takes a third fault"
+        why = (
+            "the court hears no two so soon after a client's first allocation: it takes a third "
+            "fault"
+        )
         for job in filter(None, map(context.state.jobs.get, case.jobs)):
             context.note(job, "case", why)
         faults.open_case_if_due(context, case.accused)

@@ -1,4 +1,6 @@
-"""The coordinator as one pure machine: `step` decides everything; the actor journals its inputs and performs its effects."""
+"""The coordinator as one pure machine: `step` decides everything; the actor journals its inputs
+and performs its effects.
+"""
 
 from collections.abc import Callable
 from typing import assert_never
@@ -36,7 +38,9 @@ class Coordinator:
     """Holds the state; every change goes through `step`, all of it or nothing."""
 
     def __init__(self, rules: Rules, check: Callable[[StepContext], None] | None = None) -> None:
-        """`check` asserts invariants after every step (simulator and tests; the linear ones are too dear for every step live)."""
+        """`check` asserts invariants after every step (simulator and tests; the linear ones are
+        too dear for every step live).
+        """
         self.rules = rules
         self.state = State()
         self.queue = JobQueue(self.state, rules.limits)
@@ -71,7 +75,9 @@ class Coordinator:
         return self.queue.rounds()
 
     def needs_tick(self, at: int | None = None) -> bool:
-        """Whether time alone can change anything by `at` (None: ever): an idle coordinator journals nothing."""
+        """Whether time alone can change anything by `at` (None: ever): an idle coordinator
+        journals nothing.
+        """
         state = self.state
         return bool(
             state.live or state.held or state.unstated or state.own.is_dirty
@@ -196,8 +202,9 @@ def _due_leases(context: StepContext, job: Job) -> list[Hash32]:
 
 
 def hand_over(context: StepContext, queue: JobQueue, committed: Hash32) -> None:
-    """The slot that a commit freed goes to a drawn execution that waits for just this provider, before any primary, which may run
-    anywhere. Else, as long as primaries wait, no drawn execution would ever find its provider free, and no job would end.
+    """The slot that a commit freed goes to a drawn execution that waits for just this provider,
+    before any primary, which may run anywhere. Else, as long as primaries wait, no drawn
+    execution would ever find its provider free, and no job would end.
     """
     owner = context.state.leases[committed].provider
     job = queue.kept_for(owner)
@@ -206,7 +213,9 @@ def hand_over(context: StepContext, queue: JobQueue, committed: Hash32) -> None:
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
-    """Places waiting primaries, clients in turn: whoever has the fewest executions running goes first, then the oldest."""
+    """Places waiting primaries, clients in turn: whoever has the fewest executions running goes
+    first, then the oldest.
+    """
     aside: list[Hash32] = []
     placed = 0
     while placed < PLACED_PER_STEP_MAX and (job := queue.next(context.at)) is not None:
@@ -221,6 +230,8 @@ def match_waiting(context: StepContext, queue: JobQueue) -> None:
 
 
 def _may_be_placed(context: StepContext, job: Job) -> bool:
-    """Not after its expiry, which the next tick declares; not before its time, should the clock have been set back."""
+    """Not after its expiry, which the next tick declares; not before its time, should the clock
+    have been set back.
+    """
     assert isinstance(job.phase, Matching)
     return job.phase.not_before <= context.at < job.submission.order.message.expiry

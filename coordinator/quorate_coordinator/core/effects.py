@@ -11,7 +11,9 @@ from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own deadline judges that)."""
+    """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own
+    deadline judges that).
+    """
 
     key: str
     peer: Address
@@ -20,7 +22,9 @@ class Send:
 
     @property
     def lane(self) -> str:
-        """One a provider and kind of frame: a verdict that cannot be delivered must not delay a CommitSet, which has a deadline."""
+        """One a provider and kind of frame: a verdict that cannot be delivered must not delay a
+        CommitSet, which has a deadline.
+        """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
@@ -33,15 +37,18 @@ class StoreSpec:
 
     @property
     def lane(self) -> str:
-        """A few lanes, by the last sign of the key, which is a hash's: a store that takes its time with one document must not hold
-        up all others. Not one lane each: uploads of clients need the store's threads too.
+        """A few lanes, by the last sign of the key, which is a hash's: a store that takes its
+        time with one document must not hold up all others. Not one lane each: uploads of clients
+        need the store's threads too.
         """
         return f"documents-{self.key[-1:]}"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReceipt:
-    """The receipt of a job's verdict into the content store, pinned; written when it is performed, from the state (0007)."""
+    """The receipt of a job's verdict into the content store, pinned; written when it is
+    performed, from the state (0007).
+    """
 
     key: str
     job_id: Hash32
@@ -79,7 +86,9 @@ class PostEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One execution named in a case: everything that `Court.open_case` checks, and the reveal for the decision."""
+    """One execution named in a case: everything that `Court.open_case` checks, and the reveal
+    for the decision.
+    """
 
     order: Envelope[Order]
     session: Envelope[Session]
@@ -107,7 +116,9 @@ class OpenCase:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRuns:
-    """Write these runs, which are over, into the archive as the state has them, and say so by `RunsArchived`."""
+    """Write these runs, which are over, into the archive as the state has them, and say so by
+    `RunsArchived`.
+    """
 
     key: str
     jobs: tuple[Hash32, ...]

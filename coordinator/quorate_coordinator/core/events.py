@@ -1,7 +1,8 @@
-"""What happened: events of the coordinator, verified by the shell before they come here, and journaled.
+"""What happened: events of the coordinator, verified by the shell before they come here, and
+journaled.
 
-Signatures have been checked against the message's own text; whether the signer may speak for an account is decided here, on
-the state at that moment, so that replay decides the same.
+Signatures have been checked against the message's own text; whether the signer may speak for an
+account is decided here, on the state at that moment, so that replay decides the same.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from quorate_protocol.messages.signed import (
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, Round, UnixSeconds
 
-# ------------------------------------------------------------------------------------------------------- from providers
+# ----------------------------------------------------------------------------------- from providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class RevealReceived:
     has_opened: bool
 
 
-# --------------------------------------------------------------------------------------------------------- from clients
+# ------------------------------------------------------------------------------------- from clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class StopReceived:
     key: Address
 
 
-# ---------------------------------------------------------------------------------------------- from beacon, chain, time
+# ------------------------------------------------------------------------- from beacon, chain, time
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ class ProviderRegistered:
 
 @dataclass(frozen=True, slots=True)
 class SlotOpened:
-    """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a block."""
+    """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a
+    block.
+    """
 
     host_class: Hash32
     index: int
@@ -160,7 +163,9 @@ class AccountIndexed:
 
 @dataclass(frozen=True, slots=True)
 class AllocationChanged:
-    """From `Escrow`: what a client has allocated to this coordinator, charged amounts included, less announced releases."""
+    """From `Escrow`: what a client has allocated to this coordinator, charged amounts included,
+    less announced releases.
+    """
 
     client: Address
     allocation: Amount
@@ -177,7 +182,9 @@ class AllocationChanged:
 
 @dataclass(frozen=True, slots=True)
 class KeyRotated:
-    """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is valid up to and including `since`."""
+    """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is
+    valid up to and including `since`.
+    """
 
     owner: Address
     operator_key: Address
@@ -194,7 +201,9 @@ class PayoutChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSlashed:
-    """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens new ones."""
+    """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens
+    new ones.
+    """
 
     owner: Address
     amount: Amount
@@ -211,7 +220,9 @@ class EpochPosted:
 
 @dataclass(frozen=True, slots=True)
 class NewestEpoch:
-    """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root zero before the first."""
+    """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root
+    zero before the first.
+    """
 
     number: int
     root: Hash32
@@ -262,7 +273,9 @@ ChainNote = (
 
 @dataclass(frozen=True, slots=True)
 class ChainAdvanced:
-    """A confirmed block (depth k) and what it and those since the last one changed, in log order."""
+    """A confirmed block (depth k) and what it and those since the last one changed, in log
+    order.
+    """
 
     block: BlockNumber
     block_hash: Hash32
@@ -272,14 +285,18 @@ class ChainAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class ChainReorganised:
-    """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what changed, so repeating them is harmless."""
+    """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what
+    changed, so repeating them is harmless.
+    """
 
     kept: BlockNumber
 
 
 @dataclass(frozen=True, slots=True)
 class ChainAsked:
-    """What the chain answered when it was asked, apart from its blocks: logs do not say what a reorganisation took away."""
+    """What the chain answered when it was asked, apart from its blocks: logs do not say what a
+    reorganisation took away.
+    """
 
     notes: tuple[ChainNote, ...]
 
@@ -313,7 +330,9 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Since it came up the chain was asked, and providers had the time to say, what we have signed: it was known here."""
+    """Since it came up the chain was asked, and providers had the time to say, what we have
+    signed: it was known here.
+    """
 
 
 @dataclass(frozen=True, slots=True)

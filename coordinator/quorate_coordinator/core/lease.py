@@ -1,7 +1,8 @@
-"""The lease machine: one provider's agreement to execute one order. Coordinator, provider and simulator share it.
+"""The lease machine: one provider's agreement to execute one order. Coordinator, provider and
+simulator share it.
 
-Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent, Stopped.
-Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
+Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
+Stopped. Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 
-# ---------------------------------------------------------------------------------------------------------------- phases
+# ------------------------------------------------------------------------------------------- phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """No answer, no commit in time, or given up after its Accept: unpaid, counts against availability only."""
+    """No answer, no commit in time, or given up after its Accept: unpaid, counts against
+    availability only.
+    """
 
     was_accepted: bool
 
@@ -89,7 +92,9 @@ TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One execution. `hash` is the digest of the whole Assignment; `index` and `blind` open its id."""
+    """One execution. `hash` is the digest of the whole Assignment; `index` and `blind` open its
+    id.
+    """
 
     assignment: Envelope[Assignment]
     hash: Hash32
@@ -116,7 +121,7 @@ class Lease:
         return isinstance(self.phase, Assigned | Accepted)
 
 
-# ---------------------------------------------------------------------------------------------------------------- events
+# ------------------------------------------------------------------------------------------- events
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +195,9 @@ class Effect(StrEnum):
 def step(
     lease: Lease, event: Event, at: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """The only way a lease changes. Repeats of the same message are no-ops; anything else unfitting is Refused."""
+    """The only way a lease changes. Repeats of the same message are no-ops; anything else
+    unfitting is Refused.
+    """
     match event:
         case AcceptReceived(accept):
             return _accept(lease, accept, at, limits)

@@ -1,4 +1,6 @@
-"""Which nonces of a client's orders are used: enough to run no order twice, little enough to keep for ever."""
+"""Which nonces of a client's orders are used: enough to run no order twice, little enough to
+keep for ever.
+"""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -12,8 +14,9 @@ LISTED_MAX = 1024  # orders of one client that may overtake each other on their 
 class UsedNonces:
     """Every nonce below `floor` counts as used, and those listed, ascending.
 
-    Clients take growing nonces, so those that are forgotten to bound the list are the oldest, and a nonce below them is refused
-    whether it was used or not. Not kept until the orders' expiry: that is 30 days of every client's orders.
+    Clients take growing nonces, so those that are forgotten to bound the list are the oldest,
+    and a nonce below them is refused whether it was used or not. Not kept until the orders'
+    expiry: that is 30 days of every client's orders.
     """
 
     floor: Nonce = Nonce(0)

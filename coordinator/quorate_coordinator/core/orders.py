@@ -105,22 +105,34 @@ def _check_room(context: StepContext, client: Client) -> None:
     if client.under_way >= JOBS_PER_CLIENT_MAX:
         raise Refused(
             Code.BUSY,
-            f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of them",
+            (
+                f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one "
+                f"of "
+                f"them"
+            ),
         )
     if len(client.open_charges) >= OPEN_CHARGES_MAX:
         raise Refused(
             Code.BUSY,
-            f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first",
+            (
+                f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
+                f"voucher first"
+            ),
         )
 
 
 def _check_block(context: StepContext) -> None:
-    """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare any more is no list to draw from."""
+    """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare
+    any more is no list to draw from.
+    """
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
         raise Refused(
             Code.BUSY,
-            f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away",
+            (
+                f"order: the newest block known here is {age} s old, at most {most}: the "
+                f"coordinator's chain node is away"
+            ),
         )
 
 
@@ -129,7 +141,10 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
     if worst > order.budget:
         raise Refused(
             Code.BAD_AMOUNT,
-            f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × executions + fee = {worst}",
+            (
+                f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × "
+                f"executions + fee = {worst}"
+            ),
         )
     committed = client.charged + client.reserved + worst
     if committed > client.allocation:
@@ -148,7 +163,9 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
 
 
 def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
-    """Host class and rule: the class with most owners among those with a fitting offer; too few owners are refused."""
+    """Host class and rule: the class with most owners among those with a fitting offer; too few
+    owners are refused.
+    """
     order, spec = submission.order.message, submission.spec
     host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
     if host_class is None:
@@ -183,7 +200,10 @@ def _refuse_thin(context: StepContext, submission: Submission) -> None:
     )
     if thin is not None:
         limits, owners = context.rules.limits, len(offers.owners_of(context, thin))
-        wanted = f"hostClass any needs {limits.class_owners_min_any} owners of {limits.class_owner_age // 86_400} days"
+        wanted = (
+            f"hostClass any needs {limits.class_owners_min_any} owners of "
+            f"{limits.class_owner_age // 86_400} days"
+        )
         raise Refused(
             Code.TOO_FEW_OWNERS,
             f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do",

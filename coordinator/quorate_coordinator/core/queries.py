@@ -36,7 +36,9 @@ from quorate_protocol.units import (
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """One run; who executes is shown once the CommitSet published it, the output to its client after the verdict (I8)."""
+    """One run; who executes is shown once the CommitSet published it, the output to its client
+    after the verdict (I8).
+    """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
     may_see = may_see_results(job, is_client)
@@ -63,9 +65,11 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """A run without what is its client's business alone: the way to the output, and until it is final its name and its money.
+    """A run without what is its client's business alone: the way to the output, and until it is
+    final its name and its money.
 
-    Once it is final the receipt is public, and shows both anyway. A run that ends without a verdict is never final.
+    Once it is final the receipt is public, and shows both anyway. A run that ends without a
+    verdict is never final.
     """
     if view.is_final:
         return replace(view, output=None)
@@ -76,7 +80,9 @@ def for_strangers(view: RunView) -> RunView:
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:
-    """Digests are shown to strangers only after finality: until then the job may still be given to somebody as an audit."""
+    """Digests are shown to strangers only after finality: until then the job may still be given
+    to somebody as an audit.
+    """
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
 
@@ -136,7 +142,9 @@ def _output(state: State, job: Job) -> SealedOutput | None:
 def offer_views(
     state: State, now: UnixSeconds, limit: int, after: Address | None = None
 ) -> list[OfferView]:
-    """At most `limit` offers, live or not, in the order of registration, those after the provider `after`."""
+    """At most `limit` offers, live or not, in the order of registration, those after the
+    provider `after`.
+    """
     views: list[OfferView] = []
     is_skipping = after in state.providers
     for provider in state.providers.values():
@@ -223,7 +231,9 @@ def plan_view(
     accepts_unverified: bool,
     named: Hash32 = ZERO_HASH,
 ) -> PlanView:
-    """What an order for this spec and host class would meet now; `nearest` says which limit to relax when nothing fits."""
+    """What an order for this spec and host class would meet now; `nearest` says which limit to
+    relax when nothing fits.
+    """
     context = StepContext(state, rules, now, ZERO_HASH)
     host_class = offers.class_for(context, named, spec, price_max)
     is_thin, limits = host_class is None and named == ZERO_HASH, rules.limits
@@ -255,7 +265,10 @@ def plan_view(
     one = price_max * spec.max_duration * 1000 // 3_600_000
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
     if is_thin:
-        nearest = f"only {owners} owners in the class that fits: who names none needs {limits.class_owners_min_any} of long standing"
+        nearest = (
+            f"only {owners} owners in the class that fits: who names none needs "
+            f"{limits.class_owners_min_any} of long standing"
+        )
     return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
 
 
@@ -276,7 +289,10 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
         if slot.host.is_gpu == is_gpu and offers.price_of(slot)
     ]
     if prices:
-        return f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above {usd(price_max)}: raise max_price"
+        return (
+            f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above "
+            f"{usd(price_max)}: raise max_price"
+        )
     return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
 
 

@@ -1,4 +1,6 @@
-"""The coordinator's state: tables of frozen entities. Only `core.py` and the modules it calls write to them, inside one step."""
+"""The coordinator's state: tables of frozen entities. Only `core.py` and the modules it calls
+write to them, inside one step.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,12 +47,14 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 
-# ------------------------------------------------------------------------------------------------------------- providers
+# ---------------------------------------------------------------------------------------- providers
 
 
 @dataclass(frozen=True, slots=True)
 class PastKey:
-    """An operator key that was rotated away; `until` is the last second in which it was valid, and its successor's first."""
+    """An operator key that was rotated away; `until` is the last second in which it was valid,
+    and its successor's first.
+    """
 
     key: Address
     until: UnixSeconds
@@ -88,7 +92,9 @@ class Provider:
         )
 
     def key_at(self, moment: UnixSeconds) -> Address:
-        """The operator key that was valid at a moment; of two in the second of a rotation the older."""
+        """The operator key that was valid at a moment; of two in the second of a rotation the
+        older.
+        """
         return next(
             (past.key for past in self.past_keys if moment <= past.until), self.operator_key
         )
@@ -108,7 +114,7 @@ class HostList:
     )  # owners with an open slot: when they came, as far as we heard
 
 
-# --------------------------------------------------------------------------------------------------------------- clients
+# ------------------------------------------------------------------------------------------ clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,9 @@ class Client:
     under_way: int = 0  # its jobs among the live ones
 
     def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
-        """What vouchers may reach: all that the chain holds, but near the end of an announced release only what stays."""
+        """What vouchers may reach: all that the chain holds, but near the end of an announced
+        release only what stays.
+        """
         return (
             self.allocation
             if self.release_at and now >= self.release_at - margin
@@ -148,12 +156,14 @@ class Client:
         )
 
 
-# ------------------------------------------------------------------------------------------------------------------ jobs
+# --------------------------------------------------------------------------------------------- jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One execution wanted in a batch. `lease` is the live or committed one; `retry_at` > 0 while a busy provider keeps its place."""
+    """One execution wanted in a batch. `lease` is the live or committed one; `retry_at` > 0
+    while a busy provider keeps its place.
+    """
 
     slot: StakeSlot
     attempt: int  # try of the draw; -1 for the primary, which is matched
@@ -191,7 +201,9 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the draw's tries."""
+    """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the
+    draw's tries.
+    """
 
     batch: int
     wanted: int
@@ -232,7 +244,9 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Over without a verdict on results: stopped, or nobody could be matched before the order's expiry."""
+    """Over without a verdict on results: stopped, or nobody could be matched before the order's
+    expiry.
+    """
 
     reason: str
 
@@ -251,7 +265,9 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which slots were alive with audit capacity at some Ack: what jobs draw from. Most jobs share one with their neighbours."""
+    """Which slots were alive with audit capacity at some Ack: what jobs draw from. Most jobs
+    share one with their neighbours.
+    """
 
     roster: int
     alive: bytes  # bit `index & 7` of byte `index >> 3`
@@ -283,7 +299,8 @@ class Job:
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
     stop: Envelope[Stop] | None = (
-        None  # its client wants no more of it: never matched again; what was cut short is not compared
+        # its client wants no more of it: never matched again; what was cut short is not compared
+        None
     )
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
@@ -295,7 +312,7 @@ class Job:
     receipt_cid: str | None = None
 
 
-# ------------------------------------------------------------------------------------------------------ cases and epochs
+# --------------------------------------------------------------------------------- cases and epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +327,8 @@ class Fault:
     checked: int = (
         0  # how many of its provider's executions had been checked by then, this one included
     )
-    is_for_three: bool = False  # the court hears no two with it: a client had allocated too shortly before (PROTOCOL §5)
+    # the court hears no two with it: a client had allocated too shortly before (PROTOCOL §5)
+    is_for_three: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +402,9 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Of a provisional job: final at its phase's moment, or once its provider's progress in the class is `ends_at` (ppm of jobs)."""
+    """Of a provisional job: final at its phase's moment, or once its provider's progress in the
+    class is `ends_at` (ppm of jobs).
+    """
 
     owner: Address
     trust_class: Hash32

@@ -1,4 +1,6 @@
-"""One step's context: the state in its transaction, the moment, the step's random value, and what it has decided so far."""
+"""One step's context: the state in its transaction, the moment, the step's random value, and
+what it has decided so far.
+"""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,7 +24,9 @@ EVENTS_PER_JOB_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What does not change while the coordinator runs. `sign` is deterministic, so replay signs the same bytes."""
+    """What does not change while the coordinator runs. `sign` is deterministic, so replay signs
+    the same bytes.
+    """
 
     domain: eip712.Domain
     coordinator: Address
@@ -43,7 +47,9 @@ class Rules:
         )
 
     def secret(self) -> Hash32:
-        """A key of this coordinator's for values that nobody may foresee: known to whoever holds the statement key."""
+        """A key of this coordinator's for values that nobody may foresee: known to whoever holds
+        the statement key.
+        """
         return _secret(self.statement_key, self.sign)
 
 
@@ -77,7 +83,9 @@ class StepContext:
         return eip712.digest(self.rules.domain, message)
 
     def derive(self, label: str) -> Hash32:
-        """A fresh secret value of this step, from its journaled randomness and the signing key: the journal alone foretells nothing."""
+        """A fresh secret value of this step, from its journaled randomness and the signing key:
+        the journal alone foretells nothing.
+        """
         self.draws += 1
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
@@ -121,5 +129,7 @@ class StepContext:
 
 
 def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
-    """A log with one more line. A full one loses its oldest quarter at once, so that it is not copied twice each time."""
+    """A log with one more line. A full one loses its oldest quarter at once, so that it is not
+    copied twice each time.
+    """
     return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)

@@ -1,6 +1,7 @@
 """Everything that comes from providers: decoded, verified, and only then an event.
 
-Signatures are checked here against the message's own text; the core decides whether that key may say it.
+Signatures are checked here against the message's own text; the core decides whether that key may
+say it.
 """
 
 import asyncio
@@ -32,11 +33,14 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import recover
 
 OVERHEAD_BYTES = 1 << 20
-ENTRY_BYTES = 512  # of one entry beside its file's own bytes: names of up to 255, CIDs, and where it stands in the CAR
+# of one entry beside its file's own bytes: names of up to 255, CIDs, and where it stands in the CAR
+ENTRY_BYTES = 512
 
 
 def ciphertext_most(resources: Resources) -> int:
-    """Bytes that the ciphertext of an output within these limits stays far below, however small and many its files are (I3)."""
+    """Bytes that the ciphertext of an output within these limits stays far below, however small
+    and many its files are (I3).
+    """
     entries = min(resources.output_inodes, Bounds().entries_max)
     return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries * ENTRY_BYTES)
 
@@ -59,7 +63,9 @@ class FrameHandler:
     )  # hears that we have signed what is not in our state
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
-        """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
+        """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when
+        this peer has to slow down.
+        """
         self.tolerance.check(sender)
         try:
             await self._take(sender, frames.decode(data))
@@ -107,7 +113,9 @@ class FrameHandler:
         return signer(self.domain, envelope, recover)
 
     def _statement(self, statement: Envelope[Statement]) -> None:
-        """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever does not know it has lost it."""
+        """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever
+        does not know it has lost it.
+        """
         if self._signer(statement) != self.core.rules.statement_key:
             raise Refused(
                 Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key"
@@ -117,7 +125,8 @@ class FrameHandler:
         if statement.message.seq > known:
             who = f"0x{statement.message.provider.hex()}"
             self.on_older(
-                f"provider {who} has shown its statement {statement.message.seq}, and the journal knows {known}"
+                f"provider {who} has shown its statement {statement.message.seq}, and the journal "
+                f"knows {known}"
             )
 
     async def _commit(self, commit: Envelope[Commit]) -> None:
@@ -131,7 +140,9 @@ class FrameHandler:
             raise
 
     async def _reveal(self, reveal: Reveal) -> None:
-        """Opens the stored ciphertext before the core hears of it; cheap checks come first, so that strangers cost little."""
+        """Opens the stored ciphertext before the core hears of it; cheap checks come first, so
+        that strangers cost little.
+        """
         lease = self.core.state.leases.get(reveal.assignment_hash)
         if lease is None:
             raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")

@@ -1,7 +1,9 @@
-"""How much a connected provider may send that nobody asked for, that is refused, or that is only logs.
+"""How much a connected provider may send that nobody asked for, that is refused, or that is only
+logs.
 
-What it answers to assignments is bounded by the assignments; each of these three is a token bucket of its own, so that a flood of
-one kind does not stop the others. Too much is `Unavailable`: an honest daemon comes again a little later.
+What it answers to assignments is bounded by the assignments; each of these three is a token
+bucket of its own, so that a flood of one kind does not stop the others. Too much is
+`Unavailable`: an honest daemon comes again a little later.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,8 @@
-"""What people query: SQL tables that are a projection of the state, with an offset, rebuilt at will. The journal decides, never these.
+"""What people query: SQL tables that are a projection of the state, with an offset, rebuilt at
+will. The journal decides, never these.
 
-Rows are upserted from what changed in the state and what came into the archive; losing the file loses nothing.
+Rows are upserted from what changed in the state and what came into the archive; losing the file
+loses nothing.
 """
 
 import functools
@@ -71,8 +73,9 @@ T = TypeVar("T")
 def to_its_end(
     method: Callable[P, Coroutine[object, object, T]],
 ) -> Callable[P, Coroutine[object, object, T]]:
-    """What it has begun it ends, and its caller is cancelled afterwards: a cancellation that meets SQLAlchemy between two statements may
-    be lost there, and a coordinator that was told to stop would then wait for ever.
+    """What it has begun it ends, and its caller is cancelled afterwards: a cancellation that
+    meets SQLAlchemy between two statements may be lost there, and a coordinator that was told to
+    stop would then wait for ever.
     """
 
     @functools.wraps(method)
@@ -95,8 +98,9 @@ class Projection:
 
     @classmethod
     async def open(cls, path: Path) -> "Projection":
-        """Opens or makes the file and migrates its tables. A file that is damaged, or that a newer program has migrated, is made anew: it
-        holds nothing that the state does not. SQLAlchemyError while it cannot be used (a full disk, no descriptors).
+        """Opens or makes the file and migrates its tables. A file that is damaged, or that a
+        newer program has migrated, is made anew: it holds nothing that the state does not.
+        SQLAlchemyError while it cannot be used (a full disk, no descriptors).
         """
         made = cls(path, _engine(path))
         try:
@@ -125,7 +129,9 @@ class Projection:
 
     @to_its_end
     async def migrate(self) -> bool:
-        """Brings the tables to this program's revision; False when they are of one that it does not know."""
+        """Brings the tables to this program's revision; False when they are of one that it does
+        not know.
+        """
         async with self.engine.begin() as connection:
             if not await connection.run_sync(migrations.is_known):
                 return False
@@ -149,9 +155,11 @@ class Projection:
 
     @to_its_end
     async def refresh(self, state: State, archive: RunArchive) -> int:
-        """Upserts what changed since the last time in the state, and what the archive got since the offset; returns the new offset.
+        """Upserts what changed since the last time in the state, and what the archive got since
+        the offset; returns the new offset.
 
-        The first one of a process takes everything in the state: what changed before is not known any more.
+        The first one of a process takes everything in the state: what changed before is not
+        known any more.
         """
         since, newest = await self.offset(), int(state.event_seq)
         if since > newest:
@@ -202,7 +210,9 @@ class Projection:
 
     @to_its_end
     async def forget(self, jobs: Sequence[Hash32]) -> None:
-        """Takes out runs that the archive lets go of. `Unavailable` while the file does not take it."""
+        """Takes out runs that the archive lets go of. `Unavailable` while the file does not take
+        it.
+        """
         try:
             async with self.engine.begin() as connection:
                 await connection.execute(
@@ -259,7 +269,9 @@ def _upserting(table: Table) -> Insert:
 def _rows(
     state: State, archive: RunArchive, since: int, changed: set[Hash32]
 ) -> Iterator[dict[str, object]]:
-    """What the archive got, then what the state has: a run that is in both looks the same in both."""
+    """What the archive got, then what the state has: a run that is in both looks the same in
+    both.
+    """
     while page := archive.since(since, PAGE):
         since = page[-1][0]
         for _, row in page:

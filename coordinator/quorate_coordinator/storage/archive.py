@@ -1,6 +1,8 @@
-"""Where runs go that have left the state: a port, and its form in memory for tests. `adapters/archive_file.py` keeps them on disk.
+"""Where runs go that have left the state: a port, and its form in memory for tests.
+`adapters/archive_file.py` keeps them on disk.
 
-It is the only place that has them, so it is no projection: nothing rebuilds it. What is old enough goes (`adapters/retention.py`).
+It is the only place that has them, so it is no projection: nothing rebuilds it. What is old
+enough goes (`adapters/retention.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +29,14 @@ class Readers:
 
 
 class RunArchive(Protocol):
-    """Runs that are over. Look-ups are short and come from the thread of the event loop; `keep` may come from another one."""
+    """Runs that are over. Look-ups are short and come from the thread of the event loop; `keep`
+    may come from another one.
+    """
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
-        """Writes them, all or none; they are durable when it returns. A run that is there already is replaced."""
+        """Writes them, all or none; they are durable when it returns. A run that is there
+        already is replaced.
+        """
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """One run."""
@@ -39,13 +45,17 @@ class RunArchive(Protocol):
         """A client's newest."""
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
-        """A client's runs with a line after `line`, those with the newest, at most `RUNS_PER_LOOK`."""
+        """A client's runs with a line after `line`, those with the newest, at most
+        `RUNS_PER_LOOK`.
+        """
 
     def newest_line(self, client: Address) -> int:
         """Sequence number of the newest line of a client's runs; 0 when there are none."""
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
-        """(newest line, row for the tables that people query) of runs whose newest line is after `line`, the oldest first."""
+        """(newest line, row for the tables that people query) of runs whose newest line is after
+        `line`, the oldest first.
+        """
 
     def readers(self, output: Hash32) -> Readers | None:
         """Of the ciphertext with this digest."""
@@ -59,13 +69,19 @@ class RunArchive(Protocol):
     def over_before(
         self, moment: int, after: "Place", limit: int
     ) -> "list[tuple[Place, ArchivedRun]]":
-        """Runs that were over before a moment, from a place on, the oldest first. May be called from another thread."""
+        """Runs that were over before a moment, from a place on, the oldest first. May be called
+        from another thread.
+        """
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
-        """Lets go of these for good; but who may read the outputs that are `stored` still stays known. As `keep`."""
+        """Lets go of these for good; but who may read the outputs that are `stored` still stays
+        known. As `keep`.
+        """
 
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
-        """Outputs of runs that were let go of, in order, those after one. May be called from another thread."""
+        """Outputs of runs that were let go of, in order, those after one. May be called from
+        another thread.
+        """
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
         """Nobody has these any more. As `keep`."""

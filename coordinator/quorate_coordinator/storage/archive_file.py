@@ -1,7 +1,9 @@
-"""The archive on disk: one SQLite file that only this process writes. Nothing in it can be made anew, so it is never emptied.
+"""The archive on disk: one SQLite file that only this process writes. Nothing in it can be made
+anew, so it is never emptied.
 
-A file of a newer program ends the start with a sentence. While it cannot be read, runs that are over wait in the state, and whoever
-asks for one that has left it is told to come again; jobs go on.
+A file of a newer program ends the start with a sentence. While it cannot be read, runs that are
+over wait in the state, and whoever asks for one that has left it is told to come again; jobs go
+on.
 """
 
 import json
@@ -35,7 +37,8 @@ CREATE INDEX runs_by_client_line ON runs (client, last_line);
 CREATE INDEX runs_by_line ON runs (last_line);
 CREATE TABLE outputs (digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL) WITHOUT ROWID;
 """
-# From when on a run counts its days; those that are there already begin now. `left`: outputs of runs that have gone.
+# From when on a run counts its days; those that are there already begin now. `left`: outputs of
+# runs that have gone.
 TABLES_2 = """
 ALTER TABLE runs ADD COLUMN over_at INTEGER NOT NULL DEFAULT 0;
 UPDATE runs SET over_at = CAST(strftime('%s', 'now') AS INTEGER);
@@ -50,7 +53,9 @@ class FileArchive:
     """`RunArchive` in a file."""
 
     def __init__(self, path: Path, gone: str = "") -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`. `FileNewer` when it is a newer program's."""
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
+        `FileNewer` when it is a newer program's.
+        """
         self.file = OptionalFile(path, (TABLES, TABLES_2), gone)
 
     @property
@@ -68,7 +73,8 @@ class FileArchive:
         ]
         with self.file.writing(WRITING) as writer:
             writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            # The first keeps it: whoever names another's output while the archive is away does not get it by being archived later.
+            # The first keeps it: whoever names another's output while the archive is away does not
+            # get it by being archived later.
             writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?)", outputs)
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
@@ -119,7 +125,10 @@ class FileArchive:
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
         """As `RunArchive`."""
-        query = "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > (?, ?) ORDER BY over_at, job_id LIMIT ?"
+        query = (
+            "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > "
+            "(?, ?) ORDER BY over_at, job_id LIMIT ?"
+        )
         with self.file.writing("cannot be read") as writer:
             rows = writer.execute(query, (moment, *after, limit)).fetchall()
         return [((int(at), Hash32(job_id)), self._decoded(body)) for at, job_id, body in rows]
@@ -152,7 +161,10 @@ class FileArchive:
         named = [(digest,) for digest in outputs]
         with self.file.writing(WRITING) as writer:
             writer.executemany(
-                "DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)",
+                (
+                    "DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE "
+                    "digest = ?)"
+                ),
                 named,
             )
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)

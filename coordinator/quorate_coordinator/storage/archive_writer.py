@@ -14,7 +14,9 @@ from quorate_protocol.units import Hash32
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Harmless to repeat: what has left the state is in the archive, what has not is written once more, the same."""
+    """Harmless to repeat: what has left the state is in the archive, what has not is written
+    once more, the same.
+    """
 
     history: RunReader
     outputs: Outputs
@@ -24,7 +26,9 @@ class ArchiveWriter:
     ]  # a job's documents, which nobody can write any more once it has left the state
 
     async def __call__(self, effect: ArchiveRuns) -> None:
-        """Until the archive has them and the state has not. `Unavailable` while a disk does not take them."""
+        """Until the archive has them and the state has not. `Unavailable` while a disk does not
+        take them.
+        """
         state = self.history.state
         for job_id in effect.jobs:
             await self.keep(job_id)

@@ -1,10 +1,13 @@
-"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with a reservation of its own, that no account shares.
+"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with a reservation
+of its own, that no account shares.
 
-Beside the content store, because a document is a few kilobytes: as files they cost two blocks and five syncs each, here a share of
-one sync. They are kept for `keep_seconds`. When the file reaches its bound the oldest go earlier, but none younger than
-`least_seconds`: before that everything waits (`Unavailable`), so an operator who gives too little loses time and no receipt.
+Beside the content store, because a document is a few kilobytes: as files they cost two blocks
+and five syncs each, here a share of one sync. They are kept for `keep_seconds`. When the file
+reaches its bound the oldest go earlier, but none younger than `least_seconds`: before that
+everything waits (`Unavailable`), so an operator who gives too little loses time and no receipt.
 
-The bound is looked at in pages that SQLite says are in use: true on the disk, and without a sum that could be wrong.
+The bound is looked at in pages that SQLite says are in use: true on the disk, and without a sum
+that could be wrong.
 """
 
 import asyncio
@@ -27,7 +30,9 @@ log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
 LEAST_SECONDS = (
     23 * DAY_SECONDS
-)  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
+    # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL
+    # §6)
+)
 FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
 BATCH_MAX = 256  # documents in one transaction
 PRUNED_AT_ONCE = 512
@@ -57,12 +62,16 @@ class _Waiting:
 
 
 class DocumentFile:
-    """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
+    """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is
+    in a thread, many in one transaction.
+    """
 
     def __init__(
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
     ) -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`. `FileNewer` when it is a newer program's."""
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
+        `FileNewer` when it is a newer program's.
+        """
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
@@ -80,7 +89,9 @@ class DocumentFile:
         self.file.close()
 
     async def put(self, data: bytes) -> None:
-        """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by documents that may not go yet."""
+        """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by
+        documents that may not go yet.
+        """
         item = _Waiting(sha256(data), data)
         if self.is_fresh(item.digest):
             return
@@ -136,7 +147,11 @@ class DocumentFile:
             writer.execute("BEGIN IMMEDIATE")
             self._make_room(writer, at, sum(len(body) for *_, body in rows))
             writer.executemany(
-                "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+                (
+                    "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                    "at "
+                    "= excluded.at"
+                ),
                 rows,
             )
             used = used_bytes(writer)
@@ -150,24 +165,34 @@ class DocumentFile:
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
             log.warning(
-                "%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow",
+                (
+                    "%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to "
+                    "grow"
+                ),
                 self._path,
                 used,
                 most,
             )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
-        """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
+        """Drops what is over its time; of the rest the oldest, as far as that is needed and
+        allowed.
+        """
         self._prune(writer, at - self.keeping.keep_seconds)
         while used_bytes(writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
             if not self._prune(writer, at - self.keeping.least_seconds):
                 raise Unavailable(
-                    f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with documents younger than "
-                    f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate coordinator up --documents-gib N`",
+                    f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with "
+                    f"documents younger than "
+                    f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate "
+                    f"coordinator up --documents-gib N`",
                     RETRY_SECONDS,
                 )
 
     def _prune(self, writer: sqlite3.Connection, before: int) -> int:
         """The oldest, some hundred of them; how many."""
-        query = "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? ORDER BY at LIMIT ?)"
+        query = (
+            "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? "
+            "ORDER BY at LIMIT ?)"
+        )
         return writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount

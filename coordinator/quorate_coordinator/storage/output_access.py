@@ -1,7 +1,8 @@
-"""Whose ciphertext is whose: a sealed output is read by the client that pays for it and the provider that made it, by nobody else.
+"""Whose ciphertext is whose: a sealed output is read by the client that pays for it and the
+provider that made it, by nobody else.
 
-Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be. Derived from the state at start,
-then kept by the gate as commits come in.
+Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be.
+Derived from the state at start, then kept by the gate as commits come in.
 """
 
 import logging
@@ -23,7 +24,9 @@ CLAIMS_MAX = (
 
 @dataclass(slots=True)
 class Outputs:
-    """Ciphertext digest -> lease that committed to it, one each: of the state's leases here, of others in the archive."""
+    """Ciphertext digest -> lease that committed to it, one each: of the state's leases here, of
+    others in the archive.
+    """
 
     state: State
     archive: RunArchive
@@ -37,7 +40,9 @@ class Outputs:
     )  # claims of which the archive has not said yet whether they are another's
 
     def load(self) -> None:
-        """Reads the state, once it was replayed. Which claims were taken unasked nobody remembers, so all count as that."""
+        """Reads the state, once it was replayed. Which claims were taken unasked nobody
+        remembers, so all count as that.
+        """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
             if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
@@ -46,18 +51,23 @@ class Outputs:
                 self.unasked.add(digest)
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
-        """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
-        lease with the same one wants to read what is not its client's: `Refused(EQUIVOCATION)`.
+        """Binds a ciphertext to the lease that commits to it. Salts make each unlike every
+        other, so a second lease with the same one wants to read what is not its client's:
+        `Refused(EQUIVOCATION)`.
 
-        A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none. While
-        the archive cannot be read claims are taken, for providers are paid by their commits (I3), and nobody reads what was claimed.
+        A claim outlives whoever is cut off before the core has answered, so one lease has few,
+        and one that is unknown has none. While the archive cannot be read claims are taken, for
+        providers are paid by their commits (I3), and nobody reads what was claimed.
         """
         over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.lease
         if holder != lease:
             raise Refused(
                 Code.EQUIVOCATION,
-                "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own",
+                (
+                    "commit: encryptedOutput belongs to another execution; seal the output with a "
+                    "salt of its own"
+                ),
             )
         if over is not None or lease not in self.state.leases:
             return
@@ -104,7 +114,9 @@ class Outputs:
         )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Whether this account may read the ciphertext with this digest. `Unavailable` while that cannot be known."""
+        """Whether this account may read the ciphertext with this digest. `Unavailable` while
+        that cannot be known.
+        """
         if digest in self.unasked:
             over = self.archive.readers(digest)
             self.unasked.discard(digest)

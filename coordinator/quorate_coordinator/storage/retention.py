@@ -1,11 +1,15 @@
-"""What the archive lets go of: runs that are old, or that there is no room for, and none that anybody can still demand.
+"""What the archive lets go of: runs that are old, or that there is no room for, and none that
+anybody can still demand.
 
-A run is kept for `keep_seconds` from the second in which it was over. When the archive has reached `bytes_max` the oldest go
-earlier, but none younger than `demanded_seconds`: until then its order may come again and is to get the same Ack, a settlement of it
-may be opened and answered, and a court may ask. If only such runs are left, the archive grows on and the coordinator says so.
+A run is kept for `keep_seconds` from the second in which it was over. When the archive has
+reached `bytes_max` the oldest go earlier, but none younger than `demanded_seconds`: until then
+its order may come again and is to get the same Ack, a settlement of it may be opened and
+answered, and a court may ask. If only such runs are left, the archive grows on and the
+coordinator says so.
 
-Sealed outputs: whoever knows a receipt can open the ciphertext, and only the archive knows whose it is. So that stays known for
-as long as the content store has the ciphertext, however long the run has gone.
+Sealed outputs: whoever knows a receipt can open the ciphertext, and only the archive knows whose
+it is. So that stays known for as long as the content store has the ciphertext, however long the
+run has gone.
 """
 
 import asyncio
@@ -33,8 +37,9 @@ IsStored = Callable[[Hash32], Awaitable[bool]]
 
 
 def demanded_seconds(limits: Limits) -> int:
-    """For how long after its end a run may still be demanded: while its session and its order live, its coordinator's or its
-    providers' bond can be taken, its evidence counts; and then for one challenge and its answer (PROTOCOL §6).
+    """For how long after its end a run may still be demanded: while its session and its order
+    live, its coordinator's or its providers' bond can be taken, its evidence counts; and then
+    for one challenge and its answer (PROTOCOL §6).
     """
     longest = max(
         limits.session_max,
@@ -96,7 +101,9 @@ class Retention:
         return len(runs) < STEP and is_swept
 
     async def _sweep(self) -> bool:
-        """Looks at a few outputs of runs that have gone, one after the other around; whether it came to the end."""
+        """Looks at a few outputs of runs that have gone, one after the other around; whether it
+        came to the end.
+        """
         archive = self.history.archive
         found = await asyncio.to_thread(archive.forgotten_outputs, self._output, STEP)
         away = [digest for digest in found if not await self.is_stored(digest)]
@@ -107,5 +114,8 @@ class Retention:
 
     def _tell(self, is_stuck: bool) -> None:
         days = self.keeping.least_seconds // 86_400
-        told = f"over its {self.keeping.bytes_max} bytes, with no run older than {days} days: `quorate coordinator up --archive-gib N`"
+        told = (
+            f"over its {self.keeping.bytes_max} bytes, with no run older than {days} days: "
+            f"`quorate coordinator up --archive-gib N`"
+        )
         self.board.put("archive", told if is_stuck else "")

@@ -1,4 +1,6 @@
-"""Log text of runs, in memory only, bounded for each run, each client and in all; never part of a result."""
+"""Log text of runs, in memory only, bounded for each run, each client and in all; never part of
+a result.
+"""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +11,17 @@ CLIENT_BYTES_MAX = 16 << 20
 ALL_BYTES_MAX = 128 << 20
 TAIL_BYTES = (
     4 << 10
-)  # kept of the end of a text that was cut: why a program failed, or why its files were refused, is said last
+    # kept of the end of a text that was cut: why a program failed, or why its files were refused,
+    # is said last
+)
 TEXT_BYTES = (
     512  # what a text counts as beside its bytes: a million runs of one byte each are no megabyte
 )
 LINES_BYTES_MAX = (
     4 << 10
-)  # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many runs
+    # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many
+    # runs
+)
 
 
 @dataclass(slots=True)
@@ -85,7 +91,9 @@ class RunLogs:
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
     def ending(self, job_id: Hash32) -> bytes:
-        """What comes after the place of the cut: how much was left out there, and the last lines. Nothing for a text that is whole."""
+        """What comes after the place of the cut: how much was left out there, and the last
+        lines. Nothing for a text that is whole.
+        """
         found = self._find(job_id)
         if not isinstance(found, _Long) or not found.tail:
             return b""

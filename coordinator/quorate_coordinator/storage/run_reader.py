@@ -1,6 +1,8 @@
-"""Runs wherever they are: under way in the state, or over and in the archive. What the API reads.
+"""Runs wherever they are: under way in the state, or over and in the archive. What the API
+reads.
 
-A run is written into the archive before it leaves the state, and both are looked at without a pause in between, so none is missed.
+A run is written into the archive before it leaves the state, and both are looked at without a
+pause in between, so none is missed.
 """
 
 from collections import OrderedDict
@@ -20,7 +22,8 @@ from quorate_protocol.units import Address, Hash32
 
 LINES_MAX = 2048  # of one client, told at once: the newest
 REMEMBERED = 256
-ACCOUNTS_REMEMBERED = 8192  # that asked for their lines: more than there are streams, so that an open one is never forgotten
+# that asked for their lines: more than there are streams, so that an open one is never forgotten
+ACCOUNTS_REMEMBERED = 8192
 
 
 @dataclass(slots=True, init=False)
@@ -48,7 +51,9 @@ class RunReader:
         self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
     def refresh(self) -> None:
-        """Takes what the tables say now; to be called once in a while even if nobody asks anything."""
+        """Takes what the tables say now; to be called once in a while even if nobody asks
+        anything.
+        """
         for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
             job = self.state.jobs.get(job_id)
             if job is not None:
@@ -140,7 +145,9 @@ class RunReader:
         return sorted(views.values(), key=lambda view: view.created_at, reverse=True)[:limit]
 
     def lines(self, client: Address, after: int) -> list[JobEvent]:
-        """Lines of all its runs with greater sequence numbers, oldest first; of too many the newest."""
+        """Lines of all its runs with greater sequence numbers, oldest first; of too many the
+        newest.
+        """
         self.refresh()
         found: dict[int, JobEvent] = {}
         if self._newest_archived(client) > after:
@@ -154,7 +161,9 @@ class RunReader:
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
 
     def _newest_archived(self, client: Address) -> int:
-        """Anybody with a key may ask, so what is remembered of whom is bounded: the longest unasked goes first."""
+        """Anybody with a key may ask, so what is remembered of whom is bounded: the longest
+        unasked goes first.
+        """
         newest = self._newest_over.get(client)
         if newest is None:
             newest = self._newest_over[client] = self.archive.newest_line(client)
@@ -163,7 +172,8 @@ class RunReader:
         self._newest_over.move_to_end(client)
         return newest
 
-    # ---- the archive, remembered a little: a stream of a run that is over looks several times a second
+    # ---- the archive, remembered a little: a stream of a run that is over looks several times a
+    # second
 
     def _over(self, job_id: Hash32) -> ArchivedRun:
         over = self._find(job_id)
@@ -189,6 +199,8 @@ def _age_of(job: Job) -> tuple[int, Hash32]:
 
 
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams ask five times a second."""
+    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams
+    ask five times a second.
+    """
     found = list(takewhile(lambda line: line.seq > after, reversed(lines)))
     return found[::-1]

@@ -1,7 +1,9 @@
-"""The staging store: clients' uploads and providers' ciphertexts, each in a part of its own, by what leases allow and money buys.
+"""The staging store: clients' uploads and providers' ciphertexts, each in a part of its own, by
+what leases allow and money buys.
 
-A ciphertext belongs to its provider until it is committed to, within what its leases allow; then it is kept for the client whose run
-it is, who paid for it. What runs in the state name (inputs, images, outputs) yields only beyond its owner's share by money.
+A ciphertext belongs to its provider until it is committed to, within what its leases allow; then
+it is kept for the client whose run it is, who paid for it. What runs in the state name (inputs,
+images, outputs) yields only beyond its owner's share by money.
 """
 
 import logging
@@ -43,7 +45,9 @@ log = logging.getLogger(__name__)
 
 
 class InUse:
-    """Digests of inputs and images that runs in the state name: derived from the table, and asked from threads."""
+    """Digests of inputs and images that runs in the state name: derived from the table, and
+    asked from threads.
+    """
 
     def __init__(self, state: State) -> None:
         self._state, self._changed = state, state.jobs.follow()
@@ -79,7 +83,9 @@ class InUse:
         self._changed.clear()
 
     def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
-        """What a run names was uploaded before it, and is needed until after it: asked for once for each stage of it."""
+        """What a run names was uploaded before it, and is needed until after it: asked for once
+        for each stage of it.
+        """
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
             seconds = FAULTED_SECONDS
@@ -149,7 +155,9 @@ class Staging:
         return Need.USED if parse(cid).digest in self._in_use else Need.NONE
 
     def _is_output(self, cid: str) -> Need:
-        """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else an honest one could not reveal (I3)."""
+        """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else
+        an honest one could not reveal (I3).
+        """
         holder = self._claims.by_digest.get(parse(cid).digest)
         if holder is None:
             return Need.NONE
@@ -163,10 +171,11 @@ class Staging:
     async def may_read(
         self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]
     ) -> bool:
-        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known.
+        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's.
+        `Unavailable` while that is not known.
 
-        What clients uploaded, specs and receipts (`document` has these) stay everybody's when a provider uploads them once more as an
-        output, to hide them from who executes it again.
+        What clients uploaded, specs and receipts (`document` has these) stay everybody's when a
+        provider uploads them once more as an output, to hide them from who executes it again.
         """
         digest = Hash32(cid.digest)
         if await self.outputs.resolve(digest) is None:
@@ -176,10 +185,12 @@ class Staging:
                 return True
         return self._claims.may_read(digest, account) or await document(cid) is not None
 
-    # --------------------------------------------------------------------------------------------------- who may upload
+    # ------------------------------------------------------------------------------- who may upload
 
     def grant(self, account: Address, request: web.Request) -> Grant:
-        """What this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)`, with what would help."""
+        """What this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)`, with what
+        would help.
+        """
         self._in_use.refresh()
         leases = self._awaited(account) if request.content_type != CAR_TYPE else []
         if leases:
@@ -195,7 +206,10 @@ class Staging:
             )
         raise Refused(
             Code.NOT_REGISTERED,
-            f"upload: {_name(account)} has no execution and no allocation here; deposit and allocate first",
+            (
+                f"upload: {_name(account)} has no execution and no allocation here; deposit and "
+                f"allocate first"
+            ),
         )
 
     def _awaited(self, provider: Address) -> list[Lease]:
@@ -216,7 +230,10 @@ class Staging:
         commit_by = max(
             lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted)
         )
-        remedy = "outputs of its executions that wait for a commit may be so large: resources.outputBytes"
+        remedy = (
+            "outputs of its executions that wait for a commit may be so large: "
+            "resources.outputBytes"
+        )
         owner = Owner(_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
         return Grant(
             self.outputs,
@@ -230,8 +247,14 @@ class Staging:
     def _for_client(self, client: Client, line: Line) -> Grant:
         shares, unspent = self._shares, _unspent(client)
         bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
-        each = f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most {shares.account_bytes}"
-        remedy = f"allocate more ({each}), or wait: uploads end after {round(KEEP_SECONDS / 86_400)} days"
+        each = (
+            f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most "
+            f"{shares.account_bytes}"
+        )
+        remedy = (
+            f"allocate more ({each}), or wait: uploads end after "
+            f"{round(KEEP_SECONDS / 86_400)} days"
+        )
         is_small = bought <= shares.floor_bytes
         owner = Owner(
             _name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy
@@ -250,11 +273,11 @@ class Staging:
 
         return wait
 
-    # -------------------------------------------------------------------------------------------- what is kept for whom
+    # ------------------------------------------------------------------------ what is kept for whom
 
     async def refresh(self) -> None:
-        """Once in a while: inputs stay with their runs, ciphertexts that were committed to become their clients', and everybody weighs
-        what it has now.
+        """Once in a while: inputs stay with their runs, ciphertexts that were committed to
+        become their clients', and everybody weighs what it has now.
         """
         self._in_use.refresh()
         try:

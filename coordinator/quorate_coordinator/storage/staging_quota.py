@@ -1,4 +1,6 @@
-"""The staging store's parts, and how much of them money buys. Separate, so that none can take the place of another."""
+"""The staging store's parts, and how much of them money buys. Separate, so that none can take
+the place of another.
+"""
 
 from dataclasses import dataclass
 
@@ -12,10 +14,12 @@ FLOOR_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class StagingQuota:
-    """Half of the store is for outputs of executions, a twenty-fifth for clients with next to no money, the rest for clients' uploads.
+    """Half of the store is for outputs of executions, a twenty-fifth for clients with next to no
+    money, the rest for clients' uploads.
 
-    A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most `account_bytes`. Who has less than
-    that buys keeps `floor_bytes`, in the small part. Where a part is full, whoever holds most for its money yields.
+    A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most
+    `account_bytes`. Who has less than that buys keeps `floor_bytes`, in the small part. Where a
+    part is full, whoever holds most for its money yields.
     """
 
     store_bytes: int = STORE_BYTES

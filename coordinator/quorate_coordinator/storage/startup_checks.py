@@ -1,7 +1,9 @@
-"""Whether a coordinator's files fit together, and fit what others have seen: looked at before anything is signed.
+"""Whether a coordinator's files fit together, and fit what others have seen: looked at before
+anything is signed.
 
-A file that is gone is not begun anew in silence, for it was acknowledged what stood there. And a journal that is older than what was
-signed after it (a backup put back) would have this coordinator contradict itself with its own keys: it does not start.
+A file that is gone is not begun anew in silence, for it was acknowledged what stood there. And a
+journal that is older than what was signed after it (a backup put back) would have this
+coordinator contradict itself with its own keys: it does not start.
 """
 
 import logging
@@ -20,19 +22,24 @@ from quorate_runtime.sqlite.durable import FileDamaged
 
 log = logging.getLogger(__name__)
 LOOKED_AT = 100
-AWAY_SECONDS = 60  # without an event, of which each block is one: as long, and the journal may be one of another day
+# without an event, of which each block is one: as long, and the journal may be one of another day
+AWAY_SECONDS = 60
 PAUSES_HEARD = (
     2  # of a provider between two tries, each of which may be half as long again, with its hello
 )
 
 
 class JournalOlder(JournalError):
-    """Its own coordinator has signed what the journal does not know; the message says what, and how to go on."""
+    """Its own coordinator has signed what the journal does not know; the message says what, and
+    how to go on.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A journal as it was found. A start that others ended has told it of what they have: for the next start it is as old as before."""
+    """A journal as it was found. A start that others ended has told it of what they have: for
+    the next start it is as old as before.
+    """
 
     epochs: int = 0
     may_be_older: bool = False  # providers are to be heard too
@@ -51,7 +58,10 @@ def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
     """What helps where this file is not there; "" when it may be made."""
     if not has_worked or name in begin_anew:
         return ""
-    return f"Restore it from a backup. Without one: quorate coordinator up --begin-anew {name}, and what it held is lost"
+    return (
+        f"Restore it from a backup. Without one: quorate coordinator up --begin-anew {name}, "
+        f"and what it held is lost"
+    )
 
 
 def is_begun_anew(path: Path, state: State, begin_anew: Collection[str]) -> bool:
@@ -60,7 +70,9 @@ def is_begun_anew(path: Path, state: State, begin_anew: Collection[str]) -> bool
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """What the posting key has sent: `FileDamaged` when that cannot be known, because it could be sent a second time."""
+    """What the posting key has sent: `FileDamaged` when that cannot be known, because it could
+    be sent a second time.
+    """
     sent = _sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
         remedy = gone(path.name, True, begin_anew)
@@ -83,17 +95,22 @@ def _sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Before what a key has sent is begun anew: Refused while the chain has transactions of it that are not mined, Unavailable while the
-    chain does not say so.
+    """Before what a key has sent is begun anew: Refused while the chain has transactions of it
+    that are not mined, Unavailable while the chain does not say so.
     """
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
-        detail = f"--begin-anew {path.name}: {known - mined} transactions of 0x{account.hex()} wait to be mined; try again when they are"
+        detail = (
+            f"--begin-anew {path.name}: {known - mined} transactions of 0x{account.hex()} "
+            f"wait to be mined; try again when they are"
+        )
         raise Refused(Code.BUSY, detail)
 
 
 def check_archive(state: State, archive: RunArchive) -> None:
-    """`JournalOlder` when a run is over in the archive that the journal does not know, or knows as under way."""
+    """`JournalOlder` when a run is over in the archive that the journal does not know, or knows
+    as under way.
+    """
     try:
         newer = archive.since(int(state.event_seq), LOOKED_AT)
     except Unavailable as error:
@@ -108,10 +125,11 @@ def check_archive(state: State, archive: RunArchive) -> None:
 
 
 def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
-    """`JournalOlder` when the chain's newest epoch of ours is one that the journal does not know.
+    """`JournalOlder` when the chain's newest epoch of ours is one that the journal does not
+    know.
 
-    One more than it knows may stand there all the same, when it was given up or taken away by a reorganisation and then mined: but
-    then it was signed here, and stands in `path`.
+    One more than it knows may stand there all the same, when it was given up or taken away by a
+    reorganisation and then mined: but then it was signed here, and stands in `path`.
     """
     if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
         return
@@ -123,8 +141,11 @@ def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
 def older(what: str) -> JournalOlder:
     """To raise; `what` shows it."""
     return JournalOlder(
-        f"the journal is older than what was signed after it: {what}. No sum was signed now. Put back the newest journal there is, with the"
-        " other files of its folder. Without one do not start this coordinator again: its newest epoch stays on the chain to claim against,"
-        " and docs/howto/operator.md, Backups, says the rest. If the keys are used elsewhere too, and this journal is the newest:"
+        f"the journal is older than what was signed after it: {what}. No sum was signed now. Put "
+        f"back the newest journal there is, with the"
+        " other files of its folder. Without one do not start this coordinator again: its newest "
+        "epoch stays on the chain to claim against,"
+        " and docs/howto/operator.md, Backups, says the rest. If the keys are used elsewhere too, "
+        "and this journal is the newest:"
         " quorate coordinator up --journal-is-newest"
     )

@@ -1,4 +1,6 @@
-"""Bindings met with the chain client: asking and sending. One place, so that calls carry their measured gas."""
+"""Bindings met with the chain client: asking and sending. One place, so that calls carry their
+measured gas.
+"""
 
 from typing import TypeVar
 

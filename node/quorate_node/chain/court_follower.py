@@ -1,5 +1,6 @@
-"""Following the court on chain: its events become the machine's. Where the follower stands is kept in a file, behind the journal:
-an event delivered twice changes nothing, one that is never delivered would.
+"""Following the court on chain: its events become the machine's. Where the follower stands is
+kept in a file, behind the journal: an event delivered twice changes nothing, one that is never
+delivered would.
 """
 
 import logging
@@ -89,7 +90,8 @@ class CourtFollower:
             depth=self._contracts.deployment.constants().chain_depth,
         )
         async for batch in follower.batches():
-            # After a reorganisation the logs come anew; what the machine took from gone blocks ends by its own deadlines.
+            # After a reorganisation the logs come anew; what the machine took from gone blocks ends
+            # by its own deadlines.
             if isinstance(batch, LogBatch):
                 for log in batch.logs:
                     event = translate(self._contracts.event(log.address, log.topics, log.data))
@@ -108,7 +110,8 @@ class CourtFollower:
                 canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
             )
         except Refused as refused:
-            # Not re-raised: a power cut may empty a file, and what is looked at twice changes nothing.
+            # Not re-raised: a power cut may empty a file, and what is looked at twice changes
+            # nothing.
             _logger.warning(
                 "%s is damaged (%s): the court's last %d blocks are looked at again",
                 self._file,

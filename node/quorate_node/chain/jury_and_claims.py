@@ -1,7 +1,7 @@
 """The provider before the chain: re-executing for a jury, voting, revealing, claiming.
 
-Votes and claims are sent by the operator key, which pays the gas; the court and the epochs pay the owner. A ballot counts under the key
-that is valid in the block that takes it.
+Votes and claims are sent by the operator key, which pays the gas; the court and the epochs pay
+the owner. A ballot counts under the key that is valid in the block that takes it.
 """
 
 import logging
@@ -97,10 +97,12 @@ class JuryService:
     async def _send(self, purpose: str, call: Call) -> None:
         await self._operator_sender.send(purpose, call, SEND_SECONDS)
 
-    # -------------------------------------------------------------------------------------------------------------- jury
+    # ----------------------------------------------------------------------------------------- jury
 
     async def _vote(self, effect: effects.SendVote) -> None:
-        """Under the key of the moment; if that is another one by the time a block takes it, again under the next."""
+        """Under the key of the moment; if that is another one by the time a block takes it,
+        again under the next.
+        """
         provider = self._core.terms.provider
         signer = self._ring.named(
             await ask(self._client, self._contracts.stakes.operator_key(provider))
@@ -121,7 +123,9 @@ class JuryService:
             ) from refused
 
     async def _repeat(self, effect: effects.Reexecute, submit: Submit) -> None:
-        """Whatever comes of it, nothing stays: pins of inputs have no date, and nobody else knows of them. If the world fails: again."""
+        """Whatever comes of it, nothing stays: pins of inputs have no date, and nobody else
+        knows of them. If the world fails: again.
+        """
         lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
         try:
             digest = await self._reexecute(effect, lease_id) if self._has_duty(effect) else None
@@ -133,7 +137,9 @@ class JuryService:
             await submit(events.Reexecuted(effect.case_id, effect.index, digest))
 
     async def _reexecute(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""
+        """The result digest of one named execution; zero when inputs or image cannot be had (the
+        vote is void then).
+        """
         left = effect.give_up_at - self._clock.now()
         sources = [item.source() for item in self._coordinators.values()]
         try:
@@ -153,7 +159,8 @@ class JuryService:
         try:
             await self._bench.start(lease_id, spec, effect.host_class)
         except EngineRefuses as refused:
-            # It may be this machine's trouble, and a void vote is no answer to that: there are hours to try again.
+            # It may be this machine's trouble, and a void vote is no answer to that: there are
+            # hours to try again.
             raise Unavailable(
                 f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
             ) from refused
@@ -161,10 +168,12 @@ class JuryService:
         output = await self._bench.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)
 
-    # ------------------------------------------------------------------------------------------------------------- money
+    # ---------------------------------------------------------------------------------------- money
 
     async def newest_proof(self, coordinator: Coordinator, known: int) -> ProofView | None:
-        """This provider's checked leaf in the coordinator's newest final epoch, if that is newer than `known`."""
+        """This provider's checked leaf in the coordinator's newest final epoch, if that is newer
+        than `known`.
+        """
         epoch = await ask(self._client, self._contracts.epochs.newest_final(coordinator.address))
         if epoch.number <= known:
             return None
@@ -190,7 +199,9 @@ class JuryService:
         return view
 
     async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
-        """Jurors outside the largest agreeing group have nothing coming, and anybody may have sent it before."""
+        """Jurors outside the largest agreeing group have nothing coming, and anybody may have
+        sent it before.
+        """
         account = self._core.terms.provider
         if await ask(self._client, self._contracts.court.credit_of(account)):
             await self._send(effect.key, self._contracts.court.withdraw(account))
@@ -211,7 +222,8 @@ class JuryService:
                 ),
             )
         except Refused:
-            # Not re-raised when the money is there: the coordinator claims for everybody, and may have been faster.
+            # Not re-raised when the money is there: the coordinator claims for everybody, and may
+            # have been faster.
             if (
                 await ask(
                     self._client,

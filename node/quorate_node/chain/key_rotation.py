@@ -1,10 +1,13 @@
-"""From one operator key to the next, while jobs run: when the chain is told, and when the old key is put away.
+"""From one operator key to the next, while jobs run: when the chain is told, and when the old
+key is put away.
 
-Each step may be the last before a crash, because nothing is remembered but what the keystore and the chain say: a key that is newer than
-the one on chain is to be registered, one that is older is kept until nothing needs it.
+Each step may be the last before a crash, because nothing is remembered but what the keystore and
+the chain say: a key that is newer than the one on chain is to be registered, one that is older
+is kept until nothing needs it.
 
-A lease is answered under one key to its end, the one that is valid at its acceptBy. So no work is taken from the start of a daemon that
-has a new key until the chain knows it (`Keyring.may_take_work`), and the chain is told once no acceptBy lies ahead any more.
+A lease is answered under one key to its end, the one that is valid at its acceptBy. So no work
+is taken from the start of a daemon that has a new key until the chain knows it
+(`Keyring.may_take_work`), and the chain is told once no acceptBy lies ahead any more.
 """
 
 import logging
@@ -74,7 +77,8 @@ class Rotation:
             try:
                 await self.look()
             except (Unavailable, Refused) as error:
-                # Not re-raised: the chain may come back, the owner may send coins. Told, because no work is taken meanwhile.
+                # Not re-raised: the chain may come back, the owner may send coins. Told, because no
+                # work is taken meanwhile.
                 text = (
                     f"the operator key is to be changed: {error}" if self._ring.is_changing else ""
                 )
@@ -137,7 +141,10 @@ class Rotation:
 
     def _tell_owner(self) -> None:
         new, old = self._keys.operator.address.hex(), self._ring.current.address.hex()
-        call = f"with the key of 0x{self._keys.account.hex()} call rotate_key(0x{new}) of 0x{self._contracts.stakes.address.hex()}"
+        call = (
+            f"with the key of 0x{self._keys.account.hex()} call rotate_key(0x{new}) of "
+            f"0x{self._contracts.stakes.address.hex()}"
+        )
         self._log(f"the chain does not know the new operator key: {call}; until then 0x{old} signs")
 
     def _tell(self, text: str) -> None:
@@ -158,7 +165,9 @@ def unneeded(
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:
-    """Older keys that nothing can ask for: no execution that has not ended, no ballot to be cast, no offer that has not expired. Pure."""
+    """Older keys that nothing can ask for: no execution that has not ended, no ballot to be
+    cast, no offer that has not expired. Pure.
+    """
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:
         return ()

@@ -1,4 +1,6 @@
-"""Who pays for the provider's transactions: the operator key of today, so that an owner funds one account."""
+"""Who pays for the provider's transactions: the operator key of today, so that an owner funds
+one account.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,9 @@ class OperatorSender:
         self._senders: dict[Address, Sender] = {}
 
     async def send(self, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
-        """Does a purpose once: what an earlier key has signed for is waited for there. As `Sender.send`."""
+        """Does a purpose once: what an earlier key has signed for is waited for there. As
+        `Sender.send`.
+        """
         current = self._ring.current
         for signer in self._ring.signers:
             sender = self._senders.setdefault(

@@ -1,7 +1,9 @@
-"""Standing on chain: the provider registered with an operator key of its own, one open stake slot per run slot, gas for the operator.
+"""Standing on chain: the provider registered with an operator key of its own, one open stake
+slot per run slot, gas for the operator.
 
-Done by `up` when the owner's key is here and funded; otherwise everything that is missing is told at once, with what to do. From an
-operator key that is here to the next one changes `rotation`, which knows when; one that is not here can answer for nothing any more.
+Done by `up` when the owner's key is here and funded; otherwise everything that is missing is
+told at once, with what to do. From an operator key that is here to the next one changes
+`rotation`, which knows when; one that is not here can answer for nothing any more.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that stands between this provider and work, and its remedy. Without `is_blocking` it can work all the same."""
+    """One thing that stands between this provider and work, and its remedy. Without
+    `is_blocking` it can work all the same.
+    """
 
     what: str
     remedy: str
@@ -49,14 +53,19 @@ class Missing:
 
 
 def network_of(url: str) -> Hash32:
-    """The network that a gateway's address belongs to: IPv4 /24 or IPv6 /48, left-aligned behind its version. A name has none."""
+    """The network that a gateway's address belongs to: IPv4 /24 or IPv6 /48, left-aligned behind
+    its version. A name has none.
+    """
     host = urlsplit(url).hostname or ""
     try:
         address = ip_address(host)
     except ValueError as error:
         raise Refused(
             Code.MALFORMED,
-            f"public URL {url!r}: give an IP address, because the network is part of the registration",
+            (
+                f"public URL {url!r}: give an IP address, because the network is part of the "
+                f"registration"
+            ),
         ) from error
     prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
     return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
@@ -65,7 +74,9 @@ def network_of(url: str) -> Hash32:
 async def standing(
     client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int
 ) -> Standing:
-    """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves another chain than theirs."""
+    """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves
+    another chain than theirs.
+    """
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
     opened = await _open_slots(client, contracts, account, host_class)
@@ -108,7 +119,10 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
             )
         )
     if not is_ready and keys.owner is None:
-        calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
+        calls = (
+            f"register operator key 0x{keys.operator.address.hex()} and open slots with "
+            f"{usd(found.stake_missing)} USD of stake"
+        )
         lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
     if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
         lacks.append(
@@ -137,7 +151,10 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
     if found.operator_coins < OPERATOR_GAS * price // 10 and (
         keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price
     ):
-        remedy = f"send {_coins(OPERATOR_GAS * price)} coins of the chain to 0x{keys.operator.address.hex()}"
+        remedy = (
+            f"send {_coins(OPERATOR_GAS * price)} coins of the chain to "
+            f"0x{keys.operator.address.hex()}"
+        )
         lacks.append(
             Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False)
         )
@@ -145,7 +162,9 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
 
 
 def _coins(wei: int) -> str:
-    """Rounded up to a thousandth of a coin, so that the sentence does not change with every block's fee."""
+    """Rounded up to a thousandth of a coin, so that the sentence does not change with every
+    block's fee.
+    """
     thousandths = -(-wei // 10**15)
     return f"{thousandths // 1000}.{thousandths % 1000:03d}"
 
@@ -159,7 +178,9 @@ async def stand(
     slots: int,
     public_url: str,
 ) -> Standing:
-    """Registers, replaces a lost operator key, stakes and funds the operator, each only as far as it is not done yet."""
+    """Registers, replaces a lost operator key, stakes and funds the operator, each only as far
+    as it is not done yet.
+    """
     stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.index:
@@ -191,7 +212,9 @@ async def stand(
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
-    """The newest operator key becomes the one that counts. Once for each key: a second time would shorten its validity."""
+    """The newest operator key becomes the one that counts. Once for each key: a second time
+    would shorten its validity.
+    """
     stakes, key = contracts.stakes, keys.operator.address
     await transact(
         sender,
@@ -221,7 +244,9 @@ async def _fund_operator(
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
-    """Refused unless the chain says that the coordinator is registered with the statement key it names."""
+    """Refused unless the chain says that the coordinator is registered with the statement key it
+    names.
+    """
     await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))
     if key != info.statement_key:

@@ -1,6 +1,8 @@
-"""Whether to take an assignment: a chain of small checks, each with its reason and a sentence for the owner.
+"""Whether to take an assignment: a chain of small checks, each with its reason and a sentence
+for the owner.
 
-Order matters only for the reason that is told: what can never fit comes before what does not fit now (`capacity`).
+Order matters only for the reason that is told: what can never fit comes before what does not fit
+now (`capacity`).
 """
 
 from collections.abc import Callable
@@ -42,7 +44,9 @@ Check = Callable[[Bid], No | None]
 
 
 def decide(bid: Bid) -> No | None:
-    """The first reason not to run it, or None: then it fits this provider whenever a slot is free."""
+    """The first reason not to run it, or None: then it fits this provider whenever a slot is
+    free.
+    """
     for check in CHECKS:
         answer = check(bid)
         if answer is not None:
@@ -57,7 +61,10 @@ def _is_consistent(bid: Bid) -> No | None:
     if bid.spec.max_duration != bid.assignment.max_duration:
         return No(
             DeclineReason.MISMATCH,
-            f"maxDuration is {bid.assignment.max_duration} s, the spec says {bid.spec.max_duration} s",
+            (
+                f"maxDuration is {bid.assignment.max_duration} s, the spec says "
+                f"{bid.spec.max_duration} s"
+            ),
         )
     return None
 
@@ -132,7 +139,9 @@ def _is_sandbox_fit(bid: Bid) -> No | None:
 
 
 def _is_room(bid: Bid) -> No | None:
-    """Each resource asked fits into one run slot. The size of a registry's image is looked at when it is fetched."""
+    """Each resource asked fits into one run slot. The size of a registry's image is looked at
+    when it is fetched.
+    """
     wanted, room = bid.spec.resources, bid.terms.policy.room
     pairs = (
         ("cpu", wanted.cpu_millis, room.cpu_millis),

@@ -1,4 +1,6 @@
-"""Run slots: at most one running lease in each (I2). Derived from the leases and duties, never counted apart."""
+"""Run slots: at most one running lease in each (I2). Derived from the leases and duties, never
+counted apart.
+"""
 
 from collections.abc import Iterable
 
@@ -13,9 +15,11 @@ RECENT_RUNS = 16
 
 
 def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
-    """Bytes that the content store must still take for a job and for those that run: outputs are kept for two weeks after the pay.
+    """Bytes that the content store must still take for a job and for those that run: outputs are
+    kept for two weeks after the pay.
 
-    One whose output finds no room has run for nothing, and has lapsed in the eyes of its coordinator.
+    One whose output finds no room has run for nothing, and has lapsed in the eyes of its
+    coordinator.
     """
     running = [item for item in executions if item.occupies_slot]
     inputs = sum(_input_bytes(item.spec) for item in running if isinstance(item.phase, PREPARING))
@@ -58,8 +62,8 @@ def slot_frees_at(
     quoted_run: int,
     at: UnixSeconds,
 ) -> UnixSeconds:
-    """An estimate for `startBy` when every slot is taken: within the protocol's bound, because a longer wait would lose the place
-    for sure and a shorter one costs only a second Assignment.
+    """An estimate for `startBy` when every slot is taken: within the protocol's bound, because a
+    longer wait would lose the place for sure and a shorter one costs only a second Assignment.
     """
     ends = [
         _ends_at(item, quoted_run)
@@ -84,6 +88,8 @@ def _ends_at(execution: Execution, quoted_run: int) -> int:
 
 
 def quoted_run_seconds(recent_ms: tuple[int, ...], max_duration: int) -> int:
-    """How long a run is expected to take: the longest of the recent ones, at most what the job may take."""
+    """How long a run is expected to take: the longest of the recent ones, at most what the job
+    may take.
+    """
     longest = max(recent_ms, default=max_duration * 1000)
     return min(max_duration, -(-longest // 1000))

@@ -1,7 +1,7 @@
 """What the shell must do, as data. `key` makes each idempotent: doing it twice is doing it once.
 
-`lane` says what goes one after the other; leases do not delay each other.
-Messages are unsigned here; the shell signs them (RFC 6979, so the same message gives the same bytes).
+`lane` says what goes one after the other; leases do not delay each other. Messages are unsigned
+here; the shell signs them (RFC 6979, so the same message gives the same bytes).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, S
 
 @dataclass(frozen=True, slots=True)
 class OfLease:
-    """An effect of one lease: in the lease's lane, once per lease unless a subclass says otherwise."""
+    """An effect of one lease: in the lease's lane, once per lease unless a subclass says
+    otherwise.
+    """
 
     lease: Hash32
 
@@ -30,7 +32,9 @@ class OfLease:
 
 @dataclass(frozen=True, slots=True)
 class OfCase:
-    """An effect of one case: in the chain's lane, once per case unless a subclass says otherwise."""
+    """An effect of one case: in the chain's lane, once per case unless a subclass says
+    otherwise.
+    """
 
     case_id: Nonce
 
@@ -64,7 +68,9 @@ class SendDecline(OfLease):
 
     @property
     def lane(self) -> str:
-        """Beside the lease's: neither a coordinator nor an engine that is away keeps the other waiting."""
+        """Beside the lease's: neither a coordinator nor an engine that is away keeps the other
+        waiting.
+        """
         return f"decline/{self.lease.hex()}"
 
 
@@ -105,7 +111,9 @@ class StopTask(OfLease):
 
 @dataclass(frozen=True, slots=True)
 class Collect(OfLease):
-    """Take the outputs into the content store; the empty directory for a time-out, a memory kill and forbidden outputs."""
+    """Take the outputs into the content store; the empty directory for a time-out, a memory kill
+    and forbidden outputs.
+    """
 
     coordinator: Address
     exit_status: ExitStatus
@@ -168,7 +176,9 @@ class Forget(OfLease):
 
 @dataclass(frozen=True, slots=True)
 class SendOffer:
-    """Sign the offer with this sequence number and send it to every coordinator; one that never holds withdraws those before it."""
+    """Sign the offer with this sequence number and send it to every coordinator; one that never
+    holds withdraws those before it.
+    """
 
     seq: Sequence
     expires: UnixSeconds

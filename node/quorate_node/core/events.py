@@ -1,6 +1,8 @@
-"""What happened, as the provider's machine takes it: messages of coordinators and of the chain, and reports of the own shell.
+"""What happened, as the provider's machine takes it: messages of coordinators and of the chain,
+and reports of the own shell.
 
-Signed messages carry the key that signed (`signer`), recovered by the shell; whether that key may say so is decided in the step.
+Signed messages carry the key that signed (`signer`), recovered by the shell; whether that key
+may say so is decided in the step.
 """
 
 from dataclasses import dataclass
@@ -29,12 +31,13 @@ from quorate_protocol.units import (
 
 STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 
-# ------------------------------------------------------------------------------------------------------ from coordinators
+# -------------------------------------------------------------------------------- from coordinators
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentReceived:
-    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be answered under one key to the end.
+    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be
+    answered under one key to the end.
 
     `store_room`: bytes that the content store can take in and keep.
     """
@@ -91,7 +94,7 @@ class StatementReceived:
     signer: Address
 
 
-# --------------------------------------------------------------------------------------------------- from the own shell
+# ------------------------------------------------------------------------------- from the own shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """This machine or its sources failed: never a result. Also what the coordinator refused for good (`why` is its code)."""
+    """This machine or its sources failed: never a result. Also what the coordinator refused for
+    good (`why` is its code).
+    """
 
     lease: Hash32
     why: str
@@ -134,7 +139,9 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """The outputs are a directory in the content store. `note` names what was forbidden in them, empty when nothing was."""
+    """The outputs are a directory in the content store. `note` names what was forbidden in them,
+    empty when nothing was.
+    """
 
     lease: Hash32
     output_digest: Hash32
@@ -175,17 +182,21 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The owner's terms from now on. Journaled, so that what was decided under other terms replays as it was."""
+    """The owner's terms from now on. Journaled, so that what was decided under other terms
+    replays as it was.
+    """
 
     terms: Terms
 
 
-# ------------------------------------------------------------------------------------------------------- from the chain
+# ----------------------------------------------------------------------------------- from the chain
 
 
 @dataclass(frozen=True, slots=True)
 class CaseExecution:
-    """One execution named in a case: what a juror repeats. `spec_hash` is the CID digest of the job spec."""
+    """One execution named in a case: what a juror repeats. `spec_hash` is the CID digest of the
+    job spec.
+    """
 
     spec_hash: Hash32
     host_class: Hash32
@@ -193,7 +204,9 @@ class CaseExecution:
 
 @dataclass(frozen=True, slots=True)
 class CaseOpened:
-    """A case was opened; what its jury will have to repeat. Only host classes offered here are of interest."""
+    """A case was opened; what its jury will have to repeat. Only host classes offered here are
+    of interest.
+    """
 
     case_id: Nonce
     accused: Address
@@ -211,7 +224,9 @@ class JuryDrawn:
 
 @dataclass(frozen=True, slots=True)
 class Reexecuted:
-    """One execution of a case was repeated; the result digest, zero when inputs or image cannot be had."""
+    """One execution of a case was repeated; the result digest, zero when inputs or image cannot
+    be had.
+    """
 
     case_id: Nonce
     index: int

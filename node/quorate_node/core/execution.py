@@ -1,8 +1,9 @@
 """The machine of one execution at its provider: `step(execution, event, at, random, terms)`.
 
-What holds at every step: a salt and a ciphertext's CID are in the state before the Commit that rests on them; one assignment has
-one Commit for ever; a reveal follows only a CommitSet that is fresh, is signed by the coordinator and contains that Commit, and
-never two sets with different members. A machine that fails says nothing rather than something false: the lease lapses.
+What holds at every step: a salt and a ciphertext's CID are in the state before the Commit that
+rests on them; one assignment has one Commit for ever; a reveal follows only a CommitSet that is
+fresh, is signed by the coordinator and contains that Commit, and never two sets with different
+members. A machine that fails says nothing rather than something false: the lease lapses.
 """
 
 from dataclasses import replace
@@ -53,7 +54,7 @@ RESEND_LONGEST_SECONDS = 60
 Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
 
 
-# ------------------------------------------------------------------------------------------------------------- beginning
+# ---------------------------------------------------------------------------------------- beginning
 
 
 def begin(
@@ -64,7 +65,9 @@ def begin(
     quoted_run: int,
     terms: Terms,
 ) -> Stepped:
-    """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
+    """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be
+    free.
+    """
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
     if no is not None:
         forget_at = UnixSeconds(at + terms.policy.declined_keep_seconds)
@@ -98,7 +101,9 @@ def begin(
 
 
 def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
-    """What the phase calls for: done on entering it, and again after a restart. Pure, so what is due is never stored twice."""
+    """What the phase calls for: done on entering it, and again after a restart. Pure, so what is
+    due is never stored twice.
+    """
     lease, coordinator, phase = execution.hash, execution.coordinator, execution.phase
     match phase:
         case Declined():
@@ -184,7 +189,7 @@ def next_due(execution: Execution) -> UnixSeconds:
             return UnixSeconds(execution.commit_by + 1)
 
 
-# ------------------------------------------------------------------------------------------------------------------ steps
+# -------------------------------------------------------------------------------------------- steps
 
 
 def step(
@@ -192,7 +197,8 @@ def step(
 ) -> Stepped:
     """The only way an execution changes.
 
-    A report of the shell that no longer fits is a no-op (it was overtaken); a peer's message that does not fit is Refused.
+    A report of the shell that no longer fits is a no-op (it was overtaken); a peer's message
+    that does not fit is Refused.
     """
     match event:
         case events.AcceptDelivered():
@@ -285,7 +291,9 @@ def _uploaded(execution: Execution, at: UnixSeconds, terms: Terms) -> Stepped:
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
-    """One round later than the first that lies two whole periods ahead: the message takes time to arrive and to be witnessed."""
+    """One round later than the first that lies two whole periods ahead: the message takes time
+    to arrive and to be witnessed.
+    """
     number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
     if (
         number < 1
@@ -402,7 +410,9 @@ def _verdict(
 
 
 def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
-    """Elapsed time is paid, so a running task is ended and committed as it is; what has not begun just ends."""
+    """Elapsed time is paid, so a running task is ended and committed as it is; what has not
+    begun just ends.
+    """
     match execution.phase:
         case Accepted() | Fetching():
             return _give_up(

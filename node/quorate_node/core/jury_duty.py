@@ -1,7 +1,9 @@
-"""Jury service: re-execute what a case names, vote a ballot, open it once voting has ended (PROTOCOL §5, the court).
+"""Jury service: re-execute what a case names, vote a ballot, open it once voting has ended
+(PROTOCOL §5, the court).
 
-Waiting → Repeating → Voting → Voted → Opening → Served. The digests and the salt are in the state before the vote is sent, so a
-juror that restarts can still open its ballot. The chain pays; nothing is claimed.
+Waiting → Repeating → Voting → Voted → Opening → Served. The digests and the salt are in the
+state before the vote is sent, so a juror that restarts can still open its ballot. The chain
+pays; nothing is claimed.
 """
 
 from dataclasses import dataclass, replace
@@ -199,7 +201,9 @@ def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
 
 
 def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
-    """A ballot opens only when the court says that voting has ended: before, others could copy it."""
+    """A ballot opens only when the court says that voting has ended: before, others could copy
+    it.
+    """
     match duty.phase:
         case Voted(digests, salt) | Voting(digests, salt):
             return _enter(duty, Opening(digests, salt, reveal_by))

@@ -1,8 +1,10 @@
-"""One execution at its provider, phase by phase. One dataclass per phase, so that impossible combinations cannot be built.
+"""One execution at its provider, phase by phase. One dataclass per phase, so that impossible
+combinations cannot be built.
 
-Accepted → Fetching → Starting → Running → Collecting → Sealing → Uploading → Committed → Receipted → Revealed → Done,
-or one of the ends Declined and Lapsed. There is no phase for an assignment that is still being thought about: the bid is pure
-and the answer is decided in the step that takes the assignment.
+Accepted → Fetching → Starting → Running → Collecting → Sealing → Uploading → Committed →
+Receipted → Revealed → Done, or one of the ends Declined and Lapsed. There is no phase for an
+assignment that is still being thought about: the bid is pure and the answer is decided in the
+step that takes the assignment.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +23,10 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Outcome, UnixSeconds
 
-FAULTED = "its result was outvoted, or was not revealed in time: its pay is forfeited, and it counts as a fault"
+FAULTED = (
+    "its result was outvoted, or was not revealed in time: its pay is forfeited, and it "
+    "counts as a fault"
+)
 LEFT_OUT = "it was not revealed in time, so that others were asked"
 
 
@@ -46,14 +51,18 @@ class Fetching:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """The container is being started; a restart finds out whether it was. `is_stopping`: to be ended as soon as it runs."""
+    """The container is being started; a restart finds out whether it was. `is_stopping`: to be
+    ended as soon as it runs.
+    """
 
     is_stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The container runs. `is_stopping`: the client's Stop was passed on; the exit that follows is the result."""
+    """The container runs. `is_stopping`: the client's Stop was passed on; the exit that follows
+    is the result.
+    """
 
     started_at: UnixSeconds
     is_stopping: bool = False
@@ -61,7 +70,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """The task has exited; its outputs are being collected. The salt is chosen here, long before anything uses it."""
+    """The task has exited; its outputs are being collected. The salt is chosen here, long before
+    anything uses it.
+    """
 
     exit_status: ExitStatus
     usage_ms: Milliseconds
@@ -87,7 +98,9 @@ class Uploading:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The one Commit of this assignment; sent again at `resend_at` until a CommitReceipt arrives."""
+    """The one Commit of this assignment; sent again at `resend_at` until a CommitReceipt
+    arrives.
+    """
 
     commit: Commit
     reveal: Reveal
@@ -115,7 +128,9 @@ class Revealed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job ended with a verdict; the ciphertext is kept until `forget_at`, the execution itself ten minutes (see `provider.settled`)."""
+    """The job ended with a verdict; the ciphertext is kept until `forget_at`, the execution
+    itself ten minutes (see `provider.settled`).
+    """
 
     commit: Commit
     verdict: Envelope[Verdict]
@@ -124,7 +139,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """Ended without pay. A commit that was signed is kept, so that no other one can ever be signed for this assignment.
+    """Ended without pay. A commit that was signed is kept, so that no other one can ever be
+    signed for this assignment.
 
     `decline`: what tells the coordinator, where it would wait for a Commit that never comes.
     """
@@ -158,7 +174,9 @@ ENDED = (Declined, Done, Lapsed)
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution. `hash` is the digest of the whole Assignment; `accept` is None when it was declined."""
+    """One execution. `hash` is the digest of the whole Assignment; `accept` is None when it was
+    declined.
+    """
 
     assignment: Envelope[Assignment]
     hash: Hash32
@@ -203,7 +221,9 @@ class Execution:
                 return None
 
     def unpaid(self) -> str:
-        """Why it has ended here without pay, on one line; "" when it has not, or that is not known here."""
+        """Why it has ended here without pay, on one line; "" when it has not, or that is not
+        known here.
+        """
         match self.phase:
             case Lapsed(why):
                 return "".join(

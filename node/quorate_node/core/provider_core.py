@@ -1,6 +1,8 @@
-"""The provider's whole machine: all executions, all jury duties, statements, offers. One writer, one state.
+"""The provider's whole machine: all executions, all jury duties, statements, offers. One writer,
+one state.
 
-It dispatches to `execution` and `jury`, and decides what only the whole can decide: whether a run slot is free.
+It dispatches to `execution` and `jury`, and decides what only the whole can decide: whether a
+run slot is free.
 """
 
 from dataclasses import dataclass, replace
@@ -35,11 +37,14 @@ EXECUTIONS_KEPT_MAX = 200_000
 DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
 ACCEPT_AHEAD_MAX = (
     2 * HOUR
-)  # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ by
+    # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ
+    # by
+)
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
-SETTLED_KEPT_MAX = 1_000_000  # the oldest goes first: a seventh of a kilobyte each, seven days of one and a half a second
+# the oldest goes first: a seventh of a kilobyte each, seven days of one and a half a second
+SETTLED_KEPT_MAX = 1_000_000
 _FACTS = "facts"
 _TERMS = "terms"
 
@@ -82,7 +87,7 @@ class ProviderCore(Tables):
         self.claimed: Table[Address, Amount] = Table(Address, Amount)  # cumulative, by coordinator
         self.facts_table: Table[str, Facts] = Table(str, Facts)
 
-    # ------------------------------------------------------------------------------------------------------------ views
+    # ---------------------------------------------------------------------------------------- views
 
     @property
     def terms(self) -> Terms:
@@ -100,7 +105,8 @@ class ProviderCore(Tables):
 
     def live(self) -> tuple[Execution, ...]:
         """Executions that have not ended."""
-        return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118 - a Table is not a dict
+        # a Table is not a dict
+        return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """What could take a lease now, if there is room for it."""
@@ -109,7 +115,9 @@ class ProviderCore(Tables):
         )
 
     def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
-        """What a heartbeat says: no slot is free while there is no room on disk, where the next Assignment could not be written down."""
+        """What a heartbeat says: no slot is free while there is no room on disk, where the next
+        Assignment could not be written down.
+        """
         return tuple(
             item if has_room else replace(item, free=Small(0)) for item in self.free_slots()
         )
@@ -127,7 +135,9 @@ class ProviderCore(Tables):
         )
 
     def resume(self) -> tuple[Effect, ...]:
-        """Everything that is due in this state: what a restarted daemon does again, whatever became of its outbox."""
+        """Everything that is due in this state: what a restarted daemon does again, whatever
+        became of its outbox.
+        """
         due: list[Effect] = []
         for item in self.live():
             due.extend(execution.duties(item))
@@ -135,7 +145,7 @@ class ProviderCore(Tables):
             due.extend(jury_duty.duties(duty))
         return tuple(due)
 
-    # ------------------------------------------------------------------------------------------------------------- step
+    # ----------------------------------------------------------------------------------------- step
 
     def step(self, item: Input[Event]) -> Outcome[Effect]:
         """The only way the state changes; Refused changes nothing."""
@@ -195,7 +205,8 @@ class ProviderCore(Tables):
             case events.OfferDue():
                 seq = self.facts.offer_seq + 1
                 self._set_facts(offer_seq=seq)
-                # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and everybody else a round.
+                # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and
+                # everybody else a round.
                 expires = (
                     WITHDRAWN
                     if self.facts.is_draining
@@ -220,11 +231,17 @@ class ProviderCore(Tables):
                 assert_never(event)
 
     def _configure(self, terms: Terms) -> None:
-        """Prices, rooms and coordinators may change; who this is and on which deployment may not: leases are bound to both."""
+        """Prices, rooms and coordinators may change; who this is and on which deployment may
+        not: leases are bound to both.
+        """
         if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
             raise Refused(
                 Code.WRONG_CHAIN,
-                "this folder belongs to another provider or deployment; give the new one a folder of its own",
+                (
+                    "this folder belongs to another provider or deployment; give the new one a "
+                    "folder "
+                    "of its own"
+                ),
             )
         self.terms_table[_TERMS] = terms
 
@@ -241,7 +258,7 @@ class ProviderCore(Tables):
             facts.recent_ms if recent_ms is None else recent_ms,
         )
 
-    # ------------------------------------------------------------------------------------------------------- executions
+    # ----------------------------------------------------------------------------------- executions
 
     def _assigned(self, event: events.AssignmentReceived, at: UnixSeconds) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
@@ -263,7 +280,10 @@ class ProviderCore(Tables):
         if assignment.accept_by > at + ACCEPT_AHEAD_MAX:
             raise Refused(
                 Code.TOO_EARLY,
-                f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most {ACCEPT_AHEAD_MAX} s",
+                (
+                    f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most "
+                    f"{ACCEPT_AHEAD_MAX} s"
+                ),
             )
         if at > assignment.accept_by:
             raise Refused(
@@ -318,7 +338,9 @@ class ProviderCore(Tables):
                 isinstance(event, events.StopReceived)
                 or event.signer in self.terms.statement_keys.values()
             ):
-                return  # a final verdict after a provisional one, or a Stop of what is over: nothing is left to change
+                # a final verdict after a provisional one, or a Stop of what is over: nothing is
+                # left to change
+                return
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
             raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
@@ -392,11 +414,12 @@ class ProviderCore(Tables):
         while len(self.settled) > SETTLED_KEPT_MAX:
             del self.settled[next(iter(self.settled))]
 
-    # ------------------------------------------------------------------------------------------------------------- jury
+    # ----------------------------------------------------------------------------------------- jury
 
     def _court(self, event: events.CaseOpened | events.JuryDrawn) -> tuple[Effect, ...]:
         if isinstance(event, events.CaseOpened):
-            # Remembered until its decision, because only the opening says what a juror has to repeat.
+            # Remembered until its decision, because only the opening says what a juror has to
+            # repeat.
             is_mine = (
                 event.accused == self.terms.provider
                 or self.terms.slot(event.executions[0].host_class) is None
@@ -428,7 +451,9 @@ class ProviderCore(Tables):
         )
 
     def _begin_duties(self) -> tuple[Effect, ...]:
-        """Waiting duties come before new leases: their window is short and missing it is a no-show."""
+        """Waiting duties come before new leases: their window is short and missing it is a
+        no-show.
+        """
         due: list[Effect] = []
         for duty in [
             duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
@@ -438,7 +463,7 @@ class ProviderCore(Tables):
                 due.extend(more)
         return tuple(due)
 
-    # ------------------------------------------------------------------------------------------------------------ money
+    # ---------------------------------------------------------------------------------------- money
 
     def _statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
         message, before = event.statement.message, self.statements.get(event.coordinator)
@@ -469,12 +494,17 @@ def _no_room(event: events.AssignmentReceived, live: tuple[Execution, ...]) -> b
     asked = capacity.store_bytes(event.spec, live)
     if asked <= event.store_room:
         return None
-    why = f"the content store needs {asked} bytes for it and has room for {event.store_room}: what was paid is kept for two weeks"
+    why = (
+        f"the content store needs {asked} bytes for it and has room for {event.store_room}: "
+        f"what was paid is kept for two weeks"
+    )
     return bidding.No(DeclineReason.RESOURCES, why)
 
 
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
-    """Of rows in order of their moment, those that are due; so many at once, and the rest with the next Tick."""
+    """Of rows in order of their moment, those that are due; so many at once, and the rest with
+    the next Tick.
+    """
     found: list[Hash32] = []
     for lease, due_at in table.items():
         if due_at > at or len(found) >= FORGET_AT_ONCE_MAX:

@@ -1,4 +1,6 @@
-"""After a restart: what the journal says is wanted against what the executor still holds. Pure; returns events and orders."""
+"""After a restart: what the journal says is wanted against what the executor still holds. Pure;
+returns events and orders.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ from quorate_protocol.units import Address, Nonce
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """`happened` goes into the machine; `strays` are lease ids that nothing wants any more and that are to be removed."""
+    """`happened` goes into the machine; `strays` are lease ids that nothing wants any more and
+    that are to be removed.
+    """
 
     happened: tuple[events.Failed, ...]
     strays: tuple[str, ...]
@@ -21,7 +25,8 @@ class Reconciled:
 def reconcile(
     desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]
 ) -> Reconciled:
-    """A lease that ran and whose container is gone has failed: it must lapse, never be run twice or guessed at.
+    """A lease that ran and whose container is gone has failed: it must lapse, never be run twice
+    or guessed at.
 
     Everything that is still there is left alone; its pending effects attach to it again.
     """
@@ -55,5 +60,7 @@ def _repeated(jury: Iterable[Duty]) -> set[str]:
 
 
 def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:
-    """Name of the container in which a juror repeats one execution; jurors may share an engine, so it names the juror too."""
+    """Name of the container in which a juror repeats one execution; jurors may share an engine,
+    so it names the juror too.
+    """
     return f"case-{case_id}-{index}-{juror.hex()[:16]}"

@@ -1,4 +1,6 @@
-"""What the provider's rules may know of itself: journaled when it changes, so that replay gives the same decisions."""
+"""What the provider's rules may know of itself: journaled when it changes, so that replay gives
+the same decisions.
+"""
 
 from dataclasses import dataclass
 

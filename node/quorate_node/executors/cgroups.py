@@ -1,8 +1,11 @@
-"""CPU time and peak memory of a lease, read from the kernel's control groups (v1, v2 and the hybrid of both).
+"""CPU time and peak memory of a lease, read from the kernel's control groups (v1, v2 and the
+hybrid of both).
 
-Each container gets a parent group of its own, named by the lease: the engine removes the container's group at exit, and with it the
-counters, but never the parent, whose counters include the child's. So the figures are exact for the shortest job and survive a
-restart of the daemon. An engine that leaves groups to systemd gives no such parent; then a running container is sampled.
+Each container gets a parent group of its own, named by the lease: the engine removes the
+container's group at exit, and with it the counters, but never the parent, whose counters include
+the child's. So the figures are exact for the shortest job and survive a restart of the daemon.
+An engine that leaves groups to systemd gives no such parent; then a running container is
+sampled.
 """
 
 import contextlib
@@ -48,14 +51,18 @@ class LeaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGroups:
-    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each. `kills` counts memory kills."""
+    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each.
+    `kills` counts memory kills.
+    """
 
     folders: tuple[Path, ...]
     kills: Path
 
 
 def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) -> LeaseGroups | None:
-    """Groups with the limits; None where this process may not make any (no root, or control groups read-only as in containers)."""
+    """Groups with the limits; None where this process may not make any (no root, or control
+    groups read-only as in containers).
+    """
     try:
         if all((root / name).is_dir() for name in _NEEDED):
             return _make_version_1(lease_id, limits, root)
@@ -79,13 +86,17 @@ def can_make_groups(root: Path = _ROOT) -> bool:
 
 
 def counts_by_namespace(release: str) -> bool:
-    """Whether this kernel counts a user's processes in each user namespace anew, so that RLIMIT_NPROC bounds one sandbox."""
+    """Whether this kernel counts a user's processes in each user namespace anew, so that
+    RLIMIT_NPROC bounds one sandbox.
+    """
     found = re.match(r"(\d+)\.(\d+)", release)
     return found is not None and (int(found[1]), int(found[2])) >= COUNTING_KERNEL
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
-    """Counters of the lease's parent group; zeros where the kernel or the engine's set-up does not give them."""
+    """Counters of the lease's parent group; zeros where the kernel or the engine's set-up does
+    not give them.
+    """
     return _read(
         {name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")},
         root / PARENT.strip("/") / lease_id,
@@ -117,7 +128,9 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
 
 
 def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
-    """Kills what is still in the lease's groups and removes them; bounded, since a process may hang in the kernel."""
+    """Kills what is still in the lease's groups and removes them; bounded, since a process may
+    hang in the kernel.
+    """
     below = f"{PARENT.strip('/')}/{lease_id}"
     deadline = time.monotonic() + _END_SECONDS
     while groups := [group for group in (root / below, *root.glob(f"*/{below}")) if group.is_dir()]:
@@ -131,7 +144,9 @@ def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
 
 
 def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
-    """One hierarchy a controller. Swap is limited where the kernel counts it; the order matters: swap includes memory."""
+    """One hierarchy a controller. Swap is limited where the kernel counts it; the order matters:
+    swap includes memory.
+    """
     quota = limits.cpu_millis * _PERIOD_MICROSECONDS // 1000
     settings: dict[str, Mapping[str, int]] = {
         "memory": {
@@ -195,7 +210,9 @@ def _number(path: Path) -> int:
     try:
         return int(path.read_text())
     except (OSError, ValueError):
-        return 0  # not this version of control groups, or an older kernel: usage is informative, only wall time is paid
+        # not this version of control groups, or an older kernel: usage is informative, only wall
+        # time is paid
+        return 0
 
 
 def _cpu_stat(path: Path) -> int:

@@ -1,6 +1,8 @@
-"""Cleaning up after a daemon that will not come back: everything that one owner label, or one home folder, still holds.
+"""Cleaning up after a daemon that will not come back: everything that one owner label, or one
+home folder, still holds.
 
-For the devnet's reaper, which waits on a pipe and acts when its parent was killed with -9. Blocking, no event loop, no daemon object.
+For the devnet's reaper, which waits on a pipe and acts when its parent was killed with -9.
+Blocking, no event loop, no daemon object.
 """
 
 from pathlib import Path
@@ -15,9 +17,11 @@ from quorate_node.executors.docker.lease_dirs import release_folder, remove_cont
 
 
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:
-    """Removes all containers and volumes labelled with `owner`, and the mounts and folders below `home`; returns how many containers.
+    """Removes all containers and volumes labelled with `owner`, and the mounts and folders below
+    `home`; returns how many containers.
 
-    Safe to repeat, and while another reaper does the same. Raises the SDK's error when the engine is away.
+    Safe to repeat, and while another reaper does the same. Raises the SDK's error when the
+    engine is away.
     """
     api = connect(engine_url)
     try:
@@ -41,7 +45,9 @@ def reap(owner: str, home: Path | None = None, engine_url: str | None = None) ->
 
 
 def reap_processes(home: Path) -> int:
-    """Kills what the process or bwrap executor of `home` still runs, with its mounts and groups; returns how many leases."""
+    """Kills what the process or bwrap executor of `home` still runs, with its mounts and groups;
+    returns how many leases.
+    """
     folders = list(home.iterdir()) if home.is_dir() else []
     for folder in folders:
         end_lease(folder)

@@ -1,8 +1,9 @@
 """How long a container has run, for whoever must not be fooled by a clock that jumps.
 
-An engine tells when a container started and ended by the machine's UTC clock alone. Were that believed, a jump of an hour would turn
-every running job into one that timed out: a wrong result, and a fault of an honest provider. The kernel knows the age of a process by
-the clock that only ever goes on; it is asked while the container runs, and bounds what the engine says.
+An engine tells when a container started and ended by the machine's UTC clock alone. Were that
+believed, a jump of an hour would turn every running job into one that timed out: a wrong result,
+and a fault of an honest provider. The kernel knows the age of a process by the clock that only
+ever goes on; it is asked while the container runs, and bounds what the engine says.
 """
 
 import os
@@ -27,12 +28,16 @@ class Seen:
     looked: float
 
     def ran(self, told: float, now: float) -> float:
-        """Seconds that it ran, by now ended: what the engine told if that can be, else the most that it can have been."""
+        """Seconds that it ran, by now ended: what the engine told if that can be, else the most
+        that it can have been.
+        """
         least, most = self.looked - self.began, now - self.began
         return told if least - SHORTER_SECONDS <= told <= most + LONGER_SECONDS else most
 
     def age(self, told: float) -> float:
-        """Seconds that it has run when it was looked at; `told` is what the machine's clock makes of it."""
+        """Seconds that it has run when it was looked at; `told` is what the machine's clock
+        makes of it.
+        """
         return self.ran(told, self.looked)
 
 
@@ -42,7 +47,9 @@ def since_boot() -> float:
 
 
 def look(pid: int) -> Seen | None:
-    """The process as it is now; None when it has ended, or belongs to an engine on another machine."""
+    """The process as it is now; None when it has ended, or belongs to an engine on another
+    machine.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

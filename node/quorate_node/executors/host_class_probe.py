@@ -1,5 +1,6 @@
-"""What decides bits on this machine: the CPU host class as a program inside the sandbox sees it, and the GPUs as the driver reports
-them (L0). The flags that each x86-64 level needs: https://gitlab.com/x86-psABIs/x86-64-ABI (micro-architecture levels).
+"""What decides bits on this machine: the CPU host class as a program inside the sandbox sees it,
+and the GPUs as the driver reports them (L0). The flags that each x86-64 level needs:
+https://gitlab.com/x86-psABIs/x86-64-ABI (micro-architecture levels).
 """
 
 import importlib
@@ -22,7 +23,9 @@ LEVELS = (("v4", V4_FLAGS), ("v3", V3_FLAGS), ("v2", V2_FLAGS))
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """The first processor of /proc/cpuinfo: vendor, model name and flags. Containers see the same file as the host."""
+    """The first processor of /proc/cpuinfo: vendor, model name and flags. Containers see the
+    same file as the host.
+    """
 
     vendor: str
     model: str
@@ -69,7 +72,8 @@ def detect_gpus() -> tuple[Gpu, ...]:
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception as error:  # noqa: BLE001 - not re-raised: no driver, no library and no device all mean "no GPUs to offer"
+    # not re-raised: no driver, no library and no device all mean "no GPUs to offer"
+    except Exception as error:  # noqa: BLE001
         _logger.debug("no GPUs: %s", error)
         return ()
     try:

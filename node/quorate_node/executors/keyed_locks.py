@@ -1,4 +1,6 @@
-"""One lock for each name, forgotten when nobody holds or waits for it: work on one thing must not wait for work on another."""
+"""One lock for each name, forgotten when nobody holds or waits for it: work on one thing must
+not wait for work on another.
+"""
 
 import threading
 from collections.abc import Iterator

@@ -12,7 +12,9 @@ _POLL_SECONDS = 0.1
 async def follow_file(
     path: Path, clock: Clock, is_written: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yields what the file holds, then what is appended while `is_written()`; nothing if there is no file."""
+    """Yields what the file holds, then what is appended while `is_written()`; nothing if there
+    is no file.
+    """
     offset = 0
     while True:
         will_grow = (

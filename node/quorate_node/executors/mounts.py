@@ -1,6 +1,8 @@
-"""The few mounts that the daemon makes itself, as root: read-only views of inputs, and a sized file system per lease for outputs.
+"""The few mounts that the daemon makes itself, as root: read-only views of inputs, and a sized
+file system per lease for outputs.
 
-mount(2) is called directly: starting the mount program twice for each input would cost more than the container's own set-up.
+mount(2) is called directly: starting the mount program twice for each input would cost more than
+the container's own set-up.
 """
 
 import contextlib
@@ -34,7 +36,9 @@ def can_mount() -> bool:
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """A read-only, nosuid, nodev view of a file or directory at `target`, which is made. Repeating it does nothing."""
+    """A read-only, nosuid, nodev view of a file or directory at `target`, which is made.
+    Repeating it does nothing.
+    """
     if not is_mounted(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -44,15 +48,18 @@ def bind_read_only(source: Path, target: Path) -> None:
         crash_point("mount.before")
         _mount(str(source), target, _MS_BIND)
         crash_point("mount.after")
-    # Not only when it is fresh: a crash may have come between the mount, which can be written through, and this.
+    # Not only when it is fresh: a crash may have come between the mount, which can be written
+    # through, and this.
     _mount(None, target, _MS_PRIVATE)
     _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
 
 def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None:
-    """An ext4 file system in the file `disk` at `target`: it ends a program that writes too much, and outlives the program.
+    """An ext4 file system in the file `disk` at `target`: it ends a program that writes too
+    much, and outlives the program.
 
-    Its blocks are reserved now, so that the host's disk cannot fill under a running job. Repeating it does nothing.
+    Its blocks are reserved now, so that the host's disk cannot fill under a running job.
+    Repeating it does nothing.
     """
     if not is_mounted(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -67,7 +74,8 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
             "mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target)
         )
         crash_point("mount.after")
-    # Not only when it is fresh: left there by a crash, it would be part of the result, and of nobody else's.
+    # Not only when it is fresh: left there by a crash, it would be part of the result, and of
+    # nobody else's.
     lost_and_found = target / "lost+found"
     if (
         lost_and_found.is_dir()
@@ -78,7 +86,9 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
 
 
 def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
-    """The same in memory, for a root without loop devices; it does not survive a restart of the machine."""
+    """The same in memory, for a root without loop devices; it does not survive a restart of the
+    machine.
+    """
     if is_mounted(target):
         return
     target.mkdir(parents=True, exist_ok=True)
@@ -89,7 +99,9 @@ def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
 
 
 def unmount(target: Path) -> None:
-    """Unmounts if mounted. What is still busy after a second is detached: it goes when its last user goes."""
+    """Unmounts if mounted. What is still busy after a second is detached: it goes when its last
+    user goes.
+    """
     for attempt in range(_UNMOUNT_TRIES):
         if not is_mounted(target):
             return
@@ -102,8 +114,8 @@ def unmount(target: Path) -> None:
 
 
 def is_mounted(target: Path) -> bool:
-    """True when something is mounted exactly there. Read from the kernel's list: a bind mount of one file system onto itself
-    cannot be told by device numbers.
+    """True when something is mounted exactly there. Read from the kernel's list: a bind mount of
+    one file system onto itself cannot be told by device numbers.
     """
     wanted = (
         str(target)

@@ -1,4 +1,6 @@
-"""Nothing runs: the exit and one output file follow from the task alone, so that equal tasks agree and different ones do not. For tests."""
+"""Nothing runs: the exit and one output file follow from the task alone, so that equal tasks
+agree and different ones do not. For tests.
+"""
 
 import hashlib
 import json
@@ -17,7 +19,9 @@ _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 
 
 class NoopExecutor:
-    """`Executor` whose every task takes `duration_ms` by the clock. State is kept in `home`, so it survives the daemon."""
+    """`Executor` whose every task takes `duration_ms` by the clock. State is kept in `home`, so
+    it survives the daemon.
+    """
 
     sandbox = Sandbox.NOOP
 

@@ -1,8 +1,9 @@
-"""Collecting what a hostile program left in its output folder: regular files and directories only, within caps.
+"""Collecting what a hostile program left in its output folder: regular files and directories
+only, within caps.
 
-Never follows a link, never opens a FIFO or device, never recurses (a 3,000-deep tree ends a recursive walk), never trusts a size:
-apparent size is checked before the copy, copied bytes during it. What is refused is refused whole; the caller commits the empty
-directory then.
+Never follows a link, never opens a FIFO or device, never recurses (a 3,000-deep tree ends a
+recursive walk), never trusts a size: apparent size is checked before the copy, copied bytes
+during it. What is refused is refused whole; the caller commits the empty directory then.
 """
 
 import os
@@ -64,7 +65,8 @@ class Allowance:
 def collect_tree(source: Path, destination: Path, caps: OutputCaps) -> None:
     """Copies `source` to the new directory `destination`, complete or not at all.
 
-    Refused(OVERSIZE | MALFORMED) names the path relative to the root. Modes, owners and times are not kept.
+    Refused(OVERSIZE | MALFORMED) names the path relative to the root. Modes, owners and times
+    are not kept.
     """
     with fresh_directory(destination) as partial:
         root = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -92,7 +94,8 @@ class fresh_directory:
 
 
 def delete_tree(path: Path) -> None:
-    """Deletes a tree of any depth. Not shutil.rmtree: it recurses, and a hostile tree is deeper than the interpreter's stack.
+    """Deletes a tree of any depth. Not shutil.rmtree: it recurses, and a hostile tree is deeper
+    than the interpreter's stack.
 
     Unavailable when the machine does not let it go.
     """
@@ -110,8 +113,9 @@ def delete_tree(path: Path) -> None:
 
 
 def open_up(path: Path) -> None:
-    """Makes all of a tree readable and writable for this process again: a job may close what it leaves behind to its own user, who is
-    ours where the sandbox was made without root. Nobody else may work in the tree; links are not followed.
+    """Makes all of a tree readable and writable for this process again: a job may close what it
+    leaves behind to its own user, who is ours where the sandbox was made without root. Nobody
+    else may work in the tree; links are not followed.
     """
     if os.geteuid() != 0:
         # What cannot be opened up shows where it is needed.
@@ -119,7 +123,9 @@ def open_up(path: Path) -> None:
 
 
 def check_name(path: str, name: str) -> None:
-    """A name must be UTF-8 text without control characters, and short enough for every file system."""
+    """A name must be UTF-8 text without control characters, and short enough for every file
+    system.
+    """
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
@@ -139,7 +145,9 @@ def check_name(path: str, name: str) -> None:
 
 
 class _Folder:
-    """One open directory on the way down; owns its descriptor. Names are listed lazily: there may be more than memory should hold."""
+    """One open directory on the way down; owns its descriptor. Names are listed lazily: there
+    may be more than memory should hold.
+    """
 
     def __init__(self, descriptor: int, path: str, target: Path) -> None:
         self.descriptor = descriptor
@@ -185,7 +193,9 @@ def _copy_tree(root: int, target: Path, allowance: Allowance) -> None:
 
 
 def _open_entry(folder: int, name: str, path: str) -> int:
-    """A regular file or directory, opened without following links and without blocking on a FIFO."""
+    """A regular file or directory, opened without following links and without blocking on a
+    FIFO.
+    """
     kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         raise Refused(

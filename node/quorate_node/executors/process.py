@@ -1,9 +1,11 @@
-"""Devnet only: runs a job as a plain child process. Nothing stands between the job and the machine; whoever builds this executor shows
-the red banner.
+"""Devnet only: runs a job as a plain child process. Nothing stands between the job and the
+machine; whoever builds this executor shows the red banner.
 
-The image is not unpacked: a Python image of `quorate image build` means "this interpreter with these packages", and the host's own
-interpreter takes its place. `/inputs`, `/outputs` and `/scratch` at the start of a word or of an environment value (or behind a `=`)
-are rewritten to the lease's folders. A supervisor process outlives the daemon, ends the job on time, and records its exit.
+The image is not unpacked: a Python image of `quorate image build` means "this interpreter with
+these packages", and the host's own interpreter takes its place. `/inputs`, `/outputs` and
+`/scratch` at the start of a word or of an environment value (or behind a `=`) are rewritten to
+the lease's folders. A supervisor process outlives the daemon, ends the job on time, and records
+its exit.
 """
 
 import os
@@ -28,7 +30,10 @@ from quorate_protocol.ports import Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 
 _PYTHON = re.compile(r"(?:/usr/local/bin/|/usr/bin/)?python(?:3(?:\.\d+)?)?")
-_ONLY = "without one, only images of `quorate image build --python` can be run, by the host's own interpreter"
+_ONLY = (
+    "without one, only images of `quorate image build --python` can be run, by the host's own "
+    "interpreter"
+)
 _FOLDERS = ("inputs", "outputs", "scratch")
 
 
@@ -61,7 +66,9 @@ def end_lease(folder: Path) -> None:
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot stand in for."""
+    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot stand in
+    for.
+    """
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(

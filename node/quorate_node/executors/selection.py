@@ -1,4 +1,6 @@
-"""Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is used."""
+"""Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is
+used.
+"""
 
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
@@ -8,13 +10,17 @@ from quorate_protocol.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (
-    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they can read your files, use the network and"
-    " fill the disk. Devnets only. Start a container engine (--executor docker) or install bubblewrap (--executor bwrap).\033[0m"
+    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they "
+    "can read your files, use the network and"
+    " fill the disk. Devnets only. Start a container engine (--executor docker) or install "
+    "bubblewrap (--executor bwrap).\033[0m"
 )
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """The executor, checked. `owner` labels this daemon's containers. Refused for process outside a devnet."""
+    """The executor, checked. `owner` labels this daemon's containers. Refused for process
+    outside a devnet.
+    """
     match config.executor:
         case ExecutorKind.NOOP:
             return NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
@@ -33,7 +39,9 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """An engine, else bubblewrap; on a devnet even neither, since a market to try out must start on any machine."""
+    """An engine, else bubblewrap; on a devnet even neither, since a market to try out must start
+    on any machine.
+    """
     try:
         return await _docker(config, owner, clock)
     except Unavailable as engine:
@@ -71,7 +79,10 @@ async def _docker(
         )
     except Exception as error:  # the SDK raises its own kinds already while it connects
         raise Unavailable(
-            f"no container engine answers ({error}); install and start one: apt-get install docker.io",
+            (
+                f"no container engine answers ({error}); install and start one: apt-get install "
+                f"docker.io"
+            ),
             10.0,
         ) from error
     await executor.check()
@@ -88,7 +99,10 @@ async def _process(config: Config, clock: Clock) -> Executor:
     if not config.is_devnet:
         raise Refused(
             Code.UNSUPPORTED,
-            "the process executor protects nothing; it is for devnets only (node init --limits devnet)",
+            (
+                "the process executor protects nothing; it is for devnets only (node init --limits "
+                "devnet)"
+            ),
         )
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()

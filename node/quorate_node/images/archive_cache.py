@@ -19,7 +19,9 @@ class ArchiveInfos:
         self._infos: dict[tuple[str, int, int], ImageInfo] = {}
 
     def of(self, path: Path) -> ImageInfo:
-        """The archive's info. Refused(UNKNOWN) when it is not there, otherwise as `read_archive`."""
+        """The archive's info. Refused(UNKNOWN) when it is not there, otherwise as
+        `read_archive`.
+        """
         if not path.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
         status = path.stat()

@@ -1,8 +1,10 @@
 """What to do about the `VOLUME`s that an image declares. Pure.
 
-An engine answers each with a folder of its own on the owner's disk, without a size, whatever the request says: the declarations of
-image and request are merged, and an empty one clears nothing. So each is covered with a sized memory file system before the engine
-gets to it. Nothing is copied there: what the image has at such a path is hidden. Every sandbox does the same, or results would differ.
+An engine answers each with a folder of its own on the owner's disk, without a size, whatever the
+request says: the declarations of image and request are merged, and an empty one clears nothing.
+So each is covered with a sized memory file system before the engine gets to it. Nothing is
+copied there: what the image has at such a path is hidden. Every sandbox does the same, or
+results would differ.
 """
 
 import posixpath
@@ -29,7 +31,9 @@ _TAKEN = (
 
 
 def covers(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Paths to cover, parents first. `inputs`: where inputs stand. Refused(UNSUPPORTED) names a volume that cannot be covered."""
+    """Paths to cover, parents first. `inputs`: where inputs stand. Refused(UNSUPPORTED) names a
+    volume that cannot be covered.
+    """
     if len(volumes) > VOLUMES_MAX:
         raise Refused(
             Code.UNSUPPORTED,
@@ -58,7 +62,9 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 
 
 def _clean(path: str) -> str:
-    """As engines write it: they keep `/data/` and `//data` as they are declared and mount both at /data, but a path without a slash."""
+    """As engines write it: they keep `/data/` and `//data` as they are declared and mount both
+    at /data, but a path without a slash.
+    """
     is_plain = (
         path.startswith("/")
         and ".." not in path.split("/")

@@ -1,10 +1,12 @@
-"""Asking a container registry that means harm: one answer at a time, over a connection to an address that was looked at first.
+"""Asking a container registry that means harm: one answer at a time, over a connection to an
+address that was looked at first.
 
-The engine is not asked to pull. It would send the logins of the owner, follow a registry into the owner's own network, unpack whatever
-comes, and go on for as long as the registry drips; none of that can be bounded from outside. Here the address that was checked is the
-one that is connected to, at every redirect anew, and each receive looks at the clock (`DeadlineSocket`).
-The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of public ones
-(https://distribution.github.io/distribution/spec/auth/token/).
+The engine is not asked to pull. It would send the logins of the owner, follow a registry into
+the owner's own network, unpack whatever comes, and go on for as long as the registry drips; none
+of that can be bounded from outside. Here the address that was checked is the one that is
+connected to, at every redirect anew, and each receive looks at the clock (`DeadlineSocket`). The
+registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the
+anonymous token of public ones (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 import http.client
@@ -34,7 +36,9 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The least that a registry must send over a whole image, after a while to begin in; the longest that it may be silent."""
+    """The least that a registry must send over a whole image, after a while to begin in; the
+    longest that it may be silent.
+    """
 
     bytes_per_second_min: int = 128 << 10
     grace_seconds: float = 30.0
@@ -42,7 +46,9 @@ class Pace:
 
 
 class RegistryHttp:
-    """One repository of one registry, for one fetch. Blocking. `may_be_private`: the owner or a devnet vouches for its address."""
+    """One repository of one registry, for one fetch. Blocking. `may_be_private`: the owner or a
+    devnet vouches for its address.
+    """
 
     def __init__(self, host: str, path: str, may_be_private: bool, stop: Stop, pace: Pace) -> None:
         self._host, self._path, self._may_be_private, self._stop, self._pace = (
@@ -57,7 +63,9 @@ class RegistryHttp:
 
     @contextmanager
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
-        """The answer to `/v2/<path>/<what>`, its body unread. Refused(UNKNOWN) when nobody may have it, Unavailable."""
+        """The answer to `/v2/<path>/<what>`, its body unread. Refused(UNKNOWN) when nobody may
+        have it, Unavailable.
+        """
         try:
             with self._found(
                 f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}", accept
@@ -77,7 +85,10 @@ class RegistryHttp:
             if total > bytes_max:
                 raise Refused(
                     Code.MALFORMED,
-                    f"image: the registry {self._host} sends something else: more than {bytes_max} bytes",
+                    (
+                        f"image: the registry {self._host} sends something else: more than "
+                        f"{bytes_max} bytes"
+                    ),
                 )
             self._check_pace(len(chunk))
             yield chunk
@@ -89,7 +100,10 @@ class RegistryHttp:
         lasted = time.monotonic() - self._begun - self._pace.grace_seconds
         if self._received < lasted * self._pace.bytes_per_second_min:
             raise Unavailable(
-                f"the registry {self._host} sends less than {self._pace.bytes_per_second_min} bytes a second",
+                (
+                    f"the registry {self._host} sends less than {self._pace.bytes_per_second_min} "
+                    f"bytes a second"
+                ),
                 10.0,
             )
 
@@ -118,7 +132,11 @@ class RegistryHttp:
         if status in (401, 403, 404):
             raise Refused(
                 Code.UNKNOWN,
-                f"image: the registry {self._host} has nothing at {self._path} that anybody may read ({status})",
+                (
+                    f"image: the registry {self._host} has nothing at {self._path} that anybody "
+                    f"may "
+                    f"read ({status})"
+                ),
             )
         if status != 200:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
@@ -169,7 +187,9 @@ class RegistryHttp:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """A connection to an address that was checked: asking for the name again might give another."""
+        """A connection to an address that was checked: asking for the name again might give
+        another.
+        """
         host, last = place.hostname or "", None
         for family, address in self._addresses(
             host, place.port or (443 if place.scheme == "https" else 80)
@@ -186,7 +206,8 @@ class RegistryHttp:
                 self._stop.attach(link)
                 return link
             except OSError as error:
-                # Not re-raised here: a name may have other addresses, and the last one's error is raised below.
+                # Not re-raised here: a name may have other addresses, and the last one's error is
+                # raised below.
                 link.close()
                 last = error
         raise last or OSError(f"{host} has no address")
@@ -210,7 +231,8 @@ class RegistryHttp:
         if found and not public:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"image: the registry {self._host} leads to {host}, an address of the owner's own network; only an image that the owner "
+                f"image: the registry {self._host} leads to {host}, an address of the owner's own "
+                f"network; only an image that the owner "
                 "names with --image may come from there",
             )
         return public  # type: ignore[return-value]  # as above

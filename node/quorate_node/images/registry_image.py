@@ -1,8 +1,9 @@
-"""A registry's image as an archive, of which not one byte is believed: `name@sha256:digest` -> a file that `read_archive` then judges.
+"""A registry's image as an archive, of which not one byte is believed: `name@sha256:digest` -> a
+file that `read_archive` then judges.
 
-The digest names the manifest, which names every blob with its digest and size; so all sizes are known, and final, before the first blob
-is asked for. Blobs that are whole stay for a later attempt.
-Source: https://github.com/opencontainers/image-spec (manifest.md, image-index.md).
+The digest names the manifest, which names every blob with its digest and size; so all sizes are
+known, and final, before the first blob is asked for. Blobs that are whole stay for a later
+attempt. Source: https://github.com/opencontainers/image-spec (manifest.md, image-index.md).
 """
 
 import hashlib
@@ -61,7 +62,9 @@ class _Blob:
 
 
 def parse_pinned(name: str) -> PinnedImage:
-    """The parts. Refused(MALFORMED) for what is not pinned. As with engines, a host has a dot or a port, or is localhost."""
+    """The parts. Refused(MALFORMED) for what is not pinned. As with engines, a host has a dot or
+    a port, or is localhost.
+    """
     match = _PINNED.fullmatch(name)
     if match is None:
         raise Refused(
@@ -87,9 +90,11 @@ def _is_place(host: str) -> bool:
 def fetch_archive(
     image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
 ) -> Path:
-    """The image as a docker archive in the folder `<folder>/<hex of the digest>`, which whoever called deletes. `others` are in use.
+    """The image as a docker archive in the folder `<folder>/<hex of the digest>`, which whoever
+    called deletes. `others` are in use.
 
-    Refused(OVERSIZE) before any blob is fetched, (MALFORMED) for what the digest does not name; Unavailable.
+    Refused(OVERSIZE) before any blob is fetched, (MALFORMED) for what the digest does not name;
+    Unavailable.
     """
     manifest = _manifest(image, registry)
     blobs = _blobs(image, manifest)
@@ -104,7 +109,11 @@ def fetch_archive(
     free = shutil.disk_usage(work).free
     if free < total + max(blob.size for blob in blobs) + SPARE_BYTES:
         raise Unavailable(
-            f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; free some disk",
+            (
+                f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; "
+                f"free "
+                f"some disk"
+            ),
             60.0,
         )
     for blob in blobs:
@@ -151,7 +160,10 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: {image.name} has {len(layers)} layers in a form known here, 1 to {LAYERS_MAX} are allowed",
+            (
+                f"image: {image.name} has {len(layers)} layers in a form known here, 1 to "
+                f"{LAYERS_MAX} are allowed"
+            ),
         )
     if any("zstd" in str(layer.get("mediaType")) for layer in layers):
         raise Refused(
@@ -162,7 +174,10 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
     if config.size > CONFIG_BYTES_MAX:
         raise Refused(
             Code.OVERSIZE,
-            f"image: the config of {image.name} has {config.size} bytes, at most {CONFIG_BYTES_MAX}",
+            (
+                f"image: the config of {image.name} has {config.size} bytes, at most "
+                f"{CONFIG_BYTES_MAX}"
+            ),
         )
     return [config, *rest]
 

@@ -1,6 +1,8 @@
-"""Effects become deeds: messages signed and sent, tasks run, transactions sent. Decides nothing; reports events.
+"""Effects become deeds: messages signed and sent, tasks run, transactions sent. Decides nothing;
+reports events.
 
-An effect that its lease no longer calls for is dropped: `execution.duties` says what is called for, so nothing is stored twice.
+An effect that its lease no longer calls for is dropped: `execution.duties` says what is called
+for, so nothing is stored twice.
 """
 
 import asyncio
@@ -64,7 +66,9 @@ class EffectPerformer:
         self._actor: Submits | None = None
 
     def attach(self, actor: Submits) -> None:
-        """The actor needs a performer and the performer an actor: this closes the ring, before anything runs."""
+        """The actor needs a performer and the performer an actor: this closes the ring, before
+        anything runs.
+        """
         self._actor = actor
 
     async def submit(self, event: events.Event) -> None:
@@ -73,11 +77,14 @@ class EffectPerformer:
         await self._actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:
-        """Does one effect. Unavailable: again later, also when this machine itself fails. Refused: `refused` is told."""
+        """Does one effect. Unavailable: again later, also when this machine itself fails.
+        Refused: `refused` is told.
+        """
         try:
             await self._perform(effect)
         except (OSError, SubprocessError) as error:
-            # No disk, no descriptors, no processes: a job's doing or not, the daemon must outlive it. A lease lapses by its own date.
+            # No disk, no descriptors, no processes: a job's doing or not, the daemon must outlive
+            # it. A lease lapses by its own date.
             raise Unavailable(f"this machine: {error}", MACHINE_RETRY_SECONDS) from error
 
     async def _perform(self, effect: effects.Effect) -> None:
@@ -99,7 +106,8 @@ class EffectPerformer:
             case effects.RemoveTask():
                 await self._bench.remove(effect.lease.hex())
             case effects.Forget():
-                # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease are removed here.
+                # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease
+                # are removed here.
                 await self._bench.remove(effect.lease.hex())
             case _:
                 if self._is_called_for(effect):
@@ -168,7 +176,7 @@ class EffectPerformer:
             case _:
                 assert_never(effect)
 
-    # ---------------------------------------------------------------------------------------------------------- messages
+    # ------------------------------------------------------------------------------------- messages
 
     async def _send(
         self, coordinator: Address, frame: frames.Frame, seconds: Seconds = SEND_SECONDS
@@ -189,12 +197,15 @@ class EffectPerformer:
         kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
     ) -> None:
-        """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows another one by now, or not yet, gets that."""
+        """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows
+        another one by now, or not yet, gets that.
+        """
         accept_by = self._core.executions[lease].assignment.message.accept_by
 
         async def send(signer: Signer) -> None:
             envelope = seal(self._core.terms.domain, message, signer.sign)
-            await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]  # the pair is chosen by the caller
+            # the pair is chosen by the caller
+            await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]
 
         await under_any(self._ring.for_moment(accept_by), send)
 
@@ -206,7 +217,8 @@ class EffectPerformer:
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
                 raise
-            # Not re-raised: the store has lost the ciphertext since, and the commit binds to exactly that one.
+            # Not re-raised: the store has lost the ciphertext since, and the commit binds to
+            # exactly that one.
             await self._upload(effect.coordinator, effect.commit.encrypted_output)
             raise Unavailable("the ciphertext had to be uploaded again", 0.5) from refused
 
@@ -219,7 +231,7 @@ class EffectPerformer:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
         await served.upload(self._bench.store, cid)
 
-    # ------------------------------------------------------------------------------------------------------------- tasks
+    # ---------------------------------------------------------------------------------------- tasks
 
     async def _fetch(self, effect: effects.Fetch) -> None:
         left = effect.give_up_at - self._clock.now()
@@ -230,7 +242,8 @@ class EffectPerformer:
         try:
             await self._bench.fetch(effect.lease.hex(), effect.spec, sources, left)
         except Unavailable as error:
-            # A lease's clock is running: the store's own pause between rounds over all sources would be too long.
+            # A lease's clock is running: the store's own pause between rounds over all sources
+            # would be too long.
             raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
         await self.submit(events.Fetched(effect.lease))
 
@@ -280,7 +293,8 @@ class EffectPerformer:
         except Unavailable:
             if await self._bench.executor.state(effect.lease.hex()) is not TaskState.ABSENT:
                 raise
-            # Not re-raised: what it wrote went with the engine or the machine, and will not come back.
+            # Not re-raised: what it wrote went with the engine or the machine, and will not come
+            # back.
             await self.submit(events.Failed(effect.lease, "its outputs vanished"))
             return
         if output.note:

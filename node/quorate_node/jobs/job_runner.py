@@ -1,7 +1,9 @@
-"""Where an execution is carried out: inputs fetched and pinned, the task started, its output collected, sealed and kept.
+"""Where an execution is carried out: inputs fetched and pinned, the task started, its output
+collected, sealed and kept.
 
-Used for leases and for jury service alike. Every call may be repeated after a crash. Plain outputs never enter the content store,
-because the store is served to everybody; they lie in `<home>/outputs/<lease>` until sealed.
+Used for leases and for jury service alike. Every call may be repeated after a crash. Plain
+outputs never enter the content store, because the store is served to everybody; they lie in
+`<home>/outputs/<lease>` until sealed.
 """
 
 import asyncio
@@ -37,7 +39,9 @@ class Output:
 
 
 class JobRunner:
-    """One machine's hands. `classes`: the host classes offered, for their determinism environments."""
+    """One machine's hands. `classes`: the host classes offered, for their determinism
+    environments.
+    """
 
     def __init__(
         self,
@@ -69,8 +73,8 @@ class JobRunner:
     async def fetch(
         self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float
     ) -> None:
-        """Image and inputs, verified and pinned for the lease. Unavailable when no source has them in time; Refused when the registry's
-        image cannot be had here.
+        """Image and inputs, verified and pinned for the lease. Unavailable when no source has
+        them in time; Refused when the registry's image cannot be had here.
         """
         limit = self._clock.now() + deadline_seconds
         for cid, size in _needed(spec):
@@ -83,17 +87,22 @@ class JobRunner:
             )
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
-        """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this image can never run here."""
+        """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this
+        image can never run here.
+        """
         await self.executor.start(await self._task(lease_id, spec, host_class))
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
-        """The output directory and its digest. A time-out, a memory kill and forbidden content give the empty directory."""
+        """The output directory and its digest. A time-out, a memory kill and forbidden content
+        give the empty directory.
+        """
         target = self._outputs / lease_id
         note = "" if target.exists() else await self._collect_into(target, lease_id, status)
         try:
             cid = await asyncio.to_thread(cid_of_path, target)
         except Refused as refused:
-            # Not re-raised: content addressing has bounds of its own, and what lies beyond them is the job's own doing as well.
+            # Not re-raised: content addressing has bounds of its own, and what lies beyond them is
+            # the job's own doing as well.
             note = f"outputs refused: {refused.detail}"
             await asyncio.to_thread(delete_tree, target)
             target.mkdir(mode=0o700)
@@ -101,7 +110,9 @@ class JobRunner:
         return Output(cid.digest, note)
 
     async def seal(self, lease_id: str, output_digest: Hash32, salt: Hash32) -> Cid:
-        """Ciphertext of the collected output, in the store; the same salt always gives the same one."""
+        """Ciphertext of the collected output, in the store; the same salt always gives the same
+        one.
+        """
         target, sealed = self._outputs / lease_id, self._outputs / f"{lease_id}.sealed"
         sealed.unlink(missing_ok=True)
         crash_point("output.before-seal")
@@ -120,7 +131,9 @@ class JobRunner:
         return cid
 
     async def remove(self, lease_id: str) -> None:
-        """Forgets container, plain output and the pins of inputs; the ciphertext stays until its pin's own date."""
+        """Forgets container, plain output and the pins of inputs; the ciphertext stays until its
+        pin's own date.
+        """
         await self.executor.remove(lease_id)
         for name in (
             lease_id,
@@ -131,7 +144,9 @@ class JobRunner:
         await self.store.unpin_all(_owner(lease_id))
 
     async def pinned(self) -> tuple[str, ...]:
-        """Leases for which inputs are kept. Their pins have no date: whoever comes back has to end those that nothing wants any more."""
+        """Leases for which inputs are kept. Their pins have no date: whoever comes back has to
+        end those that nothing wants any more.
+        """
         return tuple(
             name.removeprefix(_LEASE)
             for name in await self.store.owned()
@@ -147,7 +162,8 @@ class JobRunner:
             try:
                 await self.executor.collect(lease_id, part)
             except Refused as refused:
-                # Not re-raised: what the job left is the job's own doing, so it is a result, with nothing in it.
+                # Not re-raised: what the job left is the job's own doing, so it is a result, with
+                # nothing in it.
                 await asyncio.to_thread(delete_tree, part)
                 part.mkdir(mode=0o700)
                 note = f"outputs refused: {refused.detail}"

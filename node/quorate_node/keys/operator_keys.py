@@ -1,8 +1,11 @@
-"""Which operator key signs what (PROTOCOL §2): a rotated key still answers for what was assigned while it was valid.
+"""Which operator key signs what (PROTOCOL §2): a rotated key still answers for what was assigned
+while it was valid.
 
-Messages of a lease go under the key that was valid at the Assignment's acceptBy, inclusive; offers, heartbeats, tokens and hellos under
-the key of today, which each coordinator learns of a few blocks later. So a coordinator that refuses one key is shown the next.
-The chain says since when a key is valid and until when; what it said last is kept in a file, because it may be away at the next start.
+Messages of a lease go under the key that was valid at the Assignment's acceptBy, inclusive;
+offers, heartbeats, tokens and hellos under the key of today, which each coordinator learns of a
+few blocks later. So a coordinator that refuses one key is shown the next. The chain says since
+when a key is valid and until when; what it said last is kept in a file, because it may be away
+at the next start.
 """
 
 import os
@@ -44,7 +47,9 @@ class Validities:
 
 
 class OperatorKeys:
-    """The operator keys of one provider. One task of the daemon tells it what the chain says; everybody who signs asks it."""
+    """The operator keys of one provider. One task of the daemon tells it what the chain says;
+    everybody who signs asks it.
+    """
 
     def __init__(self, keys: ProviderKeys, file: Path | None = None) -> None:
         """`file` keeps what was learnt; None = it is forgotten."""
@@ -55,7 +60,7 @@ class OperatorKeys:
         self._taken: dict[Address, Address] = {}  # by coordinator, the key that it took last
         self._greetings: dict[Address, int] = {}  # by coordinator, hellos since it took something
 
-    # ------------------------------------------------------------------------------------------------------------- which
+    # ---------------------------------------------------------------------------------------- which
 
     @property
     def signers(self) -> tuple[Signer, ...]:
@@ -64,7 +69,9 @@ class OperatorKeys:
 
     @property
     def current(self) -> Signer:
-        """The key of today: the newest that the chain is known to know, else the oldest there is."""
+        """The key of today: the newest that the chain is known to know, else the oldest there
+        is.
+        """
         return (
             self._signers[self._known[-1].key]
             if self._known
@@ -90,16 +97,17 @@ class OperatorKeys:
         return next((item for item in self._known if item.key == key), None)
 
     def may_take_work(self, coordinator: Address) -> bool:
-        """Whether what this coordinator assigns now can be answered under one and the same key to the end.
+        """Whether what this coordinator assigns now can be answered under one and the same key
+        to the end.
 
-        Not while a rotation is to come that the daemon makes itself: what is accepted before it would have to be committed to after it.
-        And not before this coordinator has heard of it.
+        Not while a rotation is to come that the daemon makes itself: what is accepted before it
+        would have to be committed to after it. And not before this coordinator has heard of it.
         """
         if self.is_changing and self._is_owner_here:
             return False
         return len(self._known) <= 1 or self._taken.get(coordinator) == self.current.address
 
-    # ------------------------------------------------------------------------------------------------------------ learning
+    # ------------------------------------------------------------------------------------- learning
 
     def learn(self, validities: Sequence[Validity]) -> None:
         """What the chain says now, of any of the keys; kept when it is new."""
@@ -129,10 +137,12 @@ class OperatorKeys:
             )
         )
 
-    # ------------------------------------------------------------------------------------------------------------- signing
+    # -------------------------------------------------------------------------------------- signing
 
     def for_moment(self, moment: UnixSeconds) -> tuple[Signer, ...]:
-        """The key that answers for a moment first, then the others, newest first, for who has followed the chain less far."""
+        """The key that answers for a moment first, then the others, newest first, for who has
+        followed the chain less far.
+        """
         return self._from(self.valid_at(moment).address)
 
     def for_today(self, coordinator: Address) -> tuple[Signer, ...]:
@@ -140,11 +150,15 @@ class OperatorKeys:
         return self._from(self._taken.get(coordinator, self.current.address))
 
     def to_announce(self, coordinator: Address) -> tuple[Signer, ...]:
-        """The key of today first: how it is found out that a coordinator has learnt of it. Then as `for_today`."""
+        """The key of today first: how it is found out that a coordinator has learnt of it. Then
+        as `for_today`.
+        """
         return tuple(dict.fromkeys((self.current, *self.for_today(coordinator))))
 
     def to_greet(self, coordinator: Address) -> Signer:
-        """One after the other as long as nothing is taken, because a refused hello only shows as a connection that ends."""
+        """One after the other as long as nothing is taken, because a refused hello only shows as
+        a connection that ends.
+        """
         order, count = self.for_today(coordinator), self._greetings.get(coordinator, 0)
         self._greetings[coordinator] = count + 1
         return order[count % len(order)]
@@ -169,7 +183,9 @@ class Speaker:
 
 
 async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitable[T]]) -> T:
-    """Sends under the first key that is not refused for being another one than wanted; Refused as the first was."""
+    """Sends under the first key that is not refused for being another one than wanted; Refused
+    as the first was.
+    """
     first: Refused | None = None
     for signer in signers:
         try:

@@ -1,8 +1,10 @@
-"""The provider's keys: operator (hot), peer and box; the owner's account key only where its owner left it.
+"""The provider's keys: operator (hot), peer and box; the owner's account key only where its
+owner left it.
 
-Operator keys are only ever added: `operator.json`, then `operator-2.json` and so on, the newest being the one that is wanted. A rotation
-that is broken off anywhere so leaves both the key that still counts and the one that is to count. What nothing needs any more is moved
-into `retired/`, never removed: the daemon no longer opens it, and coins that it holds can still be fetched.
+Operator keys are only ever added: `operator.json`, then `operator-2.json` and so on, the newest
+being the one that is wanted. A rotation that is broken off anywhere so leaves both the key that
+still counts and the one that is to count. What nothing needs any more is moved into `retired/`,
+never removed: the daemon no longer opens it, and coins that it holds can still be fetched.
 """
 
 import json
@@ -22,9 +24,11 @@ _OPERATOR_FILE = re.compile(r"operator(?:-([1-9][0-9]{0,5}))?\.json")
 
 @dataclass(frozen=True, slots=True)
 class ProviderKeys:
-    """`account` is the provider: the address registered in `Stakes`. `owner` signs for it; None = kept elsewhere.
+    """`account` is the provider: the address registered in `Stakes`. `owner` signs for it; None
+    = kept elsewhere.
 
-    `operator` is the newest operator key; `past` are those before it that may still be needed, oldest first.
+    `operator` is the newest operator key; `past` are those before it that may still be needed,
+    oldest first.
     """
 
     account: Address
@@ -41,7 +45,9 @@ class ProviderKeys:
 
 
 def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
-    """Makes what is missing. Without `owner` an account key is made too, and it is the payout unless that is given."""
+    """Makes what is missing. Without `owner` an account key is made too, and it is the payout
+    unless that is given.
+    """
     if owner is None and not keystore.has("owner"):
         keystore.create_account("owner")
     if not operator_names(keystore.folder):
@@ -82,14 +88,19 @@ def add_operator(keystore: Keystore) -> Signer:
     if len(names) >= OPERATORS_MAX:
         raise Refused(
             Code.BUSY,
-            f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away what nothing needs",
+            (
+                f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away "
+                f"what nothing needs"
+            ),
         )
     match = _OPERATOR_FILE.fullmatch(f"{names[-1]}.json") if names else None
     return keystore.create_account(f"operator-{int(match[1] or 1) + 1}" if match else "operator")
 
 
 def retire_operator(folder: Path, address: Address) -> Path | None:
-    """Moves an operator key out of the daemon's sight, in one step; where it is now, or None when it is not there. Never the newest."""
+    """Moves an operator key out of the daemon's sight, in one step; where it is now, or None
+    when it is not there. Never the newest.
+    """
     for name in operator_names(folder)[:-1]:
         path = folder / f"{name}.json"
         if json.loads(read_private(path, KEY_FILE_BYTES_MAX)).get("address") == address.hex():

@@ -1,4 +1,6 @@
-"""What the provider announces: its signed offer and its heartbeats, to every coordinator it serves."""
+"""What the provider announces: its signed offer and its heartbeats, to every coordinator it
+serves.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -71,7 +73,9 @@ class Announcements:
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """To every coordinator; dropped when a newer one is out or it has expired. Unavailable when one did not take it."""
+        """To every coordinator; dropped when a newer one is out or it has expired. Unavailable
+        when one did not take it.
+        """
         if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
         failed = ""
@@ -83,7 +87,8 @@ class Announcements:
             except Unavailable as error:
                 failed = str(error)
             except Refused as refused:
-                # A registration takes some blocks until a coordinator knows it; anything else no repetition helps.
+                # A registration takes some blocks until a coordinator knows it; anything else no
+                # repetition helps.
                 if refused.code is Code.NOT_REGISTERED:
                     failed = str(refused)
                 else:
@@ -92,8 +97,11 @@ class Announcements:
             raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
 
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
-        """To every coordinator that is connected; how many took it. One that did not will get the next."""
-        # Milliseconds grow over restarts without being stored, which is all that a heartbeat's number is for.
+        """To every coordinator that is connected; how many took it. One that did not will get
+        the next.
+        """
+        # Milliseconds grow over restarts without being stored, which is all that a heartbeat's
+        # number is for.
         self._beat = max(self._beat + 1, int(self._clock.now() * 1000))
         message = Heartbeat(
             self._terms.provider, Sequence(self._beat), free, UnixSeconds(int(self._clock.now()))
@@ -114,7 +122,9 @@ class Announcements:
         return taken
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
-        """Under the key of today; under the one before it for a coordinator that has not heard of that yet."""
+        """Under the key of today; under the one before it for a coordinator that has not heard
+        of that yet.
+        """
 
         async def send(signer: Signer) -> None:
             await self._peers[coordinator].request(

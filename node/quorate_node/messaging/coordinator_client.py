@@ -1,6 +1,8 @@
-"""One coordinator as the provider meets it: what it says of itself, kept on disk, and its HTTP side with the provider's token.
+"""One coordinator as the provider meets it: what it says of itself, kept on disk, and its HTTP
+side with the provider's token.
 
-What a coordinator says of itself is checked against the chain before anything is signed for it (`registration.check_coordinator`).
+What a coordinator says of itself is checked against the chain before anything is signed for it
+(`registration.check_coordinator`).
 """
 
 import os
@@ -80,16 +82,19 @@ def kept_path(folder: Path, url: str) -> Path:
 async def discover(
     session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None
 ) -> InfoView:
-    """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it.
+    """What the coordinator at `url` says of itself; what it said last when it is away, so that a
+    provider starts without it.
 
-    Which contracts it works on is taken at first contact and never again, or from the file in `home` if `init` was given one: the owner's
-    key stakes where they say. `Refused` names what is another, and what to do if the market has really moved.
+    Which contracts it works on is taken at first contact and never again, or from the file in
+    `home` if `init` was given one: the owner's key stakes where they say. `Refused` names what
+    is another, and what to do if the market has really moved.
     """
     earlier = _read_kept(kept)
     try:
         info = canonical.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
     except Unavailable:
-        # Not re-raised while there is an earlier answer: leases of this coordinator may still run here.
+        # Not re-raised while there is an earlier answer: leases of this coordinator may still run
+        # here.
         if earlier is None:
             raise
         info = earlier
@@ -113,7 +118,10 @@ def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None
     if earlier.coordinator != info.coordinator:
         changed.insert(0, "coordinator")
     if changed:
-        why = f"{url} is not the coordinator that this provider knows: {', '.join(changed)} changed; nothing is staked or signed for it"
+        why = (
+            f"{url} is not the coordinator that this provider knows: {', '.join(changed)} "
+            f"changed; nothing is staked or signed for it"
+        )
         raise Refused(
             Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}"
         )
@@ -123,7 +131,10 @@ def _read_kept(path: Path) -> InfoView | None:
     try:
         return canonical.decode(InfoView, path.read_bytes()) if path.exists() else None
     except Refused as refused:
-        why = f"{path} is damaged ({refused.detail}): put a backup in its place, or remove it to trust what its coordinator says now"
+        why = (
+            f"{path} is damaged ({refused.detail}): put a backup in its place, or remove it to "
+            f"trust what its coordinator says now"
+        )
         raise Refused(Code.MALFORMED, why) from refused
 
 
@@ -140,7 +151,9 @@ def _keep(path: Path, info: InfoView) -> None:
 async def get_json(
     session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
 ) -> canonical.Json:
-    """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is away."""
+    """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is
+    away.
+    """
     try:
         async with session.get(
             url, headers=headers, timeout=TIMEOUT, allow_redirects=False
@@ -193,8 +206,8 @@ class Coordinator:
         )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
-        """The gateways an assignment names, and its own store; only the latter gets the token, and may stand in the owner's own network,
-        but for a devnet, all of which stands there.
+        """The gateways an assignment names, and its own store; only the latter gets the token,
+        and may stand in the owner's own network, but for a devnet, all of which stands there.
         """
         own, is_devnet = self.source(), self.info.limits == DEVNET.name
         return (

@@ -39,7 +39,8 @@ class FrameHandler:
         may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`may_take_work`: no while this coordinator and this provider may differ over the operator key (`Keyring.may_take_work`).
+        """`may_take_work`: no while this coordinator and this provider may differ over the
+        operator key (`Keyring.may_take_work`).
 
         `store_room`: bytes that the content store can take; None = not asked.
         """
@@ -52,7 +53,9 @@ class FrameHandler:
         self._may_take_work, self._store_room = may_take_work, store_room
 
     async def handle(self, sender: str, data: bytes) -> bytes:
-        """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's, so `sender` adds nothing."""
+        """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's,
+        so `sender` adds nothing.
+        """
         event = self.event(frames.decode(data))
         if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())

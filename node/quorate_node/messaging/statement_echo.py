@@ -1,7 +1,9 @@
-"""Shows each coordinator, at each new connection, the newest statement that it has signed for us.
+"""Shows each coordinator, at each new connection, the newest statement that it has signed for
+us.
 
-It knows that statement, unless an old backup of its journal was put back. Then its own signature tells it so, before it signs lower
-sums: it stops, and its operator looks for the newer journal in which our pay stands.
+It knows that statement, unless an old backup of its journal was put back. Then its own signature
+tells it so, before it signs lower sums: it stops, and its operator looks for the newer journal
+in which our pay stands.
 """
 
 import logging

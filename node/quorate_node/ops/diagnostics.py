@@ -1,4 +1,6 @@
-"""`node check`: what this machine offers, what its class looks like, what is missing, each failure with its fix."""
+"""`node check`: what this machine offers, what its class looks like, what is missing, each
+failure with its fix.
+"""
 
 import shlex
 import statistics
@@ -61,7 +63,10 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
 def _machine(home: Path, host: HostClass) -> list[Finding]:
     hardware = detect_hardware(home)
     gib = 1 << 30
-    size = f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, {hardware.disk_bytes // gib} GiB disk free"
+    size = (
+        f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, "
+        f"{hardware.disk_bytes // gib} GiB disk free"
+    )
     gpus = "; ".join(
         f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
     )
@@ -137,7 +142,9 @@ async def _coordinator(
 
 
 async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> Finding:
-    """This machine's clock beside the coordinator's: what is signed carries the time, and a wrong one misses every deadline."""
+    """This machine's clock beside the coordinator's: what is signed carries the time, and a
+    wrong one misses every deadline.
+    """
     try:
         async with session.get(f"{url}/v1/health") as response:
             theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
@@ -176,12 +183,18 @@ async def _money(
     fees = await client.fees()
     found = await standing(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
-    stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
+    stake = (
+        f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} "
+        f"USD to add, {usd(found.tokens)} USD held"
+    )
     faucet = (
         f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
         if config.is_devnet
         else ""
     )
-    registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
+    registered = (
+        f"provider 0x{keys.account.hex()} is "
+        f"{'registered' if found.index else 'not registered yet (up does it)'}"
+    )
     lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]

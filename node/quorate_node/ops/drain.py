@@ -1,7 +1,9 @@
-"""How a provider goes: no new work from the first signal on, and time for what runs if its owner gives any.
+"""How a provider goes: no new work from the first signal on, and time for what runs if its owner
+gives any.
 
-Without a bound for draining jobs go on by themselves, and the next daemon on this home attaches to them. Where they cannot (a container
-that ends takes its bubblewrap jobs along) the owner gives `--drain-seconds`.
+Without a bound for draining jobs go on by themselves, and the next daemon on this home attaches
+to them. Where they cannot (a container that ends takes its bubblewrap jobs along) the owner
+gives `--drain-seconds`.
 """
 
 import logging
@@ -22,7 +24,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Leaving:
-    """Drains, and remembers on disk that it was not the owner who asked for it: the next start takes work again."""
+    """Drains, and remembers on disk that it was not the owner who asked for it: the next start
+    takes work again.
+    """
 
     def __init__(
         self,
@@ -39,10 +43,14 @@ class Leaving:
             clock,
             marker,
         )
-        self._has_begun = False  # before, the journal is replayed: nobody was told anything, and what the owner asked for is unknown
+        # before, the journal is replayed: nobody was told anything, and what the owner asked for is
+        # unknown
+        self._has_begun = False
 
     async def announce(self) -> None:
-        """Takes nothing any more, and coordinators hear that the offer is withdrawn, so that nobody is sent here."""
+        """Takes nothing any more, and coordinators hear that the offer is withdrawn, so that
+        nobody is sent here.
+        """
         if not self._has_begun:
             return
         if not self._core.facts.is_draining:
@@ -54,7 +62,8 @@ class Leaving:
             # Beside the outbox, which nobody waits for: the daemon ends when this returns.
             await self._announcements.send_offer(Sequence(newest), WITHDRAWN, newest)
         except Unavailable as error:
-            # Not re-raised: one that is away hears no heartbeats either, and forgets this provider by itself.
+            # Not re-raised: one that is away hears no heartbeats either, and forgets this provider
+            # by itself.
             _logger.info("not every coordinator knows that this provider leaves: %s", error)
         await self._announcements.send_heartbeat(self._core.free_slots())
 
@@ -68,7 +77,9 @@ class Leaving:
         await self.end()
 
     async def end(self) -> None:
-        """Takes back what `announce` did, also after a crash in the middle of it; what the owner asked for stays. Each start begins so."""
+        """Takes back what `announce` did, also after a crash in the middle of it; what the owner
+        asked for stays. Each start begins so.
+        """
         self._has_begun = True
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))

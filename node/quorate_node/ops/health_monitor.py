@@ -1,4 +1,6 @@
-"""Looks every few seconds at what the daemon stands on: engine, chain, coordinators, disk. What is wrong goes to the board by its name."""
+"""Looks every few seconds at what the daemon stands on: engine, chain, coordinators, disk. What
+is wrong goes to the board by its name.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -55,7 +57,9 @@ class HealthMonitor:
         self._board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
 
     async def _engine(self) -> str:
-        """Its list of leases: `check` might settle on another sandbox than the one that is on offer."""
+        """Its list of leases: `check` might settle on another sandbox than the one that is on
+        offer.
+        """
         try:
             await self._executor.leases()
         except (Unavailable, Refused) as error:
@@ -66,5 +70,6 @@ class HealthMonitor:
         try:
             head = await self._client.head()
         except (Unavailable, Refused) as error:
-            return f"{error}; look at the chain node at {self._chain_url}"  # not re-raised: this is the finding
+            # not re-raised: this is the finding
+            return f"{error}; look at the chain node at {self._chain_url}"
         return chain_problem(self._clock, UnixSeconds(head.time), self._chain_url)

@@ -1,5 +1,5 @@
-"""The provider's HTTP face: its cache as a trustless gateway for everybody, and whether it is ready; status and drain for its owner, on
-the token in its home.
+"""The provider's HTTP face: its cache as a trustless gateway for everybody, and whether it is
+ready; status and drain for its owner, on the token in its home.
 """
 
 import hmac
@@ -61,7 +61,9 @@ class Gateway:
         await self._runner.cleanup()
 
     async def _get_ready(self, request: web.Request) -> web.Response:
-        """For whoever watches from outside: 200, or 503 with the names of what is wrong. The sentences are for the owner."""
+        """For whoever watches from outside: 200, or 503 with the names of what is wrong. The
+        sentences are for the owner.
+        """
         names = [problem.name for problem in self._status().problems]
         return web.json_response(
             {"ready": not names, "problems": names}, status=503 if names else 200
@@ -85,7 +87,9 @@ class Gateway:
 
 
 def control_token(home: Path) -> str:
-    """The token that lets its owner's commands in; made once, mode 0600. Never an empty one, which anybody would have."""
+    """The token that lets its owner's commands in; made once, mode 0600. Never an empty one,
+    which anybody would have.
+    """
     path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
     if (
         not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS

@@ -44,7 +44,9 @@ class DeclineStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnpaidStatus:
-    """What was run, or begun, and is not paid; remembered ten minutes, what was committed and lapsed seven days."""
+    """What was run, or begun, and is not paid; remembered ten minutes, what was committed and
+    lapsed seven days.
+    """
 
     lease: Hash32
     why: str
@@ -133,7 +135,9 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """What the daemon wrote last; None when it never ran. Refused names a file that nobody wrote so."""
+    """What the daemon wrote last; None when it never ran. Refused names a file that nobody wrote
+    so.
+    """
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None
     except Refused as refused:

@@ -85,7 +85,8 @@ def answer(words: list[str]) -> int:
         return _report(error, is_json)
     except BrokenPipeError:  # whoever read our output has gone, which is no failure of ours
         return ExitCode.OK
-    except Exception as error:  # noqa: BLE001 - sorted below; whatever is not the parser's or a refusal is raised again
+    # sorted below; whatever is not the parser's or a refusal is raised again
+    except Exception as error:  # noqa: BLE001
         return _foreign(error)
     return returned if isinstance(returned, int) else ExitCode.OK
 
@@ -103,7 +104,9 @@ def _report(error: QuorateError, is_json: bool) -> int:
 
 
 def _foreign(error: Exception) -> int:
-    """Errors of the command line parser, and refusals of groups that other programs added. Anything else is a bug and stays one."""
+    """Errors of the command line parser, and refusals of groups that other programs added.
+    Anything else is a bug and stays one.
+    """
     from quorate.errors import from_refused
     from quorate_protocol.refusals import Refused, Unavailable
 

@@ -90,7 +90,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
         note(f"nothing fits: {_nearest(job, plan)}. Next: {_remedy(job, _lack(plan))}")
     elif view.offers < view.executions_priced:
         note(
-            f"only {view.offers} of the {view.executions_priced} executions find an offer now; without another owner the run ends"
+            f"only {view.offers} of the {view.executions_priced} executions find an offer now; "
+            f"without another owner the run ends"
             " unresolved: raise max_price or ask for less (`quorate offers` shows what there is)"
         )
 
@@ -129,7 +130,9 @@ def progress(is_json: bool) -> Iterator[Progress]:
 
 
 async def follow(context: Context, run: Run, destination: Path | None, is_json: bool) -> None:
-    """Events as they come, then the checked result. Ends the command with 1 when the program itself failed."""
+    """Events as they come, then the checked result. Ends the command with 1 when the program
+    itself failed.
+    """
     teller = asyncio.create_task(_tell(run)) if not is_json else None
     try:
         with progress(is_json) as report:

@@ -1,4 +1,6 @@
-"""What every command shares: where the profile is, how to open it, how to show results. Built once, in `main`."""
+"""What every command shares: where the profile is, how to open it, how to show results. Built
+once, in `main`.
+"""
 
 import asyncio
 import json
@@ -39,7 +41,9 @@ class Context:
     is_json: bool = False
 
     def command(self, words: str) -> str:
-        """`quorate WORDS` as this person has to type it: with the profile that was named by flags, not by the environment."""
+        """`quorate WORDS` as this person has to type it: with the profile that was named by
+        flags, not by the environment.
+        """
         known = self.environment.get
         named = (
             ("--home", self.home, None),
@@ -61,7 +65,9 @@ class Context:
         return self.home or default_home(self.environment)
 
     def profile(self) -> "Profile":
-        """The opened profile: the devnet's, or the folder's with a passphrase from file, credential or prompt."""
+        """The opened profile: the devnet's, or the folder's with a passphrase from file,
+        credential or prompt.
+        """
         from quorate.client.profile import open_profile, read_settings
 
         if self.devnet is not None:
@@ -85,7 +91,8 @@ class Context:
                 raise ProfileError(str(error)) from error
         if not sys.stdin.isatty():
             raise ProfileError(
-                "no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or QUORATE_PASSWORD_FILE"
+                "no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or "
+                "QUORATE_PASSWORD_FILE"
             )
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
 
@@ -106,7 +113,8 @@ class Context:
         )
         if not chosen:
             raise ProfileError(
-                f"{path}: no client {self.client!r}; there are {', '.join(item.name for item in clients)}"
+                f"{path}: no client {self.client!r}; there are "
+                f"{', '.join(item.name for item in clients)}"
             )
         return chosen[0].open()
 

@@ -23,7 +23,9 @@ Detach = Annotated[
 def apply(
     ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
 ) -> None:
-    """Shows what a job file would cost, asks, submits, and stays until the checked result is here."""
+    """Shows what a job file would cost, asks, submits, and stays until the checked result is
+    here.
+    """
     from quorate.job.jobfile import load_job
 
     if json and not yes:
@@ -71,7 +73,8 @@ def run(
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
     if not max_price:
         raise UsageError(
-            "--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate offers` shows prices)"
+            "--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate "
+            "offers` shows prices)"
         )
     resources = {
         key: value
@@ -126,7 +129,8 @@ def validate(file: File, json: JsonFlag = False) -> None:
     spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())
     if tagged is not None:
         note(
-            f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, and only then the spec has a CID"
+            f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, "
+            f"and only then the spec has a CID"
         )
     if json:
         emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
@@ -155,7 +159,8 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
                 typer.echo(handle.id)
             return
         note(
-            f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: {context.command(f'get {handle.id[:14]}')}"
+            f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: "
+            f"{context.command(f'get {handle.id[:14]}')}"
         )
         await attach.follow(context, handle, job.outputs, is_json)
 

@@ -1,4 +1,6 @@
-"""The `quorate` script, as little of it as can be: everything else is imported inside, where Ctrl-C is already answered."""
+"""The `quorate` script, as little of it as can be: everything else is imported inside, where
+Ctrl-C is already answered.
+"""
 
 import os
 import sys
@@ -11,7 +13,8 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = int(run_main(words))
-    except Exception:  # noqa: BLE001 - a bug, shown whole; Python's own status for it is what a job that failed ends with
+    # a bug, shown whole; Python's own status for it is what a job that failed ends with
+    except Exception:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
         code = BUG
     sys.exit(code)
@@ -25,7 +28,8 @@ def run_main(words: list[str]) -> int:
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - until the program ends
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:
-        # Loading the packages takes the better part of a second, and Ctrl-C in it is as ordinary as later.
+        # Loading the packages takes the better part of a second, and Ctrl-C in it is as ordinary as
+        # later.
         from quorate.cli.app import answer
 
         code = answer(words)

@@ -1,4 +1,6 @@
-"""What the machine said no to, as a sentence with its remedy: a full disk, a folder that may not be written."""
+"""What the machine said no to, as a sentence with its remedy: a full disk, a folder that may not
+be written.
+"""
 
 import errno
 from pathlib import Path
@@ -17,7 +19,9 @@ CLOSED = (
 
 
 def sentence_of(error: BaseException) -> str:
-    """What is wrong with which file and what to type; "" for what is not the machine's doing. Looks into groups and causes."""
+    """What is wrong with which file and what to type; "" for what is not the machine's doing.
+    Looks into groups and causes.
+    """
     if isinstance(error, BaseExceptionGroup):
         return next((said for said in map(sentence_of, error.exceptions) if said), "")
     if not isinstance(error, OSError):
@@ -25,7 +29,13 @@ def sentence_of(error: BaseException) -> str:
     name = "" if error.filename is None else str(error.filename)
     if error.errno in FULL:
         place = str(Path(name).parent) if name else "."
-        return f"the disk is full{f' ({name})' if name else ''}; see `df -h {place}`, free some, and run the same command again"
+        return (
+            f"the disk is full{f' ({name})' if name else ''}; see `df -h {place}`, free some, "
+            f"and run the same command again"
+        )
     if error.errno in CLOSED and name:
-        return f"{name}: {error.strerror}; see `ls -ld {Path(name).parent}`, or name a folder that you may write (--home, --dir, --out)"
+        return (
+            f"{name}: {error.strerror}; see `ls -ld {Path(name).parent}`, or name a folder "
+            f"that you may write (--home, --dir, --out)"
+        )
     return ""

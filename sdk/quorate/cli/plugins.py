@@ -1,4 +1,6 @@
-"""Command groups of other programs (`quorate node ...`), found by entry point and loaded only when they are used."""
+"""Command groups of other programs (`quorate node ...`), found by entry point and loaded only
+when they are used.
+"""
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
@@ -35,7 +37,9 @@ def _found() -> dict[str, EntryPoint]:
 
 
 class PluginGroup(TyperGroup):
-    """The built-in commands, then those of installed programs. One that lacks its packages says so instead of breaking the rest."""
+    """The built-in commands, then those of installed programs. One that lacks its packages says
+    so instead of breaking the rest.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, built-in ones first."""
@@ -71,7 +75,8 @@ def _program(version: Version = False) -> None:
 def _placeholder(name: str, cause: str) -> typer.Typer:
     app = typer.Typer(help=f"(not installed: {cause})", add_completion=False)
 
-    # One command that takes whatever follows it: `quorate node init ...` must tell the cause, not that `init` is unknown.
+    # One command that takes whatever follows it: `quorate node init ...` must tell the cause, not
+    # that `init` is unknown.
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def missing() -> None:
         raise UsageError(

@@ -158,7 +158,10 @@ def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
     """What the premium is (PROTOCOL §4)."""
     count = settlement.executions_priced(view.rule, accepts_unwitnessed)
     if view.rule is Label.ADAPTIVE and count > 1:
-        return "1 execution is priced, and an audit in full if you are away when it commits (it has no witness then)"
+        return (
+            "1 execution is priced, and an audit in full if you are away when it commits (it "
+            "has no witness then)"
+        )
     return f"{count} executions are priced"
 
 
@@ -185,7 +188,10 @@ def plan_rows(
     return [
         [
             "job",
-            f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most {format_duration(spec.max_duration)}",
+            (
+                f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most "
+                f"{format_duration(spec.max_duration)}"
+            ),
         ],
         ["image", spec.image],
         ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
@@ -217,7 +223,10 @@ def result_json(result: Result) -> dict[str, Any]:
 def result_lines(result: Result) -> list[str]:
     """A result for people."""
     return [
-        f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the program {describe_exit(result.exit_status)}",
+        (
+            f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "
+            f"program {describe_exit(result.exit_status)}"
+        ),
         f"output   {result.output}",
         f"receipt  {result.receipt}",
         f"charged  {format_amount(result.charged)}",

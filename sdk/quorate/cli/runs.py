@@ -9,7 +9,8 @@ from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.terminal_text import decoded, plain
 
 NO_TEXT = (
-    "no text is there: the program printed nothing, or it was lost, as what is printed while its provider's daemon is down, and all text of"
+    "no text is there: the program printed nothing, or it was lost, as what is printed while its "
+    "provider's daemon is down, and all text of"
     " runs before the coordinator's last start"
 )
 Name = Annotated[
@@ -59,7 +60,10 @@ def logs(
                 note(
                     NO_TEXT
                     if is_ended
-                    else f"no text yet; to wait for it: {context_of(ctx).command(f'logs -f {run.id[:14]}')}"
+                    else (
+                        f"no text yet; to wait for it: "
+                        f"{context_of(ctx).command(f'logs -f {run.id[:14]}')}"
+                    )
                 )
 
     run_async(work())
@@ -167,7 +171,8 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             emit({"jobId": run.id, "stopped": not ended})
         elif ended:
             note(
-                f"run {run.id[:14]} has ended already: {context_of(ctx).command(f'get {run.id[:14]}')}"
+                f"run {run.id[:14]} has ended already: "
+                f"{context_of(ctx).command(f'get {run.id[:14]}')}"
             )
         else:
             note(f"run {run.id[:14]} is being stopped")
@@ -197,7 +202,8 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
             )
             return
         typer.echo(
-            f"spent      {format_amount(checked)} (checked by this client; the coordinator says {format_amount(account.charged)})"
+            f"spent      {format_amount(checked)} (checked by this client; the coordinator says "
+            f"{format_amount(account.charged)})"
         )
         typer.echo(f"promised   {format_amount(promised)} in open orders")
         typer.echo(f"vouched    {format_amount(account.vouched)}")

@@ -61,7 +61,8 @@ def init(
     typer.echo(f"account  {address}\nprofile  {home}")
     then = context.command("deposit AMOUNT")
     note(
-        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile up: its keys are your money."
+        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile "
+        f"up: its keys are your money."
     )
 
 
@@ -73,7 +74,9 @@ def deposit(
     ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many jobs."""
+    """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many
+    jobs.
+    """
     from quorate.client.funding import fund
     from quorate.client.market import Market
     from quorate.job.quantities import format_amount, parse_amount
@@ -141,7 +144,9 @@ def offers(
 
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Lists the host classes on offer: whose machines give the same bytes, and who decides there what is right."""
+    """Lists the host classes on offer: whose machines give the same bytes, and who decides there
+    what is right.
+    """
     from quorate.cli import rendering
 
     async def work() -> None:
@@ -160,7 +165,9 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
 def verify(
     receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False
 ) -> None:
-    """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not checked."""
+    """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not
+    checked.
+    """
     from quorate.trust.receipt_verification import verify as recheck
 
     report = recheck(receipt)
@@ -177,7 +184,8 @@ def verify(
         )
     elif report.valid:
         typer.echo(
-            f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: {str(report.chain_checked).lower()})"
+            f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: "
+            f"{str(report.chain_checked).lower()})"
         )
     else:
         for check in report.failures:
@@ -210,7 +218,9 @@ def image_build(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Makes a deterministic image out of this Python; it has no shell, so its commands are lists of words."""
+    """Makes a deterministic image out of this Python; it has no shell, so its commands are lists
+    of words.
+    """
     from quorate.errors import UsageError
     from quorate.images import build_python_image
     from quorate.job.quantities import format_size
@@ -219,7 +229,8 @@ def image_build(
 
     if not python:
         raise UsageError(
-            "image build: --python is the only kind there is; quorate image build --python -o hello.tar"
+            "image build: --python is the only kind there is; quorate image build --python -o "
+            "hello.tar"
         )
     if output.is_dir():
         raise UsageError(

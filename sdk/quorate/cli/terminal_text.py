@@ -19,7 +19,9 @@ CONTROL |= dict.fromkeys(
 
 
 def plain(text: str) -> str:
-    """Text without control characters and hidden directions: a terminal must not act on it, nor a reader be misled."""
+    """Text without control characters and hidden directions: a terminal must not act on it, nor
+    a reader be misled.
+    """
     return text.translate(CONTROL)
 
 
@@ -29,7 +31,9 @@ def one_line(text: str) -> str:
 
 
 async def decoded(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Pieces of UTF-8 as text, a letter that is cut between two of them whole; what is no UTF-8 is shown as such."""
+    """Pieces of UTF-8 as text, a letter that is cut between two of them whole; what is no UTF-8
+    is shown as such.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     async for chunk in chunks:
         yield decoder.decode(chunk)

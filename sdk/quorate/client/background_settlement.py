@@ -1,7 +1,8 @@
-"""What a client does for its runs while it is attached: witnesses commits, and signs vouchers for charges that it checked itself.
+"""What a client does for its runs while it is attached: witnesses commits, and signs vouchers
+for charges that it checked itself.
 
-One task and one event stream for all runs of a client. Losing it loses no money: an unwitnessed commit is audited, and an unsigned
-voucher is signed at the next contact.
+One task and one event stream for all runs of a client. Losing it loses no money: an unwitnessed
+commit is audited, and an unsigned voucher is signed at the next contact.
 """
 
 import asyncio
@@ -28,7 +29,10 @@ ENDING = frozenset({"verdict", "ended", "stopped", "final", "charged"})
 SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
 ENDED_PHASE = "ended"
-COPIED = "more was signed for than these books know; is a copy of this profile in use elsewhere, or were the books restored? Use one only"
+COPIED = (
+    "more was signed for than these books know; is a copy of this profile in use elsewhere, "
+    "or were the books restored? Use one only"
+)
 NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
 
 
@@ -49,7 +53,9 @@ class BackgroundSettlement:
         self._ended: asyncio.Queue[Hash32] = asyncio.Queue(ENDED_MAX)
 
     async def run(self) -> None:
-        """Works for ever, until cancelled: follows events, and settles what has ended beside it, so that a witness is never late."""
+        """Works for ever, until cancelled: follows events, and settles what has ended beside it,
+        so that a witness is never late.
+        """
         for job_id in self._client_session.ledger.open_jobs(self._client_session.pins.coordinator)[
             :ENDED_MAX
         ]:
@@ -69,12 +75,14 @@ class BackgroundSettlement:
                     await self._take(event)
                     self._after = event.seq
             except UnavailableError as error:
-                # Not re-raised: the coordinator may be restarting. Nothing is lost meanwhile, and waiting runs ask for themselves.
+                # Not re-raised: the coordinator may be restarting. Nothing is lost meanwhile, and
+                # waiting runs ask for themselves.
                 if failures == len(RECONNECT_SECONDS):
                     self._client_session.notice(f"attached again as soon as it answers: {error}")
                 failures += 1
             except QuorateError as error:
-                # Not re-raised: refused, or evidence that does not verify. The person is told; other runs still need attending.
+                # Not re-raised: refused, or evidence that does not verify. The person is told;
+                # other runs still need attending.
                 self._client_session.notice(str(error))
                 failures += 1
             await self._client_session.clock.sleep(
@@ -90,7 +98,9 @@ class BackgroundSettlement:
         self._news.pop(job_id, None)
 
     async def settle(self, view: RunView) -> Agreement:
-        """Checks a decided run's evidence and charge, and vouches for it, once. EvidenceError when it does not hold."""
+        """Checks a decided run's evidence and charge, and vouches for it, once. EvidenceError
+        when it does not hold.
+        """
         known = self._agreements.get(view.job_id)
         if known is not None:
             return known
@@ -101,7 +111,8 @@ class BackgroundSettlement:
             if view.charged > agreement.charged:
                 told, allowed = view.charged, agreement.charged
                 self._client_session.notice(
-                    f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for"
+                    f"charge: {told} was charged, the evidence allows {allowed}; only that is "
+                    f"vouched for"
                 )
             if len(self._agreements) >= SETTLED_MAX:
                 self._agreements.pop(next(iter(self._agreements)))
@@ -142,7 +153,8 @@ class BackgroundSettlement:
             try:
                 await self._settle_one(job_id, entry.order.expiry)
             except QuorateError as error:
-                # Not re-raised: other runs go on. Nothing is vouched for, and whoever waits for this run's result gets the error.
+                # Not re-raised: other runs go on. Nothing is vouched for, and whoever waits for
+                # this run's result gets the error.
                 self._client_session.notice(f"run 0x{job_id.hex()[:12]}: {error}")
 
     async def _settle_one(self, job_id: Hash32, expiry: int) -> None:
@@ -201,12 +213,14 @@ class BackgroundSettlement:
             crash_point("client.after-witness")
             client_session.ledger.witness_taken(commit.message.assignment_hash)
         except RefusedError as error:
-            # Not re-raised: too late, or another program of this profile was first; the job is audited at worst.
+            # Not re-raised: too late, or another program of this profile was first; the job is
+            # audited at worst.
             client_session.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
 
     async def _ask_ack(self, entry: Entry) -> Ack:
-        """The Ack of an order that was taken while its answer was lost: the same order again gives the same one. Without it nothing is
-        witnessed, and the client would pay for an audit.
+        """The Ack of an order that was taken while its answer was lost: the same order again
+        gives the same one. Without it nothing is witnessed, and the client would pay for an
+        audit.
         """
         client_session = self._client_session
         session = envelope.decode(entry.session, Session)
@@ -245,7 +259,8 @@ class BackgroundSettlement:
             await self._send(voucher)
             crash_point("client.after-voucher")
         except RefusedError as error:
-            # Not re-raised: another program of this profile sent a newer one, or the coordinator disagrees; the latter is told, not hidden.
+            # Not re-raised: another program of this profile sent a newer one, or the coordinator
+            # disagrees; the latter is told, not hidden.
             if error.code != Code.STALE.value:
                 client_session.notice(f"voucher refused: {error}")
             elif (
@@ -279,7 +294,9 @@ class BackgroundSettlement:
                 client_session.notice(f"voucher refused: {error}")
 
     async def _send(self, voucher: Voucher) -> None:
-        """Sends a voucher; once more under a new session when the last one ends too soon for an epoch."""
+        """Sends a voucher; once more under a new session when the last one ends too soon for an
+        epoch.
+        """
         client_session = self._client_session
         signed = seal(client_session.pins.domain, voucher, client_session.profile.session.sign)
         try:

@@ -1,7 +1,9 @@
-"""The client's own books: every order it signed, what each was found to have cost, every voucher it signed.
+"""The client's own books: every order it signed, what each was found to have cost, every voucher
+it signed.
 
-One SQLite file per profile, so that several commands at once keep one truth. A voucher's sum is computed here and nowhere else: never
-from what a coordinator says. Amounts are text, because SQLite's integers end at 64 bits.
+One SQLite file per profile, so that several commands at once keep one truth. A voucher's sum is
+computed here and nowhere else: never from what a coordinator says. Amounts are text, because
+SQLite's integers end at 64 bits.
 """
 
 import sqlite3
@@ -25,13 +27,18 @@ CREATE TABLE IF NOT EXISTS orders (
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY, cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
 """
-_WITNESSED = "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB NOT NULL, is_taken INTEGER NOT NULL);"
+_WITNESSED = (
+    "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB "
+    "NOT NULL, is_taken INTEGER NOT NULL);"
+)
 """Came after the others; `is_taken`: the coordinator answered that it has our witness."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One order of this client. `charged` is None until its receipt was checked; `session` is the Session envelope it rests on."""
+    """One order of this client. `charged` is None until its receipt was checked; `session` is
+    the Session envelope it rests on.
+    """
 
     job_id: Hash32
     name: str
@@ -54,8 +61,9 @@ class Debt:
 
 
 class Ledger:
-    """The books of one profile. Calls block briefly; every one is a transaction of its own. UnavailableError when one cannot be made:
-    the disk is full, or another program keeps the file locked.
+    """The books of one profile. Calls block briefly; every one is a transaction of its own.
+    UnavailableError when one cannot be made: the disk is full, or another program keeps the file
+    locked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +86,9 @@ class Ledger:
         self._db.close()
 
     def record(self, entry: Entry) -> None:
-        """Writes an order down before it is sent: an order that nobody remembers could be charged unseen."""
+        """Writes an order down before it is sent: an order that nobody remembers could be
+        charged unseen.
+        """
         row = (
             entry.job_id,
             entry.order.coordinator,
@@ -127,7 +137,9 @@ class Ledger:
         return None if row is None else _entry(row)
 
     def beginning(self, coordinator: Address, digits: str) -> list[Entry]:
-        """Orders whose job id begins with these hex digits, at most two: enough to know that they name one."""
+        """Orders whose job id begins with these hex digits, at most two: enough to know that
+        they name one.
+        """
         rows = self._db.execute(
             f"{_SELECT} WHERE coordinator = ? AND hex(job_id) GLOB ? LIMIT 2",
             (coordinator, f"{digits.upper()}*"),
@@ -145,7 +157,10 @@ class Ledger:
     def open_jobs(self, coordinator: Address) -> list[Hash32]:
         """Jobs whose charge is not known yet, oldest first, at most 10,000."""
         rows = self._db.execute(
-            "SELECT job_id FROM orders WHERE coordinator = ? AND charged IS NULL ORDER BY submitted_at LIMIT 10000",
+            (
+                "SELECT job_id FROM orders WHERE coordinator = ? AND charged IS NULL ORDER BY "
+                "submitted_at LIMIT 10000"
+            ),
             (coordinator,),
         )
         return [Hash32(row[0]) for row in rows]
@@ -153,7 +168,8 @@ class Ledger:
     def debt(self, coordinator: Address) -> Debt:
         """Sums over all orders with a coordinator."""
         charged, open_budgets, nonce_max = 0, 0, 0
-        # Only open orders are looked into: there may be ten thousands of others, and every order asks this twice.
+        # Only open orders are looked into: there may be ten thousands of others, and every order
+        # asks this twice.
         for nonce, paid in self._db.execute(
             "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
         ):
@@ -166,9 +182,11 @@ class Ledger:
         return Debt(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
 
     def draft_voucher(self, client: Address, coordinator: Address, up_to: Amount) -> Voucher | None:
-        """The next voucher: the sum of checked charges, and below which nonce everything is in it. None when it would add nothing.
+        """The next voucher: the sum of checked charges, and below which nonce everything is in
+        it. None when it would add nothing.
 
-        It is written down before it can be signed, and never falls. EvidenceError when the session does not reach so far.
+        It is written down before it can be signed, and never falls. EvidenceError when the
+        session does not reach so far.
         """
         with self._transaction() as db:
             rows = db.execute(
@@ -197,7 +215,9 @@ class Ledger:
         return Voucher(client, coordinator, Amount(cumulative), Nonce(floor))
 
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
-        """Which commit of an assignment is witnessed: noted before it is signed, and the first stands for all programs of the profile."""
+        """Which commit of an assignment is witnessed: noted before it is signed, and the first
+        stands for all programs of the profile.
+        """
         with self._transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO witnessed VALUES (?, ?, 0)", (assignment, commit_hash)
@@ -231,7 +251,9 @@ class Ledger:
         )
 
     def newest_session(self, coordinator: Address) -> bytes | None:
-        """Canonical Session envelope of the newest order: by its row, because a clock that was put back makes older ones look newer."""
+        """Canonical Session envelope of the newest order: by its row, because a clock that was
+        put back makes older ones look newer.
+        """
         row = self._db.execute(
             "SELECT session FROM orders WHERE coordinator = ? ORDER BY rowid DESC LIMIT 1",
             (coordinator,),
@@ -250,7 +272,10 @@ class Ledger:
                     self._db.execute("ROLLBACK")
                 raise
         except sqlite3.OperationalError as error:
-            remedy = f"see `df -h {self._path.parent}`, then `quorate ps` for what was ordered before you order again"
+            remedy = (
+                f"see `df -h {self._path.parent}`, then `quorate ps` for what was ordered "
+                f"before you order again"
+            )
             raise UnavailableError(
                 f"{self._path}: the ledger cannot be written ({error}); {remedy}"
             ) from error

@@ -1,8 +1,10 @@
-"""The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides nothing and believes nothing.
+"""The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides
+nothing and believes nothing.
 
 Redirects are errors: to where somebody else points nothing is sent, least of all a token.
 
-Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached or talks nonsense.
+Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached
+or talks nonsense.
 """
 
 import asyncio
@@ -80,7 +82,9 @@ class _Cases:
 
 
 class Api:
-    """One coordinator at a URL. The session is the caller's; `token` gives the Authorization value, "" for none."""
+    """One coordinator at a URL. The session is the caller's; `token` gives the Authorization
+    value, "" for none.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,9 @@ class Api:
         return _view(InfoView, await self._get("/v1/info"))
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """GET /v1/offers, page after page. UnavailableError when a page brings nothing new, or the pages do not end."""
+        """GET /v1/offers, page after page. UnavailableError when a page brings nothing new, or
+        the pages do not end.
+        """
         found: dict[Address, OfferView] = {}
         after = ""
         for _ in range(OFFER_PAGES_MAX):
@@ -126,11 +132,14 @@ class Api:
         return _view(_Runs, await self._get("/v1/runs")).runs
 
     async def run(self, job_id: Hash32) -> RunView:
-        """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is checked later is of the run that is told."""
+        """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is
+        checked later is of the run that is told.
+        """
         view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
         if view.job_id != job_id:
             raise EvidenceError(
-                f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, 0x{view.job_id.hex()[:12]}"
+                f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, "
+                f"0x{view.job_id.hex()[:12]}"
             )
         return view
 
@@ -139,7 +148,9 @@ class Api:
         await self._repeat("POST", "/v1/witnesses", envelope.encode(witness))
 
     async def session(self, session: Envelope[Session]) -> None:
-        """POST /v1/sessions: makes a session known without an order; repeating one changes nothing."""
+        """POST /v1/sessions: makes a session known without an order; repeating one changes
+        nothing.
+        """
         await self._repeat("POST", "/v1/sessions", envelope.encode(session))
 
     async def voucher(self, voucher: Envelope[Voucher]) -> None:
@@ -169,19 +180,24 @@ class Api:
         return _view(_Cases, await self._get("/v1/cases")).cases
 
     async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:
-        """Events with a seq above `after`, of one run or of all of this client's, until the connection ends."""
+        """Events with a seq above `after`, of one run or of all of this client's, until the
+        connection ends.
+        """
         path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
         async with self._stream(f"{path}?after={after}") as response:
             async for event in server_events(self._chunks(response)):
                 told = _view(JobEvent, event.data.encode())
                 if job_id not in (None, told.job_id):
                     raise EvidenceError(
-                        f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}"
+                        f"run 0x{job_id.hex()[:12]}: an event of another run came, "
+                        f"0x{told.job_id.hex()[:12]}"
                     )
                 yield told
 
     async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
-        """Log text in pieces; with `follow` until the run ends, and then a piece may take as long as the program is silent."""
+        """Log text in pieces; with `follow` until the run ends, and then a piece may take as
+        long as the program is silent.
+        """
         silence = None if follow else STREAM_SECONDS
         async with self._stream(
             f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence
@@ -210,7 +226,9 @@ class Api:
     async def put_content(
         self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool
     ) -> None:
-        """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError when the store names another CID."""
+        """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError
+        when the store names another CID.
+        """
         url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
         headers = {
             **self._headers(),
@@ -234,7 +252,8 @@ class Api:
                     stored = _tree(raw)
                     if not isinstance(stored, dict) or stored.get("cid") != cid:
                         raise EvidenceError(
-                            f"{self.url}: the store named the upload otherwise than {cid}; did the file change?"
+                            f"{self.url}: the store named the upload otherwise than {cid}; did "
+                            f"the file change?"
                         )
                     return
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -245,7 +264,9 @@ class Api:
     async def get_content(
         self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
     ) -> None:
-        """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens them has to look."""
+        """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens
+        them has to look.
+        """
         done, pace = 0, Pace(f"{self.url}: {cid}")
         async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
             with destination.open("wb") as file:
@@ -262,7 +283,8 @@ class Api:
     def _headers(self) -> dict[str, str]:
         if self._session.closed:
             raise UsageError(
-                "this Market is closed; ask it and its runs inside of `async with Market(profile) as market:`"
+                "this Market is closed; ask it and its runs inside of `async with Market(profile) "
+                "as market:`"
             )
         token = self._token()
         return {"Authorization": token} if token else {}
@@ -277,7 +299,8 @@ class Api:
             try:
                 return await self._once(method, path, body, bytes_max)
             except UnavailableError as error:
-                # The next try, or the last one below, reports it. Whoever was waited for in vain is not asked again: it adds up.
+                # The next try, or the last one below, reports it. Whoever was waited for in vain is
+                # not asked again: it adds up.
                 if isinstance(error.__cause__, TimeoutError):
                     raise
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
@@ -336,7 +359,8 @@ class Api:
             yield response
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        # Only the network's errors are translated here: a full disk of the consumer must not look like a coordinator that is away.
+        # Only the network's errors are translated here: a full disk of the consumer must not look
+        # like a coordinator that is away.
         chunks = response.content.iter_any()
         while True:
             try:
@@ -369,7 +393,8 @@ async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
 def _answered(status: int, raw: bytes) -> QuorateError:
     if status < 400:
         return UnavailableError(
-            f"the coordinator answered with a redirect ({status}); give the URL that it serves at itself"
+            f"the coordinator answered with a redirect ({status}); give the URL that it serves at "
+            f"itself"
         )
     return from_answer(status, _tree(raw))
 
@@ -382,7 +407,10 @@ def _tree(raw: bytes) -> object:
 
 
 def _away(url: str, error: BaseException) -> UnavailableError:
-    remedy = "start it (quorate coordinator up), or make a profile for another: quorate --home FOLDER init --coordinator URL"
+    remedy = (
+        "start it (quorate coordinator up), or make a profile for another: quorate --home "
+        "FOLDER init --coordinator URL"
+    )
     return UnavailableError(
         f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}"
     )
@@ -393,5 +421,6 @@ def _view(kind: type[T], raw: bytes) -> T:
         return canonical.from_json(kind, canonical.parse(raw, ANSWER_BYTES_MAX))
     except Refused as refused:
         raise UnavailableError(
-            f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: {refused.detail}"
+            f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: "
+            f"{refused.detail}"
         ) from refused

@@ -1,4 +1,6 @@
-"""`devnet.json`, as far as a client reads it: which coordinator, and which funded profiles there are."""
+"""`devnet.json`, as far as a client reads it: which coordinator, and which funded profiles there
+are.
+"""
 
 import json
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ class DevnetClient:
 
 
 def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
-    """The clients of a running devnet, first one first. ProfileError when the file is not there or not one."""
+    """The clients of a running devnet, first one first. ProfileError when the file is not there
+    or not one.
+    """
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
         clients = tuple(
@@ -52,7 +56,8 @@ def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
             else "it names no clients"
         )
         raise ProfileError(
-            f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as devnet/devnet.json"
+            f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as "
+            f"devnet/devnet.json"
         ) from error
     if not clients:
         raise ProfileError(f"{path}: it names no clients")

@@ -1,4 +1,6 @@
-"""Putting money where orders can use it: approve, deposit, allocate. Three transactions of the client's account, once for many jobs."""
+"""Putting money where orders can use it: approve, deposit, allocate. Three transactions of the
+client's account, once for many jobs.
+"""
 
 import shlex
 
@@ -29,10 +31,11 @@ async def fund(
     *,
     mint: bool = False,
 ) -> int:
-    """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again is only waited for, never done twice.
+    """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again
+    is only waited for, never done twice.
 
-    RefusedError with the contract's reason (too few tokens), UnavailableError when the chain does not answer in time. `mint` asks
-    a devnet's token for the amount first.
+    RefusedError with the contract's reason (too few tokens), UnavailableError when the chain
+    does not answer in time. `mint` asks a devnet's token for the amount first.
     """
     token, escrow = Token(pins.token), Escrow(pins.escrow)
     calls = [("approve", token.approve(pins.escrow, amount)), ("deposit", escrow.deposit(amount))]
@@ -44,7 +47,10 @@ async def fund(
         with translated():
             found = await client.chain_id()
             if found != pins.chain_id:  # signed for another chain, it could be sent there
-                detail = f"the chain node {chain_url} serves chain {found}, this market is on chain {pins.chain_id}: nothing was signed"
+                detail = (
+                    f"the chain node {chain_url} serves chain {found}, this market is on "
+                    f"chain {pins.chain_id}: nothing was signed"
+                )
                 raise Refused(Code.CHAIN, detail)
         sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
         outgoing = [
@@ -62,7 +68,9 @@ async def fund(
 async def _lack(
     client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int
 ) -> str:
-    """What the account has too little of, and what to do about it; "" when it is neither gas nor tokens."""
+    """What the account has too little of, and what to do about it; "" when it is neither gas nor
+    tokens.
+    """
     account = f"0x{profile.account.address.hex()}"
     faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
     if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:
@@ -70,5 +78,8 @@ async def _lack(
     asked = token.balance_of(profile.account.address)
     held = asked.decode(await client.call(asked.to, asked.data))
     if held < needed:
-        return f"{account} holds {usd(held)} USD and {usd(amount)} are to be deposited: send stablecoin to it, or deposit less; {faucet}"
+        return (
+            f"{account} holds {usd(held)} USD and {usd(amount)} are to be deposited: send "
+            f"stablecoin to it, or deposit less; {faucet}"
+        )
     return ""

@@ -1,4 +1,6 @@
-"""`Market`: the client's way to a coordinator. Use it as an async context manager; `quorate.sync` has the blocking twin."""
+"""`Market`: the client's way to a coordinator. Use it as an async context manager;
+`quorate.sync` has the blocking twin.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -42,21 +44,27 @@ from quorate_runtime.process.crash_points import crash_point
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
-SUBMIT_SECONDS = 20.0  # after so long no further try begins: with one that is never answered, handing in ends within a minute
+# after so long no further try begins: with one that is never answered, handing in ends within a
+# minute
+SUBMIT_SECONDS = 20.0
 CONNECTIONS_MAX = 32
 MAP_MAX = 10_000
 MAP_PARALLEL = 8
 PREFIX_MIN = 4
 _DIGITS = frozenset("0123456789abcdef")
-_MAYBE_TAKEN = "run 0x{}: the order may have been taken all the same; `quorate ps` says so, before you order again"
+_MAYBE_TAKEN = (
+    "run 0x{}: the order may have been taken all the same; `quorate ps` says so, "
+    "before you order again"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and `budget` are our own sums.
+    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and
+    `budget` are our own sums.
 
-    host_class: of a job that names one, with its owners (PROTOCOL §2: they are shown before it is signed); None when it names none, or
-    nobody offers it.
+    host_class: of a job that names one, with its owners (PROTOCOL §2: they are shown before it
+    is signed); None when it names none, or nobody offers it.
     """
 
     packed: Packed
@@ -95,7 +103,9 @@ class Market:
 
     @staticmethod
     def local(**options: Any) -> "AbstractAsyncContextManager[Market]":
-        """A whole market on this machine, for people's own tests: `async with Market.local() as market`. Needs `quorate[devnet]`."""
+        """A whole market on this machine, for people's own tests: `async with Market.local() as
+        market`. Needs `quorate[devnet]`.
+        """
         found = list(entry_points(group="quorate.local"))
         if not found:
             raise UsageError("Market.local() needs the devnet: pip install 'quorate[devnet]'")
@@ -111,7 +121,8 @@ class Market:
             self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
-            api = Api(self._url, session, lambda: self._client_session.token(), self._notice)  # noqa: PLW0108 - the desk is made of the API
+            # the desk is made of the API
+            api = Api(self._url, session, lambda: self._client_session.token(), self._notice)  # noqa: PLW0108
             self._opened = ClientSession(api, self._profile, ledger, self._clock, self._notice)
             await self._meet()
             self._background_settlement = BackgroundSettlement(self._client_session)
@@ -134,7 +145,9 @@ class Market:
         await self._stack.aclose()
 
     async def attach(self) -> None:
-        """Starts witnessing and vouching for this client's runs; `submit` and `run` do it by themselves."""
+        """Starts witnessing and vouching for this client's runs; `submit` and `run` do it by
+        themselves.
+        """
         if self._attending is None or self._attending.done():
             self._attending = asyncio.create_task(self._background_settlement.run())
 
@@ -155,7 +168,9 @@ class Market:
         return await self._client_session.api.runs()
 
     async def plan(self, job: Job) -> Plan:
-        """Packs the job and asks what an order would meet. Uploads and signs nothing. `notice` is told of CIDs that no store has."""
+        """Packs the job and asks what an order would meet. Uploads and signs nothing. `notice`
+        is told of CIDs that no store has.
+        """
         packed = await self._pack(job)
         self._tell_missing(packed)
         return await self._plan(job, packed)
@@ -163,8 +178,9 @@ class Market:
     async def submit(
         self, job: Job, plan: Plan | None = None, progress: Progress = no_progress
     ) -> Run:
-        """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends. `notice` is told the owners of
-        a host class that the job names, and of CIDs that no store has, unless a plan showed them. With a plan no higher fee is signed than
+        """Uploads what is missing, signs the order and hands it in. The run goes on when this
+        program ends. `notice` is told the owners of a host class that the job names, and of CIDs
+        that no store has, unless a plan showed them. With a plan no higher fee is signed than
         the plan's.
         """
         if plan is not None:
@@ -214,13 +230,17 @@ class Market:
         return Run(client_session, self._background_settlement, job_id, job.name)
 
     async def run(self, name: str | bytes) -> Run:
-        """A run of this profile by job id (bytes, 0x-hex or a prefix of at least four digits) or by its newest name."""
+        """A run of this profile by job id (bytes, 0x-hex or a prefix of at least four digits) or
+        by its newest name.
+        """
         entry = self._find(name)
         await self.attach()
         return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
-        """One run for each set of environment variables, added to the job's own; in order. Every element is a job of its own."""
+        """One run for each set of environment variables, added to the job's own; in order. Every
+        element is a job of its own.
+        """
         wanted = list(params)
         if len(wanted) > MAP_MAX:
             raise UsageError(f"map: {len(wanted)} elements, at most {MAP_MAX}")
@@ -242,7 +262,9 @@ class Market:
         return self._client_session.entry(job_id)
 
     def debt(self) -> Debt:
-        """What all orders of this profile here were found to have cost, and what the open ones may still cost."""
+        """What all orders of this profile here were found to have cost, and what the open ones
+        may still cost.
+        """
         return self._client_session.ledger.debt(self._client_session.pins.coordinator)
 
     def entries(self) -> list[Entry]:
@@ -286,10 +308,13 @@ class Market:
             await self._meet()  # it may have been changed since
         if (
             view.fee_bps != self.info.fee_bps
-        ):  # the sums that a person is asked about are made with the one, and shown beside the other
+            # the sums that a person is asked about are made with the one, and shown beside the
+            # other
+        ):
             said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it is asked for that alone"
             raise EvidenceError(
-                f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator"
+                f"plan: the coordinator says that its fee is {said}; ask again, or change the "
+                f"coordinator"
             )
         coordinator = self._client_session.pins.coordinator
         order = make_order(
@@ -311,7 +336,9 @@ class Market:
         )
 
     async def _meet(self) -> None:
-        """What the coordinator says of itself. EvidenceError when it is not the one that is pinned."""
+        """What the coordinator says of itself. EvidenceError when it is not the one that is
+        pinned.
+        """
         self.info = await self._client_session.api.info()
         self._client_session.pins = check_pins(self._profile.pins_path, self.info)
 
@@ -328,7 +355,8 @@ class Market:
         return next((row for row in rows if row.id == job.host()), None)
 
     async def _known_nonce(self) -> Nonce:
-        # Asked once: it only matters when the books of this account were lost, and then the coordinator's memory is the better one.
+        # Asked once: it only matters when the books of this account were lost, and then the
+        # coordinator's memory is the better one.
         if not self._account_nonce:
             account = await self.account()
             self._account_nonce = Nonce(max(account.next_nonce, account.nonce_floor, 1))
@@ -342,7 +370,8 @@ class Market:
                 answer = await self._client_session.api.submit(submission)
                 crash_point("client.after-send")
             except UnavailableError:
-                # The same order again gives the same job, so repeating is safe; the last failure is reported.
+                # The same order again gives the same job, so repeating is safe; the last failure is
+                # reported.
                 if attempt == SUBMIT_TRIES - 1 or self._clock.now() - began > SUBMIT_SECONDS:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                     raise
@@ -375,6 +404,7 @@ class Market:
         if len(found) != 1:
             shown = name.hex() if isinstance(name, bytes) else name
             raise UsageError(
-                f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this profile; see `quorate ps`"
+                f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this "
+                f"profile; see `quorate ps`"
             )
         return found[0]

@@ -1,9 +1,9 @@
-"""A client's profile: one folder with its keys, the coordinator it uses, what it pinned of it, and its books.
+"""A client's profile: one folder with its keys, the coordinator it uses, what it pinned of it,
+and its books.
 
-client.json    coordinator URL, deployment constants
-keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
-pins.json      the coordinator's identity, from first contact
-ledger.sqlite  every order, checked charge and voucher
+client.json    coordinator URL, deployment constants keys/          account.json (signs
+sessions), session.json (signs orders, witnesses, vouchers) pins.json      the coordinator's
+identity, from first contact ledger.sqlite  every order, checked charge and voucher
 """
 
 import json
@@ -80,21 +80,24 @@ def create_profile(
 
 
 def check_new(home: Path, coordinator_url: str, limits: str) -> str:
-    """The URL of a profile to be made, before anybody thinks of a passphrase. UsageError names what was typed wrong, ProfileError says
-    that there is one already: its keys may hold money.
+    """The URL of a profile to be made, before anybody thinks of a passphrase. UsageError names
+    what was typed wrong, ProfileError says that there is one already: its keys may hold money.
     """
     if limits not in BY_NAME:
         raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
     url = _url("--coordinator", coordinator_url)
     if (home / "client.json").exists():
         raise ProfileError(
-            f"{home} holds a profile already; name another folder with --home, or move that one away"
+            f"{home} holds a profile already; name another folder with --home, or move that one "
+            f"away"
         )
     return url
 
 
 def open_profile(home: Path, passphrase: str) -> Profile:
-    """The profile in a folder. ProfileError says what is missing or that the passphrase is wrong."""
+    """The profile in a folder. ProfileError says what is missing or that the passphrase is
+    wrong.
+    """
     settings = read_settings(home)
     try:
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[settings["limits"]])
@@ -104,7 +107,9 @@ def open_profile(home: Path, passphrase: str) -> Profile:
 
 
 def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:
-    """Coordinator URL and limits of `client.json`, without opening a key. `remedy` is the command that would make it."""
+    """Coordinator URL and limits of `client.json`, without opening a key. `remedy` is the
+    command that would make it.
+    """
     path = home / "client.json"
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
@@ -112,7 +117,8 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
         raise ProfileError(f"no profile in {home}; make one with `{remedy}`") from error
     except (OSError, ValueError) as error:
         raise ProfileError(
-            f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with --home"
+            f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with "
+            f"--home"
         ) from error
     settings = (
         {key: str(tree.get(key, "")) for key in ("coordinator", "limits")}

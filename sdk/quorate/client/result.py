@@ -20,8 +20,9 @@ from quorate_protocol.units import (
 class Result:
     """An accepted result, checked by the client itself.
 
-    exit_status: as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill). output: a local directory. receipt: the
-    receipt file that anyone can recheck with `quorate verify`. charged: millionths of a dollar.
+    exit_status: as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill). output: a
+    local directory. receipt: the receipt file that anyone can recheck with `quorate verify`.
+    charged: millionths of a dollar.
     """
 
     job_id: Hash32
@@ -41,7 +42,9 @@ class Result:
 
     @property
     def is_empty(self) -> bool:
-        """True when the program left no files, or its files were refused; its log says which (docs/decisions/0009)."""
+        """True when the program left no files, or its files were refused; its log says which
+        (docs/decisions/0009).
+        """
         return not any(self.output.iterdir())
 
 

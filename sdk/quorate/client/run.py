@@ -68,7 +68,9 @@ class Run:
         return await self._client_session.api.run(self.job_id)
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
-        """The run's history and then its news, until it is decided; survives broken connections, and a stream that says nothing more."""
+        """The run's history and then its news, until it is decided; survives broken connections,
+        and a stream that says nothing more.
+        """
         failures, heard_at = 0, self._client_session.clock.now()
         while True:
             try:
@@ -95,7 +97,9 @@ class Run:
             )
 
     async def _until_over(self, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """A stream's items; when none comes for a while the run's status is asked, so that a stream that fell silent ends with the run."""
+        """A stream's items; when none comes for a while the run's status is asked, so that a
+        stream that fell silent ends with the run.
+        """
         is_last = False
         waiting: asyncio.Future[T] | None = None
         try:
@@ -139,14 +143,18 @@ class Run:
                 yield chunk
 
     async def stop(self) -> None:
-        """Ends the run now; its elapsed time is paid, and what it wrote so far may still become its result."""
+        """Ends the run now; its elapsed time is paid, and what it wrote so far may still become
+        its result.
+        """
         stop = Stop(self.job_id, UnixSeconds(int(self._client_session.clock.now())))
         await self._client_session.api.stop(
             seal(self._client_session.pins.domain, stop, self._client_session.profile.session.sign)
         )
 
     async def wait(self, waiting: Notice = ignore_notice) -> RunView:
-        """The run once it is over. `waiting` is told once what it waits for, when it is not over within seconds."""
+        """The run once it is over. `waiting` is told once what it waits for, when it is not over
+        within seconds.
+        """
         news = self._background_settlement.news(self.job_id)
         began, has_told = self._client_session.clock.now(), False
         try:
@@ -161,13 +169,16 @@ class Run:
                 try:
                     await asyncio.wait_for(news.wait(), POLL_SECONDS)
                 except TimeoutError:
-                    # Not re-raised: events are a hint; asking again is what finds the end when one was lost.
+                    # Not re-raised: events are a hint; asking again is what finds the end when one
+                    # was lost.
                     continue
         finally:
             self._background_settlement.forget(self.job_id)
 
     def _waited_for(self, view: RunView) -> str:
-        """State and bounds. Beyond these the client knows none: what a provider quoted for fetching is between it and the coordinator."""
+        """State and bounds. Beyond these the client knows none: what a provider quoted for
+        fetching is between it and the coordinator.
+        """
         entry = self._client_session.entry(self.job_id)
         states = Counter(_word(item.phase) for item in view.executions)
         shown = (
@@ -176,12 +187,16 @@ class Run:
         expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
         longest = format_duration(job_spec.decode(entry.spec).max_duration)
         return (
-            f"waiting for run {self.id[:14]}: {_word(view.phase)} (executions: {shown}). A provider is looked for until"
-            f" {expiry:%Y-%m-%d %H:%M:%S} UTC; one that accepted may take what it quoted for fetching, and then {longest} (max_duration)"
+            f"waiting for run {self.id[:14]}: {_word(view.phase)} (executions: {shown}). A "
+            f"provider is looked for until"
+            f" {expiry:%Y-%m-%d %H:%M:%S} UTC; one that accepted may take what it quoted for "
+            f"fetching, and then {longest} (max_duration)"
         )
 
     async def _status_after_all(self) -> RunView:
-        """The status, from a coordinator that may be starting again: the run does not end with it, so neither does waiting."""
+        """The status, from a coordinator that may be starting again: the run does not end with
+        it, so neither does waiting.
+        """
         away_since: float | None = None
         for pause in itertools.chain(RECONNECT_SECONDS, itertools.repeat(RECONNECT_SECONDS[-1])):
             try:
@@ -206,9 +221,10 @@ class Run:
     ) -> Result:
         """Waits, checks every claim, downloads and opens the output.
 
-        NotVerifiedError when the run ended without an accepted result, CancelledError when this client's own stop ended it,
-        EvidenceError when a claim does not hold. `destination` must not exist; by default a folder of the profile, which a second
-        call finds filled. `waiting`: as of `wait`.
+        NotVerifiedError when the run ended without an accepted result, CancelledError when this
+        client's own stop ended it, EvidenceError when a claim does not hold. `destination` must
+        not exist; by default a folder of the profile, which a second call finds filled.
+        `waiting`: as of `wait`.
         """
         view = await self.wait(waiting)
         if view.verdict is None:
@@ -239,11 +255,13 @@ class Run:
         run = self.id[:14]
         if agreement.is_stopped:
             return CancelledError(
-                f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} (receipt: {receipt})"
+                f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} "
+                f"(receipt: {receipt})"
             )
         outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
         return NotVerifiedError(
-            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: {receipt})"
+            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: "
+            f"{receipt})"
         )
 
     async def _output(
@@ -264,7 +282,9 @@ class Run:
     async def _fetch_any(
         self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress
     ) -> None:
-        """Every execution of the group opens to the same output: the first that the store still has will do."""
+        """Every execution of the group opens to the same output: the first that the store still
+        has will do.
+        """
         failure: Exception | None = None
         for item in group:
             reveal = item.reveal

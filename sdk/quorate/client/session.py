@@ -1,4 +1,6 @@
-"""One client at one coordinator: its API, profile, pinned identity and books. What `Market`, `Run` and the attendance share."""
+"""One client at one coordinator: its API, profile, pinned identity and books. What `Market`,
+`Run` and the attendance share.
+"""
 
 import secrets
 from collections.abc import Callable
@@ -58,7 +60,9 @@ class ClientSession:
         return self.profile.account.address
 
     def token(self) -> str:
-        """Authorization header value, renewed before it expires; "" before first contact. Signed by the account itself."""
+        """Authorization header value, renewed before it expires; "" before first contact. Signed
+        by the account itself.
+        """
         now = self.clock.now()
         if self._identity is None:
             return ""
@@ -110,7 +114,9 @@ class ClientSession:
         return seal(self.pins.domain, order, self.profile.session.sign)
 
     def check_ack(self, job_id: Hash32, order: Order, answer: AckView) -> None:
-        """The coordinator must have promised this very job under its statement key. EvidenceError otherwise."""
+        """The coordinator must have promised this very job under its statement key.
+        EvidenceError otherwise.
+        """
         ack = answer.ack.message
         self.check_signed_ack(answer.ack)
         good = answer.job_id == ack.job_id == job_id and ack.fee_bps <= order.max_fee_bps

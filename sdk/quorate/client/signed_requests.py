@@ -1,4 +1,6 @@
-"""What the client signs: session, order, stop. Pure but for the random part of a nonce, which comes in as an argument."""
+"""What the client signs: session, order, stop. Pure but for the random part of a nonce, which
+comes in as an argument.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -42,7 +44,9 @@ PREMIUM_BPS: dict[VerifyTier, Bps] = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an order costs at most: the budget that is signed and the worst charge that it has to cover."""
+    """What an order costs at most: the budget that is signed and the worst charge that it has to
+    cover.
+    """
 
     worst_charge: Amount
     budget: Amount
@@ -60,7 +64,10 @@ def make_order(
     """The order for a packed job. UsageError when its budget cannot cover the worst case."""
     if fee_bps > job.max_fee_bps:
         refused = Code.PRICE_TOO_HIGH
-        detail = f"the coordinator's fee is {fee_bps} bps, the job allows {job.max_fee_bps} (max_fee_bps)"
+        detail = (
+            f"the coordinator's fee is {fee_bps} bps, the job allows {job.max_fee_bps} "
+            f"(max_fee_bps)"
+        )
         raise RefusedError(refused.value, MEANINGS[refused].sentence, detail)
     draft = Order(
         client=client,
@@ -88,7 +95,9 @@ def make_order(
 
 
 def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
-    """Worst charge over the rules that a coordinator may choose, and the budget: the job's own, or just that."""
+    """Worst charge over the rules that a coordinator may choose, and the budget: the job's own,
+    or just that.
+    """
     rules = [Label.QUORUM_2, Label.ADAPTIVE] if job.max_executions > 1 else [Label.ADAPTIVE]
     worst = Amount(
         max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules)
@@ -96,19 +105,23 @@ def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
     budget = job.budget_amount()
     if budget is not None and budget < worst:
         raise UsageError(
-            f"budget: {format_amount(budget)} does not cover the worst case of {format_amount(worst)} (max_price × max_duration × "
+            f"budget: {format_amount(budget)} does not cover the worst case of "
+            f"{format_amount(worst)} (max_price × max_duration × "
             "executions + fee); raise the budget, or lower max_price or max_duration"
         )
     return Terms(worst, worst if budget is None else budget)
 
 
 def next_nonce(known_max: int, now: float, random64: int) -> Nonce:
-    """Grows with time, so that a voucher's floor covers what came before; random below, so that two programs never choose one."""
+    """Grows with time, so that a voucher's floor covers what came before; random below, so that
+    two programs never choose one.
+    """
     wall = int(now * 1000)
     high = max(wall, (known_max >> 64) + 1)
     if high > wall + NONCE_AHEAD_MS:
         raise UsageError(
-            "nonce: one from far in the future was used before; this machine's clock must be wrong now, or was then"
+            "nonce: one from far in the future was used before; this machine's clock must be "
+            "wrong now, or was then"
         )
     return Nonce((high << 64) | random64)
 
@@ -122,7 +135,9 @@ def covers(
     now: float,
     limits: Limits,
 ) -> bool:
-    """Whether a session that exists still reaches far enough: in time by half its life, in money by the new budget."""
+    """Whether a session that exists still reaches far enough: in time by half its life, in money
+    by the new budget.
+    """
     message = session.message
     reach = debt.charged + debt.open_budgets + budget
     in_time = now + limits.session_max // 2 < message.expires
@@ -145,7 +160,9 @@ def make_session(
     limits: Limits,
     sign: Sign,
 ) -> Envelope[Session]:
-    """A new session of the account: up to everything owed and promised, rounded up to the next step."""
+    """A new session of the account: up to everything owed and promised, rounded up to the next
+    step.
+    """
     reach = debt.charged + debt.open_budgets + budget
     up_to = Amount((reach // SESSION_STEP + 1) * SESSION_STEP)
     message = Session(client, key, coordinator, up_to, UnixSeconds(int(now) + limits.session_max))

@@ -1,7 +1,9 @@
-"""How long the client waits for a coordinator that accepts and then says nothing, or drips, and when it tells whom it waits for.
+"""How long the client waits for a coordinator that accepts and then says nothing, or drips, and
+when it tells whom it waits for.
 
-A timeout of the socket alone is not enough: it begins anew with every byte. What these bounds end is asked again or told with the next
-command; nothing of it is lost, since an order is in the books before it is sent.
+A timeout of the socket alone is not enough: it begins anew with every byte. What these bounds
+end is asked again or told with the next command; nothing of it is lost, since an order is in the
+books before it is sent.
 """
 
 import asyncio
@@ -17,7 +19,8 @@ STALL_SECONDS = 30.0  # for the next piece of an upload or a download
 STORED_SECONDS = (
     120.0  # for the answer to an upload that has been sent whole: it is hashed and written
 )
-STREAM_SECONDS = 35.0  # for the next byte of an event stream, in which a coordinator says every 10 s that it is alive
+# for the next byte of an event stream, in which a coordinator says every 10 s that it is alive
+STREAM_SECONDS = 35.0
 
 
 class Waiting:
@@ -32,7 +35,9 @@ class Waiting:
         self._is_over = False
 
     def heard(self, seconds: float) -> None:
-        """Something moved: from now on it may take so long again. Nothing happens once the wait is over."""
+        """Something moved: from now on it may take so long again. Nothing happens once the wait
+        is over.
+        """
         if self._is_over or self._limit.expired():
             return
         self.seconds = seconds
@@ -47,7 +52,9 @@ class Waiting:
 
 
 class Timeouts:
-    """Of one client with one coordinator. `notice` is told once whom it waits for, and again only after an answer came."""
+    """Of one client with one coordinator. `notice` is told once whom it waits for, and again
+    only after an answer came.
+    """
 
     def __init__(self, url: str, notice: Callable[[str], None]) -> None:
         self._url, self._notice = url, notice
@@ -73,12 +80,15 @@ class Timeouts:
         if not self._has_told:
             self._has_told = True
             self._notice(
-                f"waiting for the coordinator {self._url}: no answer for {TELL_SECONDS:g} s (at most {seconds:g} s)"
+                f"waiting for the coordinator {self._url}: no answer for {TELL_SECONDS:g} s (at "
+                f"most {seconds:g} s)"
             )
 
 
 class Pace:
-    """Whether a download goes on: UnavailableError when a source drips, so that nobody waits for a byte a second."""
+    """Whether a download goes on: UnavailableError when a source drips, so that nobody waits for
+    a byte a second.
+    """
 
     def __init__(self, what: str) -> None:
         self._what, self._loop = what, asyncio.get_running_loop()
@@ -92,6 +102,7 @@ class Pace:
             return
         if self._received < lasted * BYTES_PER_SECOND_MIN:
             raise UnavailableError(
-                f"{self._what} comes with less than {BYTES_PER_SECOND_MIN} bytes a second; try again later"
+                f"{self._what} comes with less than {BYTES_PER_SECOND_MIN} bytes a second; try "
+                f"again later"
             )
         self._since, self._received = self._loop.time(), 0

@@ -1,10 +1,13 @@
-"""Bytes in and out of the staging store: uploads of what the store lacks, the sealed output back and opened.
+"""Bytes in and out of the staging store: uploads of what the store lacks, the sealed output back
+and opened.
 
-Nothing that comes back is believed: the ciphertext must hash to what the provider committed to, and must open to the output digest.
+Nothing that comes back is believed: the ciphertext must hash to what the provider committed to,
+and must open to the output digest.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -37,19 +40,13 @@ async def upload_missing(api: Api, uploads: tuple[Upload, ...], progress: Progre
     for item in uploads:
         if (await api.stat_content(item.cid)).is_stored:
             continue
-        pieces = _directory_pieces if item.is_directory else _file_pieces
-        await api.put_content(
-            item.cid,
-            lambda item=item, pieces=pieces: _counted(pieces(item), item, progress),
-            item.is_directory,
-        )  # type: ignore[misc]
+        await api.put_content(item.cid, partial(_counted, item, progress), item.is_directory)
         sent += item.size_bytes
     return sent
 
 
-async def _counted(
-    pieces: Iterator[bytes], item: Upload, progress: Progress
-) -> AsyncIterator[bytes]:
+async def _counted(item: Upload, progress: Progress) -> AsyncIterator[bytes]:
+    pieces = _directory_pieces(item) if item.is_directory else _file_pieces(item)
     done = 0
     while piece := await asyncio.to_thread(next, pieces, b""):
         done += len(piece)
@@ -85,7 +82,8 @@ async def fetch_output(
 ) -> None:
     """Downloads, checks and opens a sealed output as the new directory `destination`."""
     destination.parent.mkdir(parents=True, exist_ok=True)
-    # The ciphertext is as long as the CAR of the output: its files, and a little for each block and chunk.
+    # The ciphertext is as long as the CAR of the output: its files, and a little for each block and
+    # chunk.
     sealed_max = bytes_max + bytes_max // 8 + (64 << 20)
     with TemporaryDirectory(prefix=".quorate-", dir=destination.parent) as folder:
         sealed = Path(folder) / "sealed"
@@ -97,13 +95,16 @@ async def fetch_output(
 
 
 async def _locate(api: Api, digest: Hash32) -> Cid:
-    """A commit carries the digest alone: the root of a short ciphertext is a raw block, of a long one a dag-pb node."""
+    """A commit carries the digest alone: the root of a short ciphertext is a raw block, of a
+    long one a dag-pb node.
+    """
     for codec in (Codec.RAW, Codec.DAG_PB):
         cid = from_digest(digest, codec)
         if (await api.stat_content(str(cid))).is_stored:
             return cid
     raise UnavailableError(
-        f"the store does not hold the ciphertext 0x{digest.hex()}; it is kept until 7 days past finality"
+        f"the store does not hold the ciphertext 0x{digest.hex()}; it is kept until 7 days past "
+        f"finality"
     )
 
 

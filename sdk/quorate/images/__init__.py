@@ -1,4 +1,5 @@
-"""Images without a registry: deterministic Python images out of the running environment, and the strict reader of any archive.
+"""Images without a registry: deterministic Python images out of the running environment, and the
+strict reader of any archive.
 
 Needs the standard library only: a laptop that submits jobs has no container engine.
 """

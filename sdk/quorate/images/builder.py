@@ -1,8 +1,11 @@
-"""`quorate image build --python [--with numpy]`: the running interpreter and installed wheels as a deterministic docker archive.
+"""`quorate image build --python [--with numpy]`: the running interpreter and installed wheels as
+a deterministic docker archive.
 
-No Dockerfile, engine or registry takes part. Same environment in, same bytes out: entries sorted, times zero, owners root, modes
-0644 or 0755, JSON with sorted keys. The image id (sha256 of the config) is therefore known before anyone loads it, and so is its CID.
-Left out: tests, tkinter, IDLE, ensurepip, site-packages of the base interpreter, compiled bytecode, headers, certificates, any shell.
+No Dockerfile, engine or registry takes part. Same environment in, same bytes out: entries
+sorted, times zero, owners root, modes 0644 or 0755, JSON with sorted keys. The image id (sha256
+of the config) is therefore known before anyone loads it, and so is its CID. Left out: tests,
+tkinter, IDLE, ensurepip, site-packages of the base interpreter, compiled bytecode, headers,
+certificates, any shell.
 """
 
 import hashlib
@@ -24,8 +27,8 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """What was written. `config_digest` (hex) is the engine's image id; `missing` maps a file to libraries that only the host can
-    provide (a GPU driver).
+    """What was written. `config_digest` (hex) is the engine's image id; `missing` maps a file to
+    libraries that only the host can provide (a GPU driver).
     """
 
     path: Path
@@ -39,7 +42,8 @@ class BuiltImage:
 def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) -> BuiltImage:
     """Writes the archive to `destination` (replaced only when complete).
 
-    Refused(UNKNOWN) for a package that is not installed, Refused(MALFORMED) for one whose files differ from its RECORD.
+    Refused(UNKNOWN) for a package that is not installed, Refused(MALFORMED) for one whose files
+    differ from its RECORD.
     """
     contents = python_contents(packages)
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,9 @@ def _config(diff_id: str, contents: Contents) -> bytes:
 
 
 def _write_layer(path: Path, contents: Contents) -> str:
-    """Writes the one layer and returns the hex sha256 of it (its diff id). Folders come before what they hold, because of the sorting."""
+    """Writes the one layer and returns the hex sha256 of it (its diff id). Folders come before
+    what they hold, because of the sorting.
+    """
     entries: dict[str, tuple[int, bytes | Path | str | None]] = {}
     for name, mode in contents.folders.items():
         entries[name] = (mode, None)

@@ -1,4 +1,6 @@
-"""What goes into a Python image: image path -> file here, for interpreter, standard library, wheels and their shared libraries."""
+"""What goes into a Python image: image path -> file here, for interpreter, standard library,
+wheels and their shared libraries.
+"""
 
 import os
 import sys
@@ -54,7 +56,9 @@ class Contents:
 
 
 def python_contents(packages: Sequence[str]) -> Contents:
-    """The interpreter this runs on (the base one, if in a virtual environment) below /usr/local, with the packages named."""
+    """The interpreter this runs on (the base one, if in a virtual environment) below /usr/local,
+    with the packages named.
+    """
     short = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     interpreter = _base_interpreter(short)
     library = Path(sysconfig.get_path("stdlib"))
@@ -106,7 +110,9 @@ def _standard_library(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _add_libraries(files: dict[str, bytes | Path]) -> tuple[str, ...]:
-    """Adds the closure. A standard module whose library is not on this machine is left out; a wheel's stays and is reported."""
+    """Adds the closure. A standard module whose library is not on this machine is left out; a
+    wheel's stays and is reported.
+    """
     placed = {source.resolve(): path for path, source in files.items() if isinstance(source, Path)}
     extra = [found for name in _OPENED_AT_RUN_TIME if (found := find_library(name)) is not None]
     closure = library_closure([*placed, *extra], frozenset(placed))

@@ -1,6 +1,8 @@
-"""What an ELF file says about the shared libraries it needs, read without running it (ldd runs the loader of the file itself).
+"""What an ELF file says about the shared libraries it needs, read without running it (ldd runs
+the loader of the file itself).
 
-Source of the layout: System V ABI, chapters "Object Files" and "Dynamic Linking". 64-bit little-endian files only.
+Source of the layout: System V ABI, chapters "Object Files" and "Dynamic Linking". 64-bit
+little-endian files only.
 """
 
 import struct
@@ -17,7 +19,9 @@ _ENTRIES_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ElfFile:
-    """The dynamic section's strings; `search` is DT_RUNPATH or DT_RPATH as written ($ORIGIN not yet expanded)."""
+    """The dynamic section's strings; `search` is DT_RUNPATH or DT_RPATH as written ($ORIGIN not
+    yet expanded).
+    """
 
     machine: int
     interpreter: str | None
@@ -27,7 +31,9 @@ class ElfFile:
 
 
 def read_elf(path: Path) -> ElfFile | None:
-    """None when the file is not a 64-bit little-endian ELF file. A truncated one raises ValueError."""
+    """None when the file is not a 64-bit little-endian ELF file. A truncated one raises
+    ValueError.
+    """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
             return None

@@ -1,4 +1,6 @@
-"""The shared-library closure of a set of binaries: what the loader would find on this machine, and where it must stand in the image."""
+"""The shared-library closure of a set of binaries: what the loader would find on this machine,
+and where it must stand in the image.
+"""
 
 import glob
 from collections.abc import Iterable
@@ -23,7 +25,9 @@ _INCLUDE_DEPTH_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Libraries to add: absolute path in the image -> file here. `missing` maps a binary to the names nobody provides."""
+    """Libraries to add: absolute path in the image -> file here. `missing` maps a binary to the
+    names nobody provides.
+    """
 
     files: dict[str, Path]
     missing: dict[Path, tuple[str, ...]]
@@ -38,9 +42,10 @@ class _Binary:
 def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
     """Everything that `roots` need, recursively.
 
-    `placed` are files that the image holds anyway at a place relative to their users (the extension modules and bundled
-    libraries of wheels); they are followed but not copied. Everything else is placed next to the C library, the one folder that
-    the copied loader is certain to search, under its SONAME.
+    `placed` are files that the image holds anyway at a place relative to their users (the
+    extension modules and bundled libraries of wheels); they are followed but not copied.
+    Everything else is placed next to the C library, the one folder that the copied loader is
+    certain to search, under its SONAME.
     """
     folders = _system_folders()
     home = _libc_folder(folders)
@@ -54,7 +59,8 @@ def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
             files[binary.elf.interpreter] = Path(binary.elf.interpreter).resolve()
         for name in binary.elf.needed:
             if name.startswith("ld-"):
-                continue  # the loader itself, which stands at its own fixed path and is loaded already
+                # the loader itself, which stands at its own fixed path and is loaded already
+                continue
             found = _find(name, binary, folders)
             if found is None:
                 missing[binary.path] = (*missing.get(binary.path, ()), name)
@@ -68,7 +74,9 @@ def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
 
 
 def find_library(name: str) -> Path | None:
-    """A library by SONAME in the system's folders, for those that are opened at run time (libgcc_s)."""
+    """A library by SONAME in the system's folders, for those that are opened at run time
+    (libgcc_s).
+    """
     for folder in _system_folders():
         if (folder / name).is_file():
             return folder / name
@@ -81,7 +89,9 @@ def library_folder() -> str:
 
 
 def _find(name: str, binary: _Binary, folders: tuple[Path, ...]) -> _Binary | None:
-    """The loader's order: the binary's own search path with $ORIGIN, then the system's folders. Other machines' files are skipped."""
+    """The loader's order: the binary's own search path with $ORIGIN, then the system's folders.
+    Other machines' files are skipped.
+    """
     origin = str(binary.path.resolve().parent)
     own = [
         Path(text.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
@@ -106,7 +116,9 @@ def _libc_folder(folders: tuple[Path, ...]) -> str:
 
 
 def _system_folders() -> tuple[Path, ...]:
-    """Default folders first (the copied loader searches those without a cache), then those of ld.so.conf."""
+    """Default folders first (the copied loader searches those without a cache), then those of
+    ld.so.conf.
+    """
     folders = [Path(name) for name in _DEFAULT_FOLDERS if Path(name).is_dir()]
     return tuple(dict.fromkeys(folders + _configured(_CONFIG, 0)))
 

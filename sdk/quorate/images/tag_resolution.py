@@ -1,9 +1,12 @@
-"""From an image's tag to its digest, once, when a job is submitted: tags move, and every execution must run the same bytes.
+"""From an image's tag to its digest, once, when a job is submitted: tags move, and every
+execution must run the same bytes.
 
-The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of public ones
-(https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from the manifest's bytes; what a registry
-says of itself must agree. An index of several platforms keeps the index's digest: the engine chooses in it, and a host class has one
-architecture. Registries on this machine are spoken to in plain HTTP, as engines do; all others by HTTPS.
+The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with
+the anonymous token of public ones
+(https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from
+the manifest's bytes; what a registry says of itself must agree. An index of several platforms
+keeps the index's digest: the engine chooses in it, and a host class has one architecture.
+Registries on this machine are spoken to in plain HTTP, as engines do; all others by HTTPS.
 """
 
 import asyncio
@@ -47,7 +50,9 @@ class TaggedImage:
 
 
 def parse_tagged(text: str) -> TaggedImage | None:
-    """The parts of `[host[:port]/]path:tag`; None for anything else. As with engines, a host has a dot or port, or is localhost."""
+    """The parts of `[host[:port]/]path:tag`; None for anything else. As with engines, a host has
+    a dot or port, or is localhost.
+    """
     match = _TAGGED.fullmatch(text) if len(text) <= NAME_MAX else None
     if match is None:
         return None
@@ -62,7 +67,9 @@ def parse_tagged(text: str) -> TaggedImage | None:
 
 
 async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
-    """`name@sha256:digest` of what the tag names now. UsageError: no such tag; EvidenceError: it lies; UnavailableError."""
+    """`name@sha256:digest` of what the tag names now. UsageError: no such tag; EvidenceError: it
+    lies; UnavailableError.
+    """
     url = f"{_scheme(image.host)}://{image.host}/v2/{image.path}/manifests/{image.tag}"
     try:
         async with asyncio.timeout(SECONDS_MAX):
@@ -70,7 +77,8 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
     except (aiohttp.ClientError, TimeoutError) as error:
         why = str(error) or "too slow"
         raise UnavailableError(
-            f"the registry {image.host} does not answer ({why}); try again, or name the image by digest"
+            f"the registry {image.host} does not answer ({why}); try again, or name the image by "
+            f"digest"
         ) from error
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
     if said and said != digest:
@@ -96,22 +104,27 @@ async def _manifest(
                 raise UsageError(f"image: the registry {image.host} has no {what}")
             if response.status != 200:
                 raise UnavailableError(
-                    f"the registry {image.host} answers {response.status}; try again, or name the image by digest"
+                    f"the registry {image.host} answers {response.status}; try again, or name the "
+                    f"image by digest"
                 )
             if response.headers.get("Content-Type", "").partition(";")[0] not in MANIFEST_TYPES:
                 raise UsageError(
-                    f"image: the registry {image.host} has {image.path}:{image.tag} in no form that engines pull by digest"
+                    f"image: the registry {image.host} has {image.path}:{image.tag} in no form "
+                    f"that engines pull by digest"
                 )
             return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get(
                 "Docker-Content-Digest", ""
             )
     raise UsageError(
-        f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a login"
+        f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a "
+        f"login"
     )
 
 
 async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
-    """The token that a public registry gives to anybody, from where it says; a distant one cannot send us to this machine."""
+    """The token that a public registry gives to anybody, from where it says; a distant one
+    cannot send us to this machine.
+    """
     parts = dict(_CHALLENGE.findall(challenge))
     realm = parts.pop("realm", "")
     if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
@@ -121,7 +134,8 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
     async with session.get(realm, params=parts, allow_redirects=False) as response:
         if response.status != 200:
             raise UsageError(
-                f"image: the registry {image.host} gives nobody a token for {image.path} ({response.status})"
+                f"image: the registry {image.host} gives nobody a token for {image.path} "
+                f"({response.status})"
             )
         try:
             tree = canonical.loads(await _body(response, TOKEN_BYTES_MAX, image))

@@ -31,8 +31,9 @@ class WheelFiles:
 def wheel_closure(packages: Sequence[str]) -> tuple[WheelFiles, ...]:
     """The distributions named and all they require, sorted by name.
 
-    Without a marker evaluator in the standard library: a requirement of an extra is ignored; one with another marker is taken
-    when it is installed; one without marker must be. Refused(UNKNOWN) names what is not installed.
+    Without a marker evaluator in the standard library: a requirement of an extra is ignored; one
+    with another marker is taken when it is installed; one without marker must be.
+    Refused(UNKNOWN) names what is not installed.
     """
     found: dict[str, WheelFiles] = {}
     queue = [(name, True) for name in packages]
@@ -74,7 +75,10 @@ def _files(installed: Distribution) -> dict[str, Path]:
     if installed.files is None:
         raise Refused(
             Code.UNSUPPORTED,
-            f"{installed.name} has no RECORD (an editable or system installation); install it from a wheel",
+            (
+                f"{installed.name} has no RECORD (an editable or system installation); install it "
+                f"from a wheel"
+            ),
         )
     for entry in installed.files:
         path = PurePosixPath(entry)
@@ -94,7 +98,9 @@ def _is_left_out(path: PurePosixPath) -> bool:
 
 
 def _check(name: str, source: Path, algorithm: str, expected: str) -> None:
-    """A file that was edited after its installation would give everybody else another image under the same name."""
+    """A file that was edited after its installation would give everybody else another image
+    under the same name.
+    """
     try:
         with source.open("rb") as file:
             digest = hashlib.file_digest(file, algorithm).digest()

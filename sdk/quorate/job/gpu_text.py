@@ -10,7 +10,9 @@ _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,63}")
 
 
 def parse_gpu(value: str | int, field: str) -> GpuRequest:
-    """What is wanted; an empty model means any GPU with that much memory. Only a lower bound of memory can be asked for."""
+    """What is wanted; an empty model means any GPU with that much memory. Only a lower bound of
+    memory can be asked for.
+    """
     text = str(value).strip()
     if isinstance(value, bool) or not text:
         raise UsageError(f'{field}: write a GPU such as "H100:2", "24GB..:1" or 1')

@@ -1,7 +1,8 @@
 """Host classes (PROTOCOL §2) as people name them, and who offers in them.
 
-`x86_64/v3/AuthenticAMD` is a class of CPUs, `hopper/132/550` one of GPUs (architecture, multiprocessors, driver branch; then the MIG
-profile or `-`, and how many GPUs, where there is more to say). A class may always be named by its id, too.
+`x86_64/v3/AuthenticAMD` is a class of CPUs, `hopper/132/550` one of GPUs (architecture,
+multiprocessors, driver branch; then the MIG profile or `-`, and how many GPUs, where there is
+more to say). A class may always be named by its id, too.
 """
 
 import itertools
@@ -26,7 +27,9 @@ WORLD_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One host class: the owners whose live offers have it, how many slots they have, and the lowest price of an hour."""
+    """One host class: the owners whose live offers have it, how many slots they have, and the
+    lowest price of an hour.
+    """
 
     id: Hash32
     name: str
@@ -65,7 +68,8 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
             identity = b""  # not re-raised: told below
         if len(identity) != 32 or identity == ZERO_HASH:
             raise UsageError(
-                f"{field}: {text[:80]!r} is not the id of a class, 0x and 64 hex digits; `quorate classes` lists them"
+                f"{field}: {text[:80]!r} is not the id of a class, 0x and 64 hex digits; `quorate "
+                f"classes` lists them"
             )
         return Hash32(identity)
     host = _host(text.split("/"))
@@ -79,7 +83,9 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
 
 
 def name_of(identity: Hash32) -> str:
-    """The name of a class that nobody may offer: a CPU's is found among all of them; a GPU's is not, and its id names it as well."""
+    """The name of a class that nobody may offer: a CPU's is found among all of them; a GPU's is
+    not, and its id names it as well.
+    """
     cpus = (
         HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS)
     )
@@ -108,7 +114,10 @@ def _host(parts: list[str]) -> HostClass | None:
 
 def _unknown(text: str, field: str) -> str:
     cpus = f"{'|'.join(CPU_ARCHITECTURES)}/{'|'.join(CPU_LEVELS)}/{'|'.join(CPU_VENDORS)}"
-    return f"{field}: {text[:80]!r} is no host class; CPUs are {cpus}, GPUs such as hopper/132/550; `quorate classes` lists those on offer"
+    return (
+        f"{field}: {text[:80]!r} is no host class; CPUs are {cpus}, GPUs such as "
+        f"hopper/132/550; `quorate classes` lists those on offer"
+    )
 
 
 def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:

@@ -1,4 +1,6 @@
-"""What a Python caller writes down: one job, in plain values. Nothing here touches disk or network; `packing` turns it into a spec."""
+"""What a Python caller writes down: one job, in plain values. Nothing here touches disk or
+network; `packing` turns it into a spec.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,13 +33,16 @@ _SHM = 64 * MIB
 class Job:
     """One job.
 
-    image: CID of a docker archive, `name@sha256:digest`, or the path of a local archive (uploaded when the store lacks it).
-    command: words (argv), or one string for the image's shell; empty runs the image's own command.
-    inputs: mount -> local path (str or Path that exists) or CID; below /inputs. `input_sizes` bounds inputs named by CID.
-    resources: `gpu`, `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a ready `Resources`.
-    host_class: only on this class of machines (`quorate classes`), by name or id; "" = any class of many owners of long standing.
-    sandbox: what must stand between the job and the machine (docker-runc, docker-runsc, bwrap); "" = whatever the provider has.
-    max_price: US dollars per GPU-hour (per slot-hour for CPUs); budget: caps everything, default the worst case at that price.
+    image: CID of a docker archive, `name@sha256:digest`, or the path of a local archive
+    (uploaded when the store lacks it). command: words (argv), or one string for the image's
+    shell; empty runs the image's own command. inputs: mount -> local path (str or Path that
+    exists) or CID; below /inputs. `input_sizes` bounds inputs named by CID. resources: `gpu`,
+    `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a ready `Resources`.
+    host_class: only on this class of machines (`quorate classes`), by name or id; "" = any class
+    of many owners of long standing. sandbox: what must stand between the job and the machine
+    (docker-runc, docker-runsc, bwrap); "" = whatever the provider has. max_price: US dollars per
+    GPU-hour (per slot-hour for CPUs); budget: caps everything, default the worst case at that
+    price.
     """
 
     image: str | Path
@@ -61,7 +66,9 @@ class Job:
     outputs: Path | None = None
 
     def __post_init__(self) -> None:
-        """Reads every quantity once, so that a job that exists is well formed as far as can be told without looking at files."""
+        """Reads every quantity once, so that a job that exists is well formed as far as can be
+        told without looking at files.
+        """
         self.price()
         self.seconds()
         self.tier()
@@ -88,7 +95,8 @@ class Job:
         """Verification tier."""
         if self.verify not in TIERS:
             raise UsageError(
-                f"verify: {str(self.verify)[:64]!r} is not offered; choose one of {', '.join(TIERS)}"
+                f"verify: {str(self.verify)[:64]!r} is not offered; choose one of "
+                f"{', '.join(TIERS)}"
             )
         return TIERS[self.verify]
 
@@ -140,7 +148,8 @@ def _size(given: Mapping[str, str | int], key: str, default: int) -> int:
     if key not in given:
         return default
     value = given[key]
-    # "64GB.." is how dstack writes a lower bound; an execution gets exactly what it asks for, so the two mean the same.
+    # "64GB.." is how dstack writes a lower bound; an execution gets exactly what it asks for, so
+    # the two mean the same.
     return parse_size(
         value.removesuffix("..") if isinstance(value, str) else value, f"resources.{key}"
     )

@@ -1,7 +1,7 @@
 """The job file (DESIGN §13): YAML to a `Job`.
 
-Pydantic judges the shape of what a stranger wrote; units become exact integers in `Job`. Every error is a `UsageError` naming the
-field, and nothing unknown is ignored.
+Pydantic judges the shape of what a stranger wrote; units become exact integers in `Job`. Every
+error is a `UsageError` naming the field, and nothing unknown is ignored.
 """
 
 from pathlib import Path
@@ -111,7 +111,8 @@ def parse_job(data: bytes, folder: Path) -> Job:
 
 def _sentences(error: ValidationError) -> list[str]:
     problems = error.errors(include_url=False)
-    # A key that is merely misspelt also shows up as missing; the misspelling is what the person has to hear first.
+    # A key that is merely misspelt also shows up as missing; the misspelling is what the person has
+    # to hear first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     sentences = [
         _sentence(problem["type"], problem["loc"], problem["msg"], problem.get("input"))
@@ -121,7 +122,8 @@ def _sentences(error: ValidationError) -> list[str]:
 
 
 def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -> str:
-    # Pydantic appends the branch of a union to the place; people know only the names that stand in their file.
+    # Pydantic appends the branch of a union to the place; people know only the names that stand in
+    # their file.
     names = [str(part) for part in loc]
     if kind == "extra_forbidden":
         known = _MODELS[names[0] if len(names) > 1 else ""].model_fields
@@ -137,7 +139,10 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
     if where == "inputs" and kind == "list_type":
         return "inputs: it is a list, such as [{path: ./table.csv, mount: /inputs/table.csv}]"
     if kind == "model_type":
-        return f"{where}: it is a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not {str(given)[:64]!r}"
+        return (
+            f"{where}: it is a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not "
+            f"{str(given)[:64]!r}"
+        )
     return f"{where}: {message[:1].lower() + message[1:]}, not {str(given)[:64]!r}"
 
 

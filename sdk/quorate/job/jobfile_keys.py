@@ -1,4 +1,6 @@
-"""What to say about a key that the job file does not have: a translation, "not offered yet", or the nearest known key."""
+"""What to say about a key that the job file does not have: a translation, "not offered yet", or
+the nearest known key.
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,4 +1,6 @@
-"""A `Job` to a `JobSpec`: local paths become CIDs, the image is looked at, uploads are listed. Blocks: call it in a thread."""
+"""A `Job` to a `JobSpec`: local paths become CIDs, the image is looked at, uploads are listed.
+Blocks: call it in a thread.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,17 +43,23 @@ class Named:
     cid: str
 
     def warning(self) -> str:
-        """What whoever orders should know before it signs. No refusal: a provider may have it, or a source that an Assignment names."""
+        """What whoever orders should know before it signs. No refusal: a provider may have it,
+        or a source that an Assignment names.
+        """
         form = "./hello.tar" if self.field == "image" else "./name"
         return (
-            f"{self.field}: {self.cid} is not in the coordinator's store; unless a provider has it from elsewhere, the run only waits for"
-            f" it until its time is over, without a result. Write its path instead of the CID ({form}): it is uploaded when you submit"
+            f"{self.field}: {self.cid} is not in the coordinator's store; unless a provider has "
+            f"it from elsewhere, the run only waits for"
+            f" it until its time is over, without a result. Write its path instead of the CID "
+            f"({form}): it is uploaded when you submit"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A job with nothing local left in it. `not_stored`: what it names by a CID that the coordinator's store does not hold."""
+    """A job with nothing local left in it. `not_stored`: what it names by a CID that the
+    coordinator's store does not hold.
+    """
 
     spec: JobSpec
     uploads: tuple[Upload, ...]
@@ -78,7 +86,9 @@ def cids_named(job: Job) -> tuple[Named, ...]:
 
 
 def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
-    """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError names the field."""
+    """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError names
+    the field.
+    """
     uploads: dict[str, Upload] = {}
     image, image_bytes = _image(job, sizes, uploads)
     inputs = tuple(
@@ -120,16 +130,21 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
     path = Path(job.image).expanduser()
     if path.is_dir():
         raise UsageError(
-            f"image: {path} is a folder; name a docker archive (.tar): `quorate image build --python -o hello.tar` makes one"
+            f"image: {path} is a folder; name a docker archive (.tar): `quorate image build "
+            f"--python -o hello.tar` makes one"
         )
     if not path.is_file():
         raise UsageError(
-            f"image: {path} is not there; build one with `quorate image build --python -o {path.name}`"
+            f"image: {path} is not there; build one with `quorate image build --python -o "
+            f"{path.name}`"
         )
     try:
         info = read_archive(path)
     except Refused as refused:
-        remedy = "`docker save -o hello.tar NAME` and `quorate image build --python -o hello.tar` write such a file"
+        remedy = (
+            "`docker save -o hello.tar NAME` and `quorate image build --python -o hello.tar` "
+            "write such a file"
+        )
         raise UsageError(
             f"image: {path} is no docker archive that can be used ({refused.detail}); {remedy}"
         ) from refused
@@ -145,7 +160,10 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
     try:
         jobs.image_digest(image)
     except Refused as refused:
-        remedy = "name it name:tag (made a digest at submit), name@sha256:..., by the CID of a docker archive, or by the path of one (.tar)"
+        remedy = (
+            "name it name:tag (made a digest at submit), name@sha256:..., by the CID of a "
+            "docker archive, or by the path of one (.tar)"
+        )
         raise UsageError(
             f"image: {image[:100]!r} is no image that stays the same; {remedy}"
         ) from refused
@@ -176,7 +194,8 @@ def _named_input(mount: str, value: str | Path) -> str:
         cids.cid_parts(str(value))
     except Refused as refused:
         raise UsageError(
-            f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as ./name"
+            f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as "
+            f"./name"
         ) from refused
     return str(value)
 

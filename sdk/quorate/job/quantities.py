@@ -1,7 +1,8 @@
 """Text of people to exact integers and back: money, sizes, durations, cores. No floats anywhere.
 
-Money is decimal US dollars and becomes millionths; a sub-millionth is refused, never rounded. Sizes are decimal (GB = 10^9), as
-GPUs are sold, or binary (GiB = 2^30). Every error is a `UsageError` naming the field.
+Money is decimal US dollars and becomes millionths; a sub-millionth is refused, never rounded.
+Sizes are decimal (GB = 10^9), as GPUs are sold, or binary (GiB = 2^30). Every error is a
+`UsageError` naming the field.
 """
 
 import re
@@ -59,7 +60,8 @@ def _micro(value: object, field: str, most: int) -> int:
     match = _MONEY.fullmatch(text)
     if match is None:
         raise UsageError(
-            f'{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 decimals, such as "1.25"'
+            f"{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 "
+            f'decimals, such as "1.25"'
         )
     micro = int(match[1]) * MICRO + _fraction(match[2], 6)
     if not 0 < micro <= most:
@@ -90,7 +92,8 @@ def parse_size(value: str | int, field: str) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
             raise UsageError(
-                f'{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "24GB" or "512MiB"'
+                f"{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "
+                f'"24GB" or "512MiB"'
             )
         factor = _FACTORS[(match[3] or "").lower()]
         size = int(match[1]) * factor + _fraction(match[2], 6) * factor // 10**6
@@ -118,7 +121,8 @@ def parse_duration(value: str | int, field: str) -> Seconds:
         match = _DURATION.fullmatch(text)
         if match is None or not text:
             raise UsageError(
-                f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", "1h30m" or "2d"'
+                f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", '
+                f'"1h30m" or "2d"'
             )
         days, hours, minutes, rest = (int(part or 0) for part in match.groups())
         seconds = days * 86_400 + hours * 3_600 + minutes * 60 + rest
@@ -147,6 +151,7 @@ def parse_cores(value: str | int, field: str) -> int:
     match = None if isinstance(value, bool) else _CORES.fullmatch(str(value).strip())
     if match is None:
         raise UsageError(
-            f'{field}: {str(value)[:TEXT_MAX]!r} is not a number of cores; write it such as 2 or "0.5"'
+            f"{field}: {str(value)[:TEXT_MAX]!r} is not a number of cores; write it such as 2 or "
+            f'"0.5"'
         )
     return int(match[1]) * 1000 + _fraction(match[2], 3)

@@ -1,8 +1,9 @@
 """YAML written by strangers, read so that nothing is guessed and nothing explodes.
 
-Of YAML's implicit types only null, true/false and plain decimal integers are kept: `1.10`, `1:30`, `010`, `on` and dates stay the
-text that was written, so a price never becomes a float and an environment variable never a boolean. Aliases, depth, nodes after
-expansion and bytes are bounded; a key that stands twice is refused, and `<<` merges nothing.
+Of YAML's implicit types only null, true/false and plain decimal integers are kept: `1.10`,
+`1:30`, `010`, `on` and dates stay the text that was written, so a price never becomes a float
+and an environment variable never a boolean. Aliases, depth, nodes after expansion and bytes are
+bounded; a key that stands twice is refused, and `<<` merges nothing.
 """
 
 import re
@@ -85,7 +86,8 @@ def load_yaml(data: bytes) -> Tree:
 
 
 def _check_expanded(tree: Tree) -> None:
-    # Aliases share one object in memory, so counting every visit is what bounds the work of whoever walks the tree.
+    # Aliases share one object in memory, so counting every visit is what bounds the work of whoever
+    # walks the tree.
     pending, visits = [tree], 0
     while pending:
         visits += 1

@@ -1,8 +1,10 @@
-"""Rechecks what a coordinator says about one of our jobs, from the signed messages alone: who agreed, and what it may cost. Pure.
+"""Rechecks what a coordinator says about one of our jobs, from the signed messages alone: who
+agreed, and what it may cost. Pure.
 
-`quorate_protocol.messages.receipt.verify` checks that a receipt is consistent in itself. Here it is held against what only the client knows:
-its own order and session, the keys pinned in its profile, and the prices it signed. What needs the chain (whether the slots drawn
-were staked) is `quorate verify`'s business.
+`quorate_protocol.messages.receipt.verify` checks that a receipt is consistent in itself. Here it
+is held against what only the client knows: its own order and session, the keys pinned in its
+profile, and the prices it signed. What needs the chain (whether the slots drawn were staked) is
+`quorate verify`'s business.
 """
 
 from collections.abc import Callable
@@ -35,7 +37,9 @@ def nothing_witnessed(_assignment: Hash32, _commit: Hash32) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the client knows by itself: the order and spec it signed, and what its profile pinned."""
+    """What the client knows by itself: the order and spec it signed, and what its profile
+    pinned.
+    """
 
     order: Order
     ack: (
@@ -53,7 +57,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the evidence shows. `charged` is the most that this verdict may cost the client; `group` holds the agreeing executions."""
+    """What the evidence shows. `charged` is the most that this verdict may cost the client;
+    `group` holds the agreeing executions.
+    """
 
     verdict: Verdict
     rule: Label
@@ -106,7 +112,8 @@ def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
 
 def _check_pins(known: Known, found: Receipt) -> None:
     _require(found.order.message == known.order, "receipt: holds another order than ours")
-    # Of two Acks, the second could be made when the beacon is known: its secret decides who audits (PROTOCOL §3: once per job).
+    # Of two Acks, the second could be made when the beacon is known: its secret decides who audits
+    # (PROTOCOL §3: once per job).
     _require(
         known.ack in (None, found.ack.message),
         "receipt: holds another Ack than the one that answered our order",
@@ -196,8 +203,11 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
 
 
 def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
-    """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is claimed of its result (I4)."""
-    # Without a Stop that our session key signed (the receipt's check has verified it) a lapse costs nothing.
+    """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is
+    claimed of its result (I4).
+    """
+    # Without a Stop that our session key signed (the receipt's check has verified it) a lapse costs
+    # nothing.
     return (
         [item for item in found.executions if item.reveal is not None][:1]
         if _is_stopped(found)
@@ -210,7 +220,9 @@ def _is_stopped(found: Receipt) -> bool:
 
 
 def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
-    """Three owners, three answers: the client's program is not deterministic, and the executions that ran are paid (PROTOCOL §5)."""
+    """Three owners, three answers: the client's program is not deterministic, and the executions
+    that ran are paid (PROTOCOL §5).
+    """
     ran = [item for item in found.executions if item.reveal is not None]
     different = {_result(item.reveal) for item in ran}
     return (
@@ -221,8 +233,8 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
 def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
     order, ack = known.order, found.ack.message
     credits = [Credit(_hash(item), _pay(order, found, item)) for item in paid]
-    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay, and
-    # a second one when nobody witnessed it.
+    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first
+    # execution is the client's to pay, and a second one when nobody witnessed it.
     first = len(found.batches[0].message.ordered) if found.batches else 0
     is_billed = settlement.is_audit_billed(order, ack.rule, _is_witnessed(known, found), first)
     is_agreed = len({_result(item.reveal) for item in paid}) == 1
@@ -252,7 +264,9 @@ def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
 
 
 def _is_witnessed(known: Known, found: Receipt) -> bool:
-    """A witness that the coordinator took and its receipt leaves out would have us pay for an audit that we did not cause."""
+    """A witness that the coordinator took and its receipt leaves out would have us pay for an
+    audit that we did not cause.
+    """
     if found.witness is not None or not found.executions:
         return found.witness is not None
     primary = found.executions[0]

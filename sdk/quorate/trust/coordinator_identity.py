@@ -1,4 +1,6 @@
-"""What a profile pins of a coordinator at first contact: later answers must say the same, or nothing is signed."""
+"""What a profile pins of a coordinator at first contact: later answers must say the same, or
+nothing is signed.
+"""
 
 import os
 from dataclasses import dataclass
@@ -73,7 +75,8 @@ def pins_of(info: InfoView) -> CoordinatorIdentity:
         and 0 <= beacon.genesis_time < GENESIS_MAX
     ):
         raise EvidenceError(
-            f"info: chain {info.chain_id}, beacon each {beacon.period} s from {beacon.genesis_time}: there are none such"
+            f"info: chain {info.chain_id}, beacon each {beacon.period} s from "
+            f"{beacon.genesis_time}: there are none such"
         )
     return CoordinatorIdentity(
         coordinator=info.coordinator,
@@ -90,7 +93,8 @@ def pins_of(info: InfoView) -> CoordinatorIdentity:
 
 
 def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
-    """Pins at first contact, compares ever after; before both with the deployment that the profile trusts by a file, if there is one.
+    """Pins at first contact, compares ever after; before both with the deployment that the
+    profile trusts by a file, if there is one.
 
     EvidenceError names what has changed, or is another.
     """
@@ -121,13 +125,16 @@ def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
     ]
     if changed:
         raise EvidenceError(
-            f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})"
+            f"the coordinator is not the one this profile knows: {', '.join(changed)} changed "
+            f"({path.name})"
         )
     return stored
 
 
 def _pin(path: Path, fresh: CoordinatorIdentity) -> None:
-    """Writes it down whole or not at all; what another program of the profile pinned meanwhile stands."""
+    """Writes it down whole or not at all; what another program of the profile pinned meanwhile
+    stands.
+    """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         draft.write_bytes(canonical.encode(fresh))

@@ -11,7 +11,9 @@ from quorate_runtime.keys.crypto import recover
 
 
 def verify(source: Path | str | bytes) -> Report:
-    """Every check of a receipt by name; `report.valid` is true when all hold. A path, or the file's bytes."""
+    """Every check of a receipt by name; `report.valid` is true when all hold. A path, or the
+    file's bytes.
+    """
     return receipt.verify(
         source if isinstance(source, bytes) else _read(Path(source)), recover, check_round
     )

@@ -1,7 +1,9 @@
-"""Whether the client countersigns a commit of its job (PROTOCOL §5 Draw). The moment and what was witnessed come in as arguments.
+"""Whether the client countersigns a commit of its job (PROTOCOL §5 Draw). The moment and what
+was witnessed come in as arguments.
 
-A witness says: this commit stood before its beacon round existed. Signed later, or for two commits of one assignment, it would let
-a provider choose its auditors, so in doubt nothing is signed; the job is then simply audited.
+A witness says: this commit stood before its beacon round existed. Signed later, or for two
+commits of one assignment, it would let a provider choose its auditors, so in doubt nothing is
+signed; the job is then simply audited.
 """
 
 from collections.abc import Callable
@@ -47,7 +49,9 @@ def consider(
     digest = commit.digest(domain)
     try:
         signer(domain, commit, recover)
-    except Refused:  # not re-raised: a bad commit is simply not witnessed, and the provider's own message fails at the coordinator
+    # not re-raised: a bad commit is simply not witnessed, and the provider's own message fails at
+    # the coordinator
+    except Refused:
         return Refusals.BAD_SIGNATURE
     if not is_our_class(message, ack, spec):
         return Refusals.WRONG_CLASS

@@ -1,7 +1,8 @@
-"""CARv1: writer frames and the streaming verified reader. Pure: bytes come from a `ByteReader`, go into a `Walk`.
+"""CARv1: writer frames and the streaming verified reader. Pure: bytes come from a `ByteReader`,
+go into a `Walk`.
 
-Source: https://ipld.io/specs/transport/car/carv1/. Deterministic form: one root, blocks depth first, every visit of a block
-written (`dups=y`), so one DAG has exactly one CAR.
+Source: https://ipld.io/specs/transport/car/carv1/. Deterministic form: one root, blocks depth
+first, every visit of a block written (`dups=y`), so one DAG has exactly one CAR.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,10 +54,12 @@ def write_car(
     wanted: Callable[[Expected], bool] | None = None,
     trusts_supply: bool = False,
 ) -> Iterator[Block]:
-    """The CAR's bytes in pieces: each block is taken from `supply`, verified and fed to the walk. Unwanted subtrees are left out.
+    """The CAR's bytes in pieces: each block is taken from `supply`, verified and fed to the
+    walk. Unwanted subtrees are left out.
 
-    `BadSource` when the supply no longer has a block: the content was changed or removed meanwhile. `trusts_supply` leaves the
-    hashing of blocks to whoever reads the CAR; for objects of the store, which were verified when they came.
+    `BadSource` when the supply no longer has a block: the content was changed or removed
+    meanwhile. `trusts_supply` leaves the hashing of blocks to whoever reads the CAR; for objects
+    of the store, which were verified when they came.
     """
     yield header(root)
     while (expected := walk.expected) is not None:
@@ -94,7 +97,9 @@ class CarReader:
         return body
 
     def next(self) -> tuple[Cid, memoryview] | None:
-        """(CID claimed, bytes, valid until the next call), or None at a clean end. The hash is not checked here."""
+        """(CID claimed, bytes, valid until the next call), or None at a clean end. The hash is
+        not checked here.
+        """
         length = self._varint(may_end=True)
         if length is None:
             return None
@@ -145,10 +150,12 @@ def read_car(
     seen: Callable[[Cid], bool] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Feeds a walk from a CAR until it is complete. Blocks may be repeated or left out where `known` has them (`dups=n`, resume).
+    """Feeds a walk from a CAR until it is complete. Blocks may be repeated or left out where
+    `known` has them (`dups=n`, resume).
 
-    `seen(cid)`: a block that was verified before and may be dropped when it comes again. `BadSource` when the CAR ends early,
-    or has a block that was neither expected nor seen: completeness, not the HTTP status, is what counts.
+    `seen(cid)`: a block that was verified before and may be dropped when it comes again.
+    `BadSource` when the CAR ends early, or has a block that was neither expected nor seen:
+    completeness, not the HTTP status, is what counts.
     """
     reader = CarReader(source, bounds)
     reader.header()
@@ -170,7 +177,9 @@ def read_car(
 
 
 def read_exact_car(source: ByteReader, root: Cid, walk: Walk, bounds: Bounds) -> None:
-    """Like `read_car`, but only for the one deterministic CAR of `root`: exact header, no block left out, nothing after it."""
+    """Like `read_car`, but only for the one deterministic CAR of `root`: exact header, no block
+    left out, nothing after it.
+    """
     reader = CarReader(source, bounds)
     body = reader.header()
     if encode_varint(len(body)) + body != header(root):
@@ -194,9 +203,11 @@ def _finish(walk: Walk, known: Supply | None) -> None:
 
 
 def _advance(walk: Walk, cid: Cid, known: Supply | None) -> bool:
-    """Brings the walk to block `cid`, filling in what is known; False when the walk waits for something else that is not known.
+    """Brings the walk to block `cid`, filling in what is known; False when the walk waits for
+    something else that is not known.
 
-    A known prefix may be consumed without `cid` ever coming up; then `cid` itself was not expected here.
+    A known prefix may be consumed without `cid` ever coming up; then `cid` itself was not
+    expected here.
     """
     while (expected := walk.expected) is not None:
         if expected.cid.same_block(cid):

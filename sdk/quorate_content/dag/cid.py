@@ -1,8 +1,8 @@
 """Content identifiers: CIDv0 and CIDv1, sha2-256 only, codecs raw and dag-pb only.
 
-The binary form of those has one fixed shape (every varint in it is a single byte), so parsing is comparison and nothing
-non-minimal can pass. Text is base32 lower case for v1 and base58 for v0. Identity CIDs are refused: nothing here makes them.
-Source: https://github.com/multiformats/cid.
+The binary form of those has one fixed shape (every varint in it is a single byte), so parsing is
+comparison and nothing non-minimal can pass. Text is base32 lower case for v1 and base58 for v0.
+Identity CIDs are refused: nothing here makes them. Source: https://github.com/multiformats/cid.
 """
 
 import base64
@@ -60,7 +60,9 @@ class Cid:
 
 
 def parse(text: str) -> Cid:
-    """The CID that `text` is the canonical form of; anything else is `Refused(MALFORMED)`. Does no input or output."""
+    """The CID that `text` is the canonical form of; anything else is `Refused(MALFORMED)`. Does
+    no input or output.
+    """
     if len(text) > TEXT_MAX:
         raise malformed(f"a CID has at most {TEXT_MAX} characters")
     if len(text) == 46 and text.startswith("Qm"):
@@ -120,14 +122,17 @@ def node_cid(block: bytes, version: int = 1) -> Cid:
 
 
 def from_digest(digest: bytes, codec: Codec = Codec.RAW) -> Cid:
-    """CIDv1 from a sha2-256 digest, as messages carry it. Output trees are `Codec.DAG_PB`, documents `Codec.RAW`."""
+    """CIDv1 from a sha2-256 digest, as messages carry it. Output trees are `Codec.DAG_PB`,
+    documents `Codec.RAW`.
+    """
     if len(digest) != 32:
         raise malformed(f"a digest has 32 bytes, not {len(digest)}")
     return Cid(1, codec, Hash32(bytes(digest)))
 
 
 def _base58(raw: bytes) -> str:
-    # Only 34-byte multihashes come here; their first byte is 0x12, so the rule for leading zeros is not needed.
+    # Only 34-byte multihashes come here; their first byte is 0x12, so the rule for leading zeros is
+    # not needed.
     number, text = int.from_bytes(raw, "big"), ""
     while number:
         number, rest = divmod(number, 58)

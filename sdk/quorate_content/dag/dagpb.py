@@ -1,4 +1,5 @@
-"""dag-pb nodes and the UnixFS message inside them: encoding, and strict bounded decoding of what strangers sent.
+"""dag-pb nodes and the UnixFS message inside them: encoding, and strict bounded decoding of what
+strangers sent.
 
 Sources: https://ipld.io/specs/codecs/dag-pb/spec/ and https://specs.ipfs.tech/unixfs/.
 """
@@ -25,7 +26,9 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of a node. `tsize` is the writer's claim of the size of the subtree's blocks; nobody may rely on it."""
+    """One link of a node. `tsize` is the writer's claim of the size of the subtree's blocks;
+    nobody may rely on it.
+    """
 
     cid: Cid
     name: bytes
@@ -34,7 +37,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A decoded node. `sizes` are the declared bytes of file below each link; `data` is inline file data or a HAMT bit field."""
+    """A decoded node. `sizes` are the declared bytes of file below each link; `data` is inline
+    file data or a HAMT bit field.
+    """
 
     kind: Kind
     links: tuple[Link, ...]
@@ -148,7 +153,8 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
     data = b""
     for count, (field, value) in enumerate(_fields(raw)):
         if count > len(sizes) + FIELDS_MAX:
-            # A block of a megabyte of them would cost a second, and may be named a hundred thousand times by a small directory.
+            # A block of a megabyte of them would cost a second, and may be named a hundred thousand
+            # times by a small directory.
             raise oversize("fields of a node", FIELDS_MAX)
         if field == 4:
             sizes.extend([value] if isinstance(value, int) else _packed(value))
@@ -158,7 +164,8 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
             data = value
         elif field in (1, 3, 5, 6) and isinstance(value, int):
             numbers[field] = value
-        # Other fields are mode and times, which content of ours never has and which are not restored.
+        # Other fields are mode and times, which content of ours never has and which are not
+        # restored.
     if 1 not in numbers:
         raise ValueError("no UnixFS type")
     return Node(

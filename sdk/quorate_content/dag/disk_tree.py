@@ -1,7 +1,9 @@
-"""Trees on the disk: a sink that cannot write outside its root, a supply of blocks from a finished tree, a builder from a path.
+"""Trees on the disk: a sink that cannot write outside its root, a supply of blocks from a
+finished tree, a builder from a path.
 
-Directories are entered by descriptor, files opened with O_NOFOLLOW and O_EXCL, so neither a hostile DAG nor a link planted in
-the source leads anywhere else. Regular files and directories only; no times, no modes.
+Directories are entered by descriptor, files opened with O_NOFOLLOW and O_EXCL, so neither a
+hostile DAG nor a link planted in the source leads anywhere else. Regular files and directories
+only; no times, no modes.
 """
 
 import ctypes
@@ -25,17 +27,20 @@ from quorate_protocol.units import Hash32
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
 ENTRY_BYTES = (
     8 * 1024
-)  # of the disk, at least, for an entry of a directory: its block and its inode, of which there is one for 16 KiB
+    # of the disk, at least, for an entry of a directory: its block and its inode, of which there is
+    # one for 16 KiB
+)
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
 Nodes = dict[Hash32, bytes]
 """dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
 
 
 class TreeWriter:
-    """Sink that builds `target` (a file or a directory, as the DAG says). `reserve` is told the total before space is taken.
+    """Sink that builds `target` (a file or a directory, as the DAG says). `reserve` is told the
+    total before space is taken.
 
-    With `resume` an existing file at `target` is written in place. The root directory stays writable, so that it can be
-    renamed; `publish` of the store closes it.
+    With `resume` an existing file at `target` is written in place. The root directory stays
+    writable, so that it can be renamed; `publish` of the store closes it.
     """
 
     def __init__(
@@ -169,12 +174,16 @@ class TreeWriter:
 
 
 def entry_bytes(is_inside: bool, size: int) -> int:
-    """What a file or directory counts as on the disk; `is_inside` a directory. Else megabytes of empty files would use up all inodes."""
+    """What a file or directory counts as on the disk; `is_inside` a directory. Else megabytes of
+    empty files would use up all inodes.
+    """
     return max(size, ENTRY_BYTES) if is_inside else size
 
 
 class LocalBlocks:
-    """Blocks of the tree at `root`, from its files and its nodes. Nothing is verified here: `Walk.feed` does that."""
+    """Blocks of the tree at `root`, from its files and its nodes. Nothing is verified here:
+    `Walk.feed` does that.
+    """
 
     def __init__(self, root: Path, nodes: Nodes) -> None:
         self._root, self._nodes = root, nodes
@@ -227,7 +236,9 @@ def place_of(root: Path, path: TreePath) -> Path:
 
 
 def resume_walk(walk: Walk, blocks: LocalBlocks, stopped: Callable[[], None]) -> None:
-    """Feeds a walk everything that is on the disk and verifies; stops at the first block that is absent or wrong."""
+    """Feeds a walk everything that is on the disk and verifies; stops at the first block that is
+    absent or wrong.
+    """
     while (expected := walk.expected) is not None:
         stopped()
         block = blocks.supply(expected)
@@ -240,14 +251,18 @@ def resume_walk(walk: Walk, blocks: LocalBlocks, stopped: Callable[[], None]) ->
 
 
 def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | None = None) -> Cid:
-    """CID of a file or directory. `Refused(MALFORMED)` for links, devices, pipes and bad names; blocks: call it in a thread."""
+    """CID of a file or directory. `Refused(MALFORMED)` for links, devices, pipes and bad names;
+    blocks: call it in a thread.
+    """
     return build_path(Path(path), profile, None, None, bounds or Bounds()).cid
 
 
 def build_path(
     path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
 ) -> Built:
-    """Builds the tree at `path` bottom up; emits its nodes and, with a sink, copies it in the same pass."""
+    """Builds the tree at `path` bottom up; emits its nodes and, with a sink, copies it in the
+    same pass.
+    """
     return _Scan(profile, emit, sink, bounds).run(path)
 
 
@@ -375,7 +390,9 @@ def dump_nodes(nodes: Nodes) -> bytes:
 
 
 def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
-    """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed under its true hash."""
+    """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed
+    under its true hash.
+    """
     nodes: Nodes = {}
     try:
         with open(path, "rb") as file:
@@ -413,7 +430,9 @@ def remove_tree(path: str | Path) -> None:
 
 
 def sync_tree(path: str | Path) -> None:
-    """Makes a file or a whole tree durable. One syncfs for a tree: an fsync for each of thousands of files costs minutes."""
+    """Makes a file or a whole tree durable. One syncfs for a tree: an fsync for each of
+    thousands of files costs minutes.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

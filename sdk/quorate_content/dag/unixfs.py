@@ -1,6 +1,8 @@
-"""UnixFS builder: bytes and directories to blocks and CIDs, in the profiles of IPIP-499. Pure; memory is width × depth.
+"""UnixFS builder: bytes and directories to blocks and CIDs, in the profiles of IPIP-499. Pure;
+memory is width × depth.
 
-New data always has `V1_2025`. The other profiles exist because people name data by the CIDs that older tools gave it.
+New data always has `V1_2025`. The other profiles exist because people name data by the CIDs that
+older tools gave it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +28,9 @@ Emit = Callable[[Cid, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a tree is cut. `estimate_block`: a directory is sharded by the size of its block, else by its names and CIDs alone."""
+    """How a tree is cut. `estimate_block`: a directory is sharded by the size of its block, else
+    by its names and CIDs alone.
+    """
 
     name: str
     chunk_bytes: int
@@ -44,7 +48,9 @@ V0_2015 = Profile("unixfs-v0-2015", MIB // 4, 174, 0, False, False)
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A finished subtree: its CID, its bytes of file (0 for a directory), and the size of all its blocks."""
+    """A finished subtree: its CID, its bytes of file (0 for a directory), and the size of all
+    its blocks.
+    """
 
     cid: Cid
     size: int
@@ -52,7 +58,9 @@ class Built:
 
 
 class FileBuilder:
-    """Balanced DAG over chunks that arrive in order. Every chunk but the last has `profile.chunk_bytes` bytes."""
+    """Balanced DAG over chunks that arrive in order. Every chunk but the last has
+    `profile.chunk_bytes` bytes.
+    """
 
     def __init__(self, profile: Profile = V1_2025, emit: Emit | None = None) -> None:
         self._profile, self._emit = profile, emit
@@ -80,7 +88,8 @@ class FileBuilder:
                 return row[0]
             self._levels[level] = []
             if row:
-                # A lone trailing child is wrapped, not promoted: that is what "balanced" means and what gives the right CID.
+                # A lone trailing child is wrapped, not promoted: that is what "balanced" means and
+                # what gives the right CID.
                 self._push(level + 1, self._node(row))
             level += 1
 
@@ -128,7 +137,9 @@ def cid_of_bytes(data: bytes, profile: Profile = V1_2025) -> Cid:
 def build_directory(
     entries: Mapping[bytes, Built], profile: Profile = V1_2025, emit: Emit | None = None
 ) -> Built:
-    """Root of a directory: one node with names sorted by their bytes, or a HAMT above the profile's threshold."""
+    """Root of a directory: one node with names sorted by their bytes, or a HAMT above the
+    profile's threshold.
+    """
     links = [Link(built.cid, name, built.tsize) for name, built in sorted(entries.items())]
     if profile.estimate_block:
         estimate = sum(len(encode_link(link)) for link in links) + 2 + len(DIRECTORY_DATA)

@@ -1,4 +1,6 @@
-"""Unsigned varints of multiformats and protobuf: little-endian groups of seven bits, minimal form only."""
+"""Unsigned varints of multiformats and protobuf: little-endian groups of seven bits, minimal
+form only.
+"""
 
 VARINT_BYTES_MAX = 9
 

@@ -1,7 +1,9 @@
-"""The walk over a DAG in depth-first order: which block comes next, what it must be, and where its bytes go. Pure.
+"""The walk over a DAG in depth-first order: which block comes next, what it must be, and where
+its bytes go. Pure.
 
-One state machine serves every reader (fetch, import, open a sealed output) and, fed from the disk, the CAR writer too. Its
-memory is the stack: the links of one path, not the DAG. Every block is hashed before it is looked at.
+One state machine serves every reader (fetch, import, open a sealed output) and, fed from the
+disk, the CAR writer too. Its memory is the stack: the links of one path, not the DAG. Every
+block is hashed before it is looked at.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The block that must come next. `size` is what the parent declared, None where it declares nothing."""
+    """The block that must come next. `size` is what the parent declared, None where it declares
+    nothing.
+    """
 
     cid: Cid
     path: TreePath
@@ -71,7 +75,9 @@ class Sink(Protocol):
         """A verified dag-pb node that the tree's files cannot give again."""
 
     def leaf(self, expected: Expected, block: Block) -> None:
-        """A verified leaf of a file, written already: raw, or a dag-pb leaf in the form of `leaf_block`."""
+        """A verified leaf of a file, written already: raw, or a dag-pb leaf in the form of
+        `leaf_block`.
+        """
 
 
 class NullSink:
@@ -100,7 +106,9 @@ class NullSink:
 
 
 class Walk:
-    """Feed it the block for `expected` until `expected` is None. `BadSource`: wrong bytes; `Refused`: the content breaks a rule."""
+    """Feed it the block for `expected` until `expected` is None. `BadSource`: wrong bytes;
+    `Refused`: the content breaks a rule.
+    """
 
     def __init__(self, root: Cid, sink: Sink, bounds: Bounds, is_directory: bool = False) -> None:
         """`is_directory` refuses a root that is a file."""
@@ -119,7 +127,9 @@ class Walk:
         return top
 
     def feed(self, block: Block, verified: bool = False) -> None:
-        """Takes the bytes of the expected block. `verified` says that the caller has compared the hash itself."""
+        """Takes the bytes of the expected block. `verified` says that the caller has compared
+        the hash itself.
+        """
         expected = self._pop()
         if not verified and sha256(block).digest() != expected.cid.digest:
             self._stack.append(expected)
@@ -132,7 +142,9 @@ class Walk:
         self._unwind()
 
     def skip(self) -> None:
-        """Goes on after the expected block and everything below it, for whoever has or wants it not."""
+        """Goes on after the expected block and everything below it, for whoever has or wants it
+        not.
+        """
         self._pop()
         self._unwind()
 
@@ -207,7 +219,8 @@ class Walk:
         elif total != expected.size:
             raise malformed(f"a subtree has {total} bytes, its parent says {expected.size}")
         if len(node.sizes) > 1 and 0 in node.sizes:
-            # An honest builder never makes them, and without bytes they would escape the bound on bytes.
+            # An honest builder never makes them, and without bytes they would escape the bound on
+            # bytes.
             raise malformed("a file's node has an empty child")
         self._write(expected, node.data, expected.offset)
         offset = expected.offset + len(node.data)
@@ -233,7 +246,8 @@ class Walk:
         elif expected.depth >= 16:
             raise oversize("depth of a sharded directory", 16)
         elif not node.links:
-            # An honest builder never makes them, and without entries they would escape the bound on entries.
+            # An honest builder never makes them, and without entries they would escape the bound on
+            # entries.
             raise malformed("a sharded directory has an empty shard")
         digits = len(f"{fanout - 1:X}")
         depth = expected.depth + 1 if expected.role is Role.SHARD else 1
@@ -281,7 +295,9 @@ class Walk:
 
 
 def check_name(name: bytes, bounds: Bounds) -> None:
-    """Refuses a directory entry's name that could leave its directory or that a terminal would act on."""
+    """Refuses a directory entry's name that could leave its directory or that a terminal would
+    act on.
+    """
     is_text = True
     try:
         name.decode()

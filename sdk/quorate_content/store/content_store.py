@@ -1,9 +1,11 @@
-"""The content store: verified files and directories by CID, with leases, pins, quotas and eviction. Async; all work is in threads.
+"""The content store: verified files and directories by CID, with leases, pins, quotas and
+eviction. Async; all work is in threads.
 
     async with await store.get(cid, sources, bytes_max, deadline_seconds, owner) as lease:
         ... lease.path is a verified, read-only file or directory for as long as the lease is held ...
 
-Several processes may share one store: a CID is fetched once, by whoever comes first, and the others wait for it.
+Several processes may share one store: a CID is fetched once, by whoever comes first, and the
+others wait for it.
 """
 
 import asyncio
@@ -55,7 +57,9 @@ class Stat:
 
 
 class Lease:
-    """The right to read `path` (a verified file or directory, read-only) until released; eviction passes it over."""
+    """The right to read `path` (a verified file or directory, read-only) until released;
+    eviction passes it over.
+    """
 
     def __init__(self, stat: Stat, place: str, lock: FileLock) -> None:
         self.cid, self.size = stat.cid, stat.size
@@ -85,9 +89,11 @@ class Lease:
 
 
 class ContentStore:
-    """One folder of content. `quota_bytes` for everything, `owner_quota_bytes` for what one owner pins or is fetching.
+    """One folder of content. `quota_bytes` for everything, `owner_quota_bytes` for what one
+    owner pins or is fetching.
 
-    With `protects` (asked in threads: who needs a CID) the pins of owners who hold most for their weight yield to others.
+    With `protects` (asked in threads: who needs a CID) the pins of owners who hold most for
+    their weight yield to others.
     """
 
     def __init__(
@@ -109,7 +115,7 @@ class ContentStore:
         await asyncio.to_thread(self._threads.shutdown)
         self._files.index.close()
 
-    # ------------------------------------------------------------------------------------------------------ bringing in
+    # ---------------------------------------------------------------------------------- bringing in
 
     async def put(
         self,
@@ -119,9 +125,11 @@ class ContentStore:
         bytes_max: int | None = None,
         deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:
-        """Copies in a file, a directory, bytes or a stream, pinned for `owner` until `until` (unix seconds; None: until unpinned).
+        """Copies in a file, a directory, bytes or a stream, pinned for `owner` until `until`
+        (unix seconds; None: until unpinned).
 
-        `Refused(QUOTA | OVERSIZE | MALFORMED)`; `Unavailable` when the disk is full or the stream too slow.
+        `Refused(QUOTA | OVERSIZE | MALFORMED)`; `Unavailable` when the disk is full or the
+        stream too slow.
         """
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=self._quota if bytes_max is None else bytes_max)
@@ -143,7 +151,9 @@ class ContentStore:
         until: float | None = None,
         deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:
-        """Takes a whole DAG from a CAR, verified; pinned as by `put`. Anything missing, wrong or too large is refused."""
+        """Takes a whole DAG from a CAR, verified; pinned as by `put`. Anything missing, wrong or
+        too large is refused.
+        """
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
         owner = owner_of(owner)
@@ -164,10 +174,12 @@ class ContentStore:
         owner: str | Owner,
         progress: Progress | None = None,
     ) -> Lease:
-        """A lease on the content, fetched from the first of `sources` that has it unless it is here. Use as `async with await ...`.
+        """A lease on the content, fetched from the first of `sources` that has it unless it is
+        here. Use as `async with await ...`.
 
-        `progress` is called in a thread. `Refused(OVERSIZE | QUOTA | MALFORMED)`; `Unavailable` when no source gave it in time;
-        what was verified by then is kept and the next `get` goes on from there.
+        `progress` is called in a thread. `Refused(OVERSIZE | QUOTA | MALFORMED)`; `Unavailable`
+        when no source gave it in time; what was verified by then is kept and the next `get` goes
+        on from there.
         """
         cid = parse(cid) if isinstance(cid, str) else cid
         stop = Stop(deadline_seconds)
@@ -183,10 +195,12 @@ class ContentStore:
             )
         return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
-    # ---------------------------------------------------------------------------------------------------------- keeping
+    # -------------------------------------------------------------------------------------- keeping
 
     async def pin(self, cid: Cid, owner: str | Owner, until: float | None = None) -> None:
-        """Keeps stored content for `owner` until `until`; prolongs, never shortens. `Refused(NOT_STORED | QUOTA)`."""
+        """Keeps stored content for `owner` until `until`; prolongs, never shortens.
+        `Refused(NOT_STORED | QUOTA)`.
+        """
         async with await self.lease(cid):
             await in_thread(self._threads, lambda: self._files.pin(cid, owner_of(owner), until))
 
@@ -204,7 +218,9 @@ class ContentStore:
         return None if entry is None else Stat(cid, entry.size)
 
     async def resolve(self, digest: bytes) -> Cid | None:
-        """The stored CID with this digest: messages carry digests, which do not say whether a block is raw or dag-pb."""
+        """The stored CID with this digest: messages carry digests, which do not say whether a
+        block is raw or dag-pb.
+        """
         found = await in_thread(self._threads, lambda: self._files.index.find_digest(digest))
         return None if found is None else parse(found)
 
@@ -229,11 +245,15 @@ class ContentStore:
         return await in_thread(self._threads, self._files.index.used)
 
     async def room_bytes(self) -> int:
-        """Bytes that could be brought in and kept now: of the quota, and of the disk, of which idle content would yield."""
+        """Bytes that could be brought in and kept now: of the quota, and of the disk, of which
+        idle content would yield.
+        """
         return await in_thread(self._threads, self._files.room)
 
     async def gc(self, target_bytes: int) -> int:
-        """Evicts idle content, least recently used first, until at most `target_bytes` are used; bytes freed."""
+        """Evicts idle content, least recently used first, until at most `target_bytes` are used;
+        bytes freed.
+        """
         used = await self.used_bytes()
         return (
             await in_thread(self._threads, lambda: self._files.evict(used - target_bytes))
@@ -241,7 +261,7 @@ class ContentStore:
             else 0
         )
 
-    # ---------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     async def lease(self, cid: Cid) -> Lease:
         """A lease on what is here; `Refused(NOT_STORED)` otherwise. Never fetches."""
@@ -256,7 +276,9 @@ class ContentStore:
     async def export_car(
         self, cid: Cid, from_byte: int = 0, only_root: bool = False
     ) -> AsyncIterator[bytes]:
-        """The object's CAR in pieces of about 1 MiB. `from_byte` leaves out a file's leaves that end before it."""
+        """The object's CAR in pieces of about 1 MiB. `from_byte` leaves out a file's leaves that
+        end before it.
+        """
         async with await self.lease(cid) as lease:
             nodes = await in_thread(self._threads, lambda: self._files.nodes(cid))
             pieces = _car_pieces(cid, lease.path, nodes, from_byte, only_root)
@@ -273,7 +295,7 @@ class ContentStore:
         finally:
             blocks.close()
 
-    # ------------------------------------------------------------------------------------------------------------ inner
+    # ---------------------------------------------------------------------------------------- inner
 
     async def _bring_in(
         self,
@@ -290,7 +312,8 @@ class ContentStore:
                 done.cid, lambda: done.publish(self._files, work), stop
             )
             try:
-                # The reservation ends before the pin begins, so that the owner is not charged twice.
+                # The reservation ends before the pin begins, so that the owner is not charged
+                # twice.
                 await in_thread(self._threads, lambda: self._files.index.release(work))
                 await in_thread(self._threads, lambda: self._files.pin(done.cid, owner, until))
             finally:
@@ -303,7 +326,9 @@ class ContentStore:
     async def _ensure(
         self, cid: Cid, make: Callable[[], None] | None, stop: Stop
     ) -> tuple[FileLock, Entry]:
-        """A shared lock on the object, made first if it is absent; only one maker at a time, over all processes."""
+        """A shared lock on the object, made first if it is absent; only one maker at a time,
+        over all processes.
+        """
         name, tries = str(cid.as_v1()), ENSURE_TRIES
         while tries:
             stop.check()
@@ -315,7 +340,8 @@ class ContentStore:
                 if entry is not None:
                     return lock, entry
                 lock.release()
-            # Looked at anew after every pause: a waiter for the exclusive lock would never get it from lease holders.
+            # Looked at anew after every pause: a waiter for the exclusive lock would never get it
+            # from lease holders.
             maker = self._files.try_lock(name, is_shared=False)
             if maker is None:
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
@@ -355,7 +381,9 @@ class _Finished:
 
 
 class _Put:
-    """Builds one object in `tmp` from local content. Blocks; errors leave nothing but the folder, which the caller removes."""
+    """Builds one object in `tmp` from local content. Blocks; errors leave nothing but the
+    folder, which the caller removes.
+    """
 
     def __init__(
         self, shelf: StoreFiles, work: str, owner: Owner, bounds: Bounds, stop: Stop
@@ -418,7 +446,9 @@ class _Put:
 
 
 class _Get:
-    """Fetches one object into `tmp/<cid>`, going on from what an earlier attempt or process left there. Blocks."""
+    """Fetches one object into `tmp/<cid>`, going on from what an earlier attempt or process left
+    there. Blocks.
+    """
 
     def __init__(
         self, shelf: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop
@@ -451,7 +481,9 @@ class _Get:
         self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.booked)
 
     def _resume(self, walk: Walk, writer: TreeWriter, folder: Path, nodes: Nodes) -> None:
-        """Verifies what is there again, without a journal of its own: a file in place, a directory by copying it to a new one."""
+        """Verifies what is there again, without a journal of its own: a file in place, a
+        directory by copying it to a new one.
+        """
         part, old = folder / "tree", folder / "old"
         remove_tree(old)
         if part.is_dir():

@@ -1,7 +1,9 @@
-"""The store's index in SQLite: objects with their last use, pins with owner and end, reservations of work in progress, sums of each owner.
+"""The store's index in SQLite: objects with their last use, pins with owner and end,
+reservations of work in progress, sums of each owner.
 
-The files decide what exists; the index can be rebuilt from them but for pins. Calls block and are safe from any thread.
-Sums are kept by triggers, so that no statement can forget them, and made anew whenever the index is opened.
+The files decide what exists; the index can be rebuilt from them but for pins. Calls block and
+are safe from any thread. Sums are kept by triggers, so that no statement can forget them, and
+made anew whenever the index is opened.
 """
 
 import sqlite3
@@ -82,7 +84,9 @@ commit;
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object. `size`: bytes of its files; `stored`: with its nodes, what counts against quotas."""
+    """One object. `size`: bytes of its files; `stored`: with its nodes, what counts against
+    quotas.
+    """
 
     cid: str
     size: int
@@ -90,7 +94,9 @@ class Entry:
 
 
 class Need(Enum):
-    """Who needs stored content: nobody, its owner, or somebody else to whom the store has promised it."""
+    """Who needs stored content: nobody, its owner, or somebody else to whom the store has
+    promised it.
+    """
 
     NONE = 0
     USED = 1
@@ -99,8 +105,9 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """On whose account something is kept. `quota_bytes`: None = the store's own for every owner. `weight`: who holds most for its
-    weight yields first where owners yield to each other. `remedy`: what a refused one can do.
+    """On whose account something is kept. `quota_bytes`: None = the store's own for every owner.
+    `weight`: who holds most for its weight yields first where owners yield to each other.
+    `remedy`: what a refused one can do.
     """
 
     name: str
@@ -145,7 +152,7 @@ class Index:
         with self._guard:
             self._base.close()
 
-    # ---------------------------------------------------------------------------------------------------------- objects
+    # -------------------------------------------------------------------------------------- objects
 
     def find(self, cid: str) -> Entry | None:
         """The object's row."""
@@ -194,19 +201,23 @@ class Index:
             self._end_pins()
             return [Entry(*row) for row in self._base.execute(query, (limit,))]
 
-    # ------------------------------------------------------------------------------------------------------------- pins
+    # ----------------------------------------------------------------------------------------- pins
 
     def pin(self, cid: str, owner: Owner, until: float | None, owner_quota: int) -> bool:
         """Pins, or prolongs; False when the owner's quota would be passed. Never shortens."""
         end = FOREVER if until is None else until
-        query = "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = max(until, excluded.until)"
+        query = (
+            "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = "
+            "max(until, excluded.until)"
+        )
         with self._transaction():
             self._end_pins()
             row = self._base.execute("select stored from object where cid = ?", (cid,)).fetchone()
             held = self._base.execute(
                 "select 1 from pin where cid = ? and owner = ?", (cid, owner.name)
             ).fetchone()
-            # A file costs its blocks on the disk and a row: a million files of one byte are not a megabyte.
+            # A file costs its blocks on the disk and a row: a million files of one byte are not a
+            # megabyte.
             counted = max(OBJECT_BYTES_MIN, row[0] if row is not None else 0)
             if held is None and row is not None and self._owned(owner.name) + counted > owner_quota:
                 return False
@@ -236,13 +247,21 @@ class Index:
 
     def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         """Pins of these (digest, owner) last at least until then, where there are any."""
-        query = "update pin set until = max(until, ?) where owner = ? and cid in (select cid from object where digest = ?)"
+        query = (
+            "update pin set until = max(until, ?) where owner = ? and cid in (select cid from "
+            "object where digest = ?)"
+        )
         with self._transaction():
             self._base.executemany(query, [(until, owner, digest) for digest, owner in named])
 
     def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
-        """Pins change hands, all or none, whatever the takers' quotas; digests of what is not here."""
-        query = "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = max(until, excluded.until)"
+        """Pins change hands, all or none, whatever the takers' quotas; digests of what is not
+        here.
+        """
+        query = (
+            "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = "
+            "max(until, excluded.until)"
+        )
         lost = []
         with self._transaction():
             for move in moves:
@@ -264,16 +283,21 @@ class Index:
     def take_back(
         self, asker: Owner, wanted: int, room: int, protects: Callable[[str], Need]
     ) -> int:
-        """Ends pins of owners who hold more for their weight than `asker`, the heaviest first, their oldest first; bytes unpinned.
+        """Ends pins of owners who hold more for their weight than `asker`, the heaviest first,
+        their oldest first; bytes unpinned.
 
-        What is in use yields only if its owner holds more than its share of `room` by weight: somebody's dust must not
-        lock what everybody needs, and nobody within its share loses what it is using. What was promised never yields.
+        What is in use yields only if its owner holds more than its share of `room` by weight:
+        somebody's dust must not lock what everybody needs, and nobody within its share loses
+        what it is using. What was promised never yields.
         """
         taken = 0
         with self._transaction():
             self._end_pins()
             mine, own = self._owned(asker.name) + wanted, _bounded(asker.weight)
-            others = "select name, bytes, weight from owner where name != ? order by cast(bytes as real) / weight desc limit ?"
+            others = (
+                "select name, bytes, weight from owner where name != ? order by cast(bytes "
+                "as real) / weight desc limit ?"
+            )
             rows = self._base.execute(others, (asker.name, OWNERS_LOOKED_AT)).fetchall()
             all_others = "select coalesce(sum(weight), 0) from owner where name != ?"
             weights = own + int(self._base.execute(all_others, (asker.name,)).fetchone()[0])
@@ -301,7 +325,7 @@ class Index:
     def _end_pins(self) -> None:
         self._base.execute("delete from pin where until <= ?", (self._now(),))
 
-    # ----------------------------------------------------------------------------------------------------- reservations
+    # --------------------------------------------------------------------------------- reservations
 
     def used(self) -> int:
         """Bytes of all objects and reservations."""
@@ -311,8 +335,13 @@ class Index:
     def reserve(
         self, work: str, owner: Owner, size: int, quota: int, owner_quota: int
     ) -> int | None:
-        """Books `size` bytes in total for one piece of work: 0 when done, the bytes missing in the store, None past the owner's quota."""
-        query = "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = excluded.bytes"
+        """Books `size` bytes in total for one piece of work: 0 when done, the bytes missing in
+        the store, None past the owner's quota.
+        """
+        query = (
+            "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = "
+            "excluded.bytes"
+        )
         with self._transaction():
             self._end_pins()
             held = self._base.execute(
@@ -347,7 +376,7 @@ class Index:
         with self._told():
             return [str(row[0]) for row in self._base.execute("select id from reservation")]
 
-    # ----------------------------------------------------------------------------------------------------------- owners
+    # --------------------------------------------------------------------------------------- owners
 
     def owned(self) -> dict[str, int]:
         """Bytes that each owner has pinned or reserved."""
@@ -390,7 +419,9 @@ class Index:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """One thread at a time; Unavailable where the database fails: a full disk, or held too long by another process."""
+        """One thread at a time; Unavailable where the database fails: a full disk, or held too
+        long by another process.
+        """
         with self._guard:
             try:
                 yield

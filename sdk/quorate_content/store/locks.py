@@ -1,6 +1,8 @@
-"""One file lock per CID (flock): shared while somebody uses the object, exclusive while it is made or removed.
+"""One file lock per CID (flock): shared while somebody uses the object, exclusive while it is
+made or removed.
 
-The kernel drops a lock when its holder dies, so a kill -9 leaves none behind and no time-out has to be chosen.
+The kernel drops a lock when its holder dies, so a kill -9 leaves none behind and no time-out has
+to be chosen.
 """
 
 import fcntl

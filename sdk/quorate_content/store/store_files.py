@@ -1,4 +1,5 @@
-"""The store's folders, and how something appears in them and goes: whole and verified, or not at all. Calls block.
+"""The store's folders, and how something appears in them and goes: whole and verified, or not at
+all. Calls block.
 
     objects/<xx>/<cid>   the object: a file (0444) or a directory tree (0444 and 0555)
     nodes/<xx>/<cid>     its dag-pb nodes
@@ -6,10 +7,11 @@
     locks/<cid>          shared while in use, exclusive while made or removed
     index.sqlite
 
-A file is published by rename after fsync, nodes first; so whatever is in `objects` is complete, at any kill -9.
+A file is published by rename after fsync, nodes first; so whatever is in `objects` is complete,
+at any kill -9.
 
-Paths in here are strings: a `Path` puts each of its parts into the interpreter's table of names, which a name that comes once for
-every object makes larger, and then anew with twice the room.
+Paths in here are strings: a `Path` puts each of its parts into the interpreter's table of names,
+which a name that comes once for every object makes larger, and then anew with twice the room.
 """
 
 import os
@@ -84,9 +86,11 @@ class StoreFiles:
         return try_lock(f"{self._text}/locks/{name}", is_shared)
 
     def reserve(self, work: str, owner: Owner, size: int) -> None:
-        """Books `size` bytes in total, evicting what nobody needs, then what others hold beyond their weight.
+        """Books `size` bytes in total, evicting what nobody needs, then what others hold beyond
+        their weight.
 
-        `Refused(QUOTA)` past the owner's quota; `StoreFull` when nothing yields; `DiskFull` when the disk itself is.
+        `Refused(QUOTA)` past the owner's quota; `StoreFull` when nothing yields; `DiskFull` when
+        the disk itself is.
         """
         for _ in range(ROOM_TRIES):
             missing = self.index.reserve(work, owner, size, self._quota, self._quota_of(owner))
@@ -100,7 +104,8 @@ class StoreFiles:
             ):
                 break
         raise StoreFull(
-            f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use; {owner.remedy}"
+            f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in "
+            f"use; {owner.remedy}"
         )
 
     def _take_back(self, owner: Owner, wanted: int) -> bool:
@@ -115,11 +120,16 @@ class StoreFiles:
     def _over(self, owner: Owner, what: str) -> Refused:
         return Refused(
             Code.QUOTA,
-            f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); {owner.remedy}",
+            (
+                f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); "
+                f"{owner.remedy}"
+            ),
         )
 
     def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, booked: int) -> None:
-        """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The caller holds the CID's exclusive lock."""
+        """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The
+        caller holds the CID's exclusive lock.
+        """
         folder, target = self.work(work), self.place(cid)
         raw = dump_nodes(nodes)
         with open(f"{folder}/nodes", "wb") as file:
@@ -160,7 +170,9 @@ class StoreFiles:
         return entry
 
     def evict(self, wanted: int) -> int:
-        """Frees about `wanted` bytes: parts left behind, then idle objects, oldest first. How much it freed."""
+        """Frees about `wanted` bytes: parts left behind, then idle objects, oldest first. How
+        much it freed.
+        """
         freed = self._evict_parts()
         for entry in self.index.idle(EVICT_BATCH):
             if freed >= wanted:
@@ -188,14 +200,17 @@ class StoreFiles:
         return max(0, before - self.index.used())
 
     def _remove(self, cid: Cid) -> None:
-        # Nodes go first: a tree that a kill left half removed has none, and is not taken for a whole one.
+        # Nodes go first: a tree that a kill left half removed has none, and is not taken for a
+        # whole one.
         with suppress(FileNotFoundError):
             os.unlink(self._place_in("nodes", cid))
         self.index.forget(str(cid.as_v1()))
         remove_tree(self.place(cid))
 
     def _recover(self) -> None:
-        """Puts index and files in step after a kill: forgets rows without objects, adopts objects, drops abandoned puts."""
+        """Puts index and files in step after a kill: forgets rows without objects, adopts
+        objects, drops abandoned puts.
+        """
         for name in self.index.all_cids():
             if not self.has(parse(name)) or not _is_there(self._place_in("nodes", parse(name))):
                 self.index.forget(name)
@@ -211,7 +226,9 @@ class StoreFiles:
                 self._discard_if_idle(work)
 
     def adopt(self, cid: Cid) -> None:
-        """Enters an object that the index lost, or removes the rest of an eviction that was killed. The caller holds the exclusive lock."""
+        """Enters an object that the index lost, or removes the rest of an eviction that was
+        killed. The caller holds the exclusive lock.
+        """
         path, nodes = Path(self.place(cid)), Path(self._place_in("nodes", cid))
         name = str(cid.as_v1())
         if self.index.find(name) is not None:
@@ -239,7 +256,9 @@ class StoreFiles:
                 lock.release()
 
     def room(self) -> int:
-        """Bytes that could be brought in and kept now. What several owners keep counts for each: rather too little than too much."""
+        """Bytes that could be brought in and kept now. What several owners keep counts for each:
+        rather too little than too much.
+        """
         kept, disk = sum(self.index.owned().values()), os.statvfs(self.root)
         idle = max(0, self.index.used() - kept)
         return max(0, min(self._quota - kept, disk.f_bavail * disk.f_frsize + idle - self._spare))

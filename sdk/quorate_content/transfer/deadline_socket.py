@@ -1,6 +1,8 @@
-"""A connection to a source that may mean harm: every single receive looks at the clock, so that no drip outlives the deadline.
+"""A connection to a source that may mean harm: every single receive looks at the clock, so that
+no drip outlives the deadline.
 
-A timeout of the socket alone is not enough: it begins anew with every byte, and the readers above it ask until their buffer is full.
+A timeout of the socket alone is not enough: it begins anew with every byte, and the readers
+above it ask until their buffer is full.
 """
 
 import io
@@ -21,7 +23,9 @@ class DeadlineSocket:
     def __init__(
         self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool
     ) -> None:
-        """`may_drip`: nobody else could be asked, so slow is better than nothing, until the deadline."""
+        """`may_drip`: nobody else could be asked, so slow is better than nothing, until the
+        deadline.
+        """
         self._connection, self._stop, self._stall, self._may_drip = (
             connection,
             stop,
@@ -37,9 +41,8 @@ class DeadlineSocket:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What the answer is read from."""
-        return io.BufferedReader(
-            _Receiver(self, cast(io.RawIOBase, self._connection.makefile(mode, buffering=0)))
-        )  # type: ignore[call-overload]
+        raw = self._connection.makefile(mode, buffering=0)  # type: ignore[call-overload]
+        return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, raw)))
 
     def close(self) -> None:
         """Ends it, once the answer is closed too."""

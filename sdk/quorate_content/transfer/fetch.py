@@ -1,9 +1,11 @@
-"""Fetching a DAG as a CAR over HTTP from several sources, verified block by block; the part done so far survives every cut.
+"""Fetching a DAG as a CAR over HTTP from several sources, verified block by block; the part done
+so far survives every cut.
 
-Blocking, for a thread: one `http.client` response read into one buffer is as fast as the loopback and holds memory flat.
-A source that sends something wrong is dropped; one that is cut, stalls or is busy is asked again, from where the walk stands
-(`entity-bytes` for a file; for a directory it sends everything again and what is known is passed over).
-Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
+Blocking, for a thread: one `http.client` response read into one buffer is as fast as the
+loopback and holds memory flat. A source that sends something wrong is dropped; one that is cut,
+stalls or is busy is asked again, from where the walk stands (`entity-bytes` for a file; for a
+directory it sends everything again and what is known is passed over). Source:
+https://specs.ipfs.tech/http-gateways/trustless-gateway/.
 """
 
 import http.client
@@ -35,9 +37,11 @@ BUSY = {408, 425, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`; headers for private content.
+    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`;
+    headers for private content.
 
-    `may_be_private`: whoever names it may send us into our own network. Where not, nothing is said to an address in there.
+    `may_be_private`: whoever names it may send us into our own network. Where not, nothing is
+    said to an address in there.
     """
 
     url: str
@@ -64,7 +68,9 @@ def fetch(
     progress: Progress | None = None,
     stall_seconds: float = STALL_SECONDS,
 ) -> None:
-    """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused` when the content breaks a rule."""
+    """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused`
+    when the content breaks a rule.
+    """
     turns = deque(_Turn(source) for source in sources)
     reasons: list[str] = []
 
@@ -102,7 +108,8 @@ def fetch(
             if context.tries_left == 0:
                 turns.remove(context)
         except BadSource as error:
-            # Not re-raised: what this source sent is wrong; what was verified before stays, and the others may be right.
+            # Not re-raised: what this source sent is wrong; what was verified before stays, and the
+            # others may be right.
             turns.remove(context)
             reasons.append(f"{context.source.url[:200]}: {error.detail}")
 
@@ -111,7 +118,9 @@ def fetch(
 def _asked(
     source: Source, root: Cid, walk: Walk, stop: Stop, stall_seconds: float, may_drip: bool
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer of a source, its body unread. Redirects are answers like any other: nobody is sent anywhere."""
+    """The answer of a source, its body unread. Redirects are answers like any other: nobody is
+    sent anywhere.
+    """
     place, port = _place(source.url)
     connection = _connection(
         place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))

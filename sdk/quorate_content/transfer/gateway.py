@@ -1,7 +1,9 @@
-"""The store as a trustless gateway: what is here, as raw block, CAR or plain file bytes. It never fetches; absent is 404.
+"""The store as a trustless gateway: what is here, as raw block, CAR or plain file bytes. It
+never fetches; absent is 404.
 
-Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and dups=y, dag-scope, entity-bytes=from:*,
-HEAD, only-if-cached). `?format=` wins over Accept. Blocks are served under the CIDs that were stored, not under those of inner blocks.
+Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and
+dups=y, dag-scope, entity-bytes=from:*, HEAD, only-if-cached). `?format=` wins over Accept.
+Blocks are served under the CIDs that were stored, not under those of inner blocks.
 """
 
 import re
@@ -43,7 +45,9 @@ class Library:
     block: Callable[[Cid], Awaitable[bytes | None]] | None = None
 
     async def find(self, cid: Cid) -> ContentStore | bytes | None:
-        """The store that has it, or the block itself. Where blocks cannot be read, what lies in a store is found all the same."""
+        """The store that has it, or the block itself. Where blocks cannot be read, what lies in
+        a store is found all the same.
+        """
         trouble: Unavailable | None = None
         try:
             block = await self.block(cid) if self.block is not None else None
@@ -215,7 +219,9 @@ def _car_headers(query: Query) -> dict[str, str]:
 
 
 def _block_answer(query: Query, block: bytes, headers: dict[str, str]) -> web.Response:
-    """A raw block that is all there is of its CID: as itself, as the file that it is, or as a CAR of one block."""
+    """A raw block that is all there is of its CID: as itself, as the file that it is, or as a
+    CAR of one block.
+    """
     if query.form == "raw":
         return _raw_answer(query, block, headers)
     if query.form == "car":

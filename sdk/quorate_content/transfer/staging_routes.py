@@ -1,4 +1,6 @@
-"""The staging store's routes: accounts upload content under their quota; anybody who may read gets it as from a gateway."""
+"""The staging store's routes: accounts upload content under their quota; anybody who may read
+gets it as from a gateway.
+"""
 
 import asyncio
 import time
@@ -52,10 +54,12 @@ def add_staging_routes(
     pace: Pace | None = None,
     library: Library | None = None,
 ) -> None:
-    """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the gateway's routes below it.
+    """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the
+    gateway's routes below it.
 
-    Answers {"cid", "size"}. The upload is pinned and counts as its grant says; for an account without one in `store`, for
-    `keep_seconds`, under its quota there. `library`: what is served, when that is more than the store.
+    Answers {"cid", "size"}. The upload is pinned and counts as its grant says; for an account
+    without one in `store`, for `keep_seconds`, under its quota there. `library`: what is served,
+    when that is more than the store.
     """
     uploads = _Uploads(store, authorize, Places(), pace or Pace(), bytes_max, keep_seconds, now)
     app.router.add_put(prefix, answers_refusals(uploads.put))
@@ -83,7 +87,10 @@ class _Uploads:
         if quota is not None and (request.content_length or 0) > 2 * quota:
             raise Refused(
                 Code.QUOTA,
-                f"upload: {request.content_length} bytes are more than may be kept ({quota}); {grant.owner.remedy}",
+                (
+                    f"upload: {request.content_length} bytes are more than may be kept ({quota}); "
+                    f"{grant.owner.remedy}"
+                ),
             )
         root = parse(request.query.get("root", "")) if request.content_type == CAR_TYPE else None
         with grant.places.taken(
@@ -118,7 +125,8 @@ async def upload(
     cid: Cid,
     headers: dict[str, str] | None = None,
 ) -> Stat:
-    """Sends stored content to a staging store at `url` (its prefix) as a CAR. The answer must name the same CID.
+    """Sends stored content to a staging store at `url` (its prefix) as a CAR. The answer must
+    name the same CID.
 
     `Refused` with the code the store answered; `Unavailable` when it cannot be reached.
     """

@@ -1,4 +1,6 @@
-"""What an account may upload, and how uploads share places and lines: nobody's slow or many uploads keep others out."""
+"""What an account may upload, and how uploads share places and lines: nobody's slow or many
+uploads keep others out.
+"""
 
 import asyncio
 import time
@@ -31,7 +33,9 @@ class Place:
 
 
 class Places:
-    """Uploads at once: so many of one account and of one network, so many in all, fewer than the store has threads."""
+    """Uploads at once: so many of one account and of one network, so many in all, fewer than the
+    store has threads.
+    """
 
     def __init__(
         self,
@@ -50,14 +54,17 @@ class Places:
 
     @contextmanager
     def taken(self, account: str, network: str = "", weight: int = 1) -> Iterator[Place]:
-        """One place, given back at the end. `Refused(BUSY)` when there is none; the lightest of those who are lighter is then cut,
-        so that there is one when the account comes again.
+        """One place, given back at the end. `Refused(BUSY)` when there is none; the lightest of
+        those who are lighter is then cut, so that there is one when the account comes again.
         """
         if (
             self._by_account[account] >= self._account_most
             or self._by_network[network] >= self._network_most
         ):
-            mosts = f"{self._account_most} at once for one account, {self._network_most} from one network"
+            mosts = (
+                f"{self._account_most} at once for one account, {self._network_most} from one "
+                f"network"
+            )
             raise Refused(Code.BUSY, f"upload: at most {mosts}; come again")
         if len(self._held) >= self._most:
             lightest = min(self._held, key=lambda place: (not place.is_cut, place.weight))
@@ -79,7 +86,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slow an upload may be. Each holds a thread of the store, so one that stands still keeps others out."""
+    """How slow an upload may be. Each holds a thread of the store, so one that stands still
+    keeps others out.
+    """
 
     pause_seconds: float = 30.0  # without a byte
     grace_seconds: float = 60.0  # before the average counts
@@ -88,7 +97,9 @@ class Pace:
     async def held(
         self, pieces: AsyncIterator[bytes], line: Line | None = None, place: Place | None = None
     ) -> AsyncIterator[bytes]:
-        """The same pieces; `Refused(TOO_LATE)` when they come too slowly. Waiting that `line` asked for does not count."""
+        """The same pieces; `Refused(TOO_LATE)` when they come too slowly. Waiting that `line`
+        asked for does not count.
+        """
         begun, total = time.monotonic(), 0
         while True:
             try:
@@ -121,7 +132,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave to upload once. `is_awaited`: a full store is the store's matter and not the uploader's, who tries again."""
+    """Leave to upload once. `is_awaited`: a full store is the store's matter and not the
+    uploader's, who tries again.
+    """
 
     store: ContentStore
     owner: Owner

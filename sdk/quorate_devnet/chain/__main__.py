@@ -19,7 +19,8 @@ async def _run(config: ChainConfig, ready_file: Path | None) -> None:
         waits: set[asyncio.Task[object]] = {asyncio.create_task(stop.wait())}
         if chain.ticker is not None:
             waits.add(chain.ticker)
-        # A chain that cannot make blocks any more ends with its error rather than answer from the past.
+        # A chain that cannot make blocks any more ends with its error rather than answer from the
+        # past.
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
 

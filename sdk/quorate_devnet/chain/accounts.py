@@ -1,4 +1,6 @@
-"""Funded development accounts: the well-known test mnemonic every tool shares. Never hold value with them."""
+"""Funded development accounts: the well-known test mnemonic every tool shares. Never hold value
+with them.
+"""
 
 from functools import lru_cache
 
@@ -14,7 +16,9 @@ BALANCE_WEI = 1_000_000 * 10**18
 
 @lru_cache(maxsize=256)
 def dev_account(index: int) -> bytes:
-    """Private key (32 bytes) of the development account at m/44'/60'/0'/0/index; indices below `FUNDED` hold coins at genesis."""
+    """Private key (32 bytes) of the development account at m/44'/60'/0'/0/index; indices below
+    `FUNDED` hold coins at genesis.
+    """
     assert 0 <= index < 2**31, f"no account {index}"
     key: bytes = HDPath(f"{HD_PATH}/{index}").derive(_seed())
     return bytes(key)

@@ -1,4 +1,6 @@
-"""The same devnet chain by anvil, when it is on PATH: same chain id, accounts, fork rules and block time."""
+"""The same devnet chain by anvil, when it is on PATH: same chain id, accounts, fork rules and
+block time.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +26,9 @@ def anvil_path() -> str | None:
 async def start_anvil(
     port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1"
 ) -> AsyncIterator[str]:
-    """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by evm_mine. Unavailable: it does not start."""
+    """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by
+    evm_mine. Unavailable: it does not start.
+    """
     program = anvil_path()
     if program is None:
         raise Unavailable("anvil is not on PATH")
@@ -46,8 +50,9 @@ async def start_anvil(
 
 
 def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
-    # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly. EIP-7825's gas cap is switched on
-    # for the anvils that heed it under prague (1.7.1 does so only under osaka).
+    # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly.
+    # EIP-7825's gas cap is switched on for the anvils that heed it under prague (1.7.1 does so only
+    # under osaka).
     flags = [
         "--host",
         host,
@@ -66,7 +71,8 @@ def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
 
 
 def _free_port(host: str) -> int:
-    # anvil cannot report which port it took, so one is picked for it; somebody may take it in between, then it does not start.
+    # anvil cannot report which port it took, so one is picked for it; somebody may take it in
+    # between, then it does not start.
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

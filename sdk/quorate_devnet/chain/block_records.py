@@ -76,7 +76,9 @@ def mined_record(
     computation: ComputationAPI,
     events_before: int,
 ) -> Mined:
-    """The record of an applied transaction: `before` and `after` are the block's header without and with its gas."""
+    """The record of an applied transaction: `before` and `after` are the block's header without
+    and with its gas.
+    """
     logs = computation.get_log_entries() if computation.is_success else ()
     found = tuple(
         Event(

@@ -14,7 +14,9 @@ TOPICS_MAX = 4
 
 
 def find(ledger: Ledger, query: Json) -> Json:
-    """Matching logs in order. RpcError when the range or the result is too large, or the block hash is not canonical."""
+    """Matching logs in order. RpcError when the range or the result is too large, or the block
+    hash is not canonical.
+    """
     if not isinstance(query, dict) or not query.keys() <= {
         "fromBlock",
         "toBlock",

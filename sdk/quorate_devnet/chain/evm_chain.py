@@ -1,8 +1,9 @@
 """The chain itself: blocks out of the pool, state, calls and receipts. Synchronous; one owner.
 
-eth-tester's own mining makes a block of each transaction (the clock runs ahead) or refuses a second pending transaction of
-one sender; so blocks are made here over py-evm: set the stamp, apply what applies, write the tries once (40 transactions in
-0.06 s). Blocks and receipts are indexed in plain dictionaries, so a receipt costs no search.
+eth-tester's own mining makes a block of each transaction (the clock runs ahead) or refuses a
+second pending transaction of one sender; so blocks are made here over py-evm: set the stamp,
+apply what applies, write the tries once (40 transactions in 0.06 s). Blocks and receipts are
+indexed in plain dictionaries, so a receipt costs no search.
 """
 
 import logging
@@ -49,7 +50,9 @@ class _DevnetChain(MiningChain):
 
 
 class Ledger:
-    """State since genesis. `mine` makes one block; every other method reads, except `submit`, which queues."""
+    """State since genesis. `mine` makes one block; every other method reads, except `submit`,
+    which queues.
+    """
 
     def __init__(self, now: int, balances: dict[bytes, int]) -> None:
         state = {
@@ -75,7 +78,7 @@ class Ledger:
         self._mined: dict[bytes, tuple[int, Mined]] = {}
         self.pool = Pool()
 
-    # ---------------------------------------------------------------------------------------------------------- reading
+    # -------------------------------------------------------------------------------------- reading
 
     @property
     def head(self) -> Block:
@@ -106,7 +109,9 @@ class Ledger:
         return NativeVM.build_state(self._chain.chaindb.db, header, ChainContext(CHAIN_ID), hashes)
 
     def try_call(self, call: Call, block: Block) -> Outcome:
-        """Runs a call on the state after `block`, with that block's number and stamp, and forgets it."""
+        """Runs a call on the state after `block`, with that block's number and stamp, and
+        forgets it.
+        """
         state = self.state(block)
         builder = NativeVM.get_transaction_builder()
         unsigned = builder.create_unsigned_transaction(
@@ -124,10 +129,12 @@ class Ledger:
             raise RpcError(SERVER_ERROR, str(error)) from error
         return outcome(call, computation)
 
-    # ---------------------------------------------------------------------------------------------------------- writing
+    # -------------------------------------------------------------------------------------- writing
 
     def submit(self, raw: bytes) -> bytes:
-        """Checks a signed transaction as a node does, queues it, returns its hash. RpcError in geth's words."""
+        """Checks a signed transaction as a node does, queues it, returns its hash. RpcError in
+        geth's words.
+        """
         pending = _decoded(raw)
         if pending.hash in self._mined:
             raise RpcError(SERVER_ERROR, "already known")
@@ -135,17 +142,27 @@ class Ledger:
         if pending.nonce < state.get_nonce(Address(pending.sender)):
             raise RpcError(
                 SERVER_ERROR,
-                f"nonce too low: next nonce {state.get_nonce(Address(pending.sender))}, tx nonce {pending.nonce}",
+                (
+                    f"nonce too low: next nonce {state.get_nonce(Address(pending.sender))}, tx "
+                    f"nonce "
+                    f"{pending.nonce}"
+                ),
             )
         if transaction.gas > TRANSACTION_GAS_MAX:
             raise RpcError(
                 SERVER_ERROR,
-                f"transaction gas limit too high (cap: {TRANSACTION_GAS_MAX}, tx: {transaction.gas})",
+                (
+                    f"transaction gas limit too high (cap: {TRANSACTION_GAS_MAX}, tx: "
+                    f"{transaction.gas})"
+                ),
             )
         if transaction.gas < transaction.intrinsic_gas:
             raise RpcError(
                 SERVER_ERROR,
-                f"intrinsic gas too low: gas {transaction.gas}, minimum needed {transaction.intrinsic_gas}",
+                (
+                    f"intrinsic gas too low: gas {transaction.gas}, minimum needed "
+                    f"{transaction.intrinsic_gas}"
+                ),
             )
         if (
             state.get_balance(Address(pending.sender))
@@ -156,7 +173,9 @@ class Ledger:
         return pending.hash
 
     def mine(self, now: int) -> Block:
-        """One block with all that can be mined, stamped max(parent + 1, now) before the first transaction runs."""
+        """One block with all that can be mined, stamped max(parent + 1, now) before the first
+        transaction runs.
+        """
         parent = self.head.header
         fresh = NativeVM.create_header_from_parent(parent, gas_limit=parent.gas_limit)
         stamp = max(parent.timestamp + 1, now)
@@ -173,7 +192,8 @@ class Ledger:
             try:
                 receipt, computation = vm.apply_transaction(header, pending.transaction)
             except ValidationError as error:
-                # It can never be mined as things stand (its sender spent the money elsewhere): skipped, as a real node does.
+                # It can never be mined as things stand (its sender spent the money elsewhere):
+                # skipped, as a real node does.
                 _logger.warning("transaction %s dropped: %s", pending.hash.hex(), error)
                 self.pool.remove(pending)
                 continue
@@ -186,7 +206,9 @@ class Ledger:
         return self._seal(vm, header, mined, receipts)
 
     def reorganise(self, depth: int, now: int) -> None:
-        """For tests: drops the newest `depth` blocks with their transactions and mines as many empty ones in their place."""
+        """For tests: drops the newest `depth` blocks with their transactions and mines as many
+        empty ones in their place.
+        """
         if not 1 <= depth <= min(REORG_MAX, self.head.number):
             raise RpcError(INVALID_PARAMS, f"cannot drop {depth} of {self.head.number} blocks")
         for block in self._blocks[-depth:]:

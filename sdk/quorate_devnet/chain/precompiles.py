@@ -1,7 +1,9 @@
-"""py-evm's Prague rules with EIP-2537's slow functions (pairing, maps, multiplications) done natively; gas as before.
+"""py-evm's Prague rules with EIP-2537's slow functions (pairing, maps, multiplications) done
+natively; gas as before.
 
-py-evm computes them in pure Python: one pairing check takes 0.2-0.8 s. The additions stay as they are (they are fast, and
-they accept points outside the subgroup, which the native library does not). A test holds both versions equal.
+py-evm computes them in pure Python: one pairing check takes 0.2-0.8 s. The additions stay as
+they are (they are fast, and they accept points outside the subgroup, which the native library
+does not). A test holds both versions equal.
 """
 
 from collections.abc import Callable
@@ -107,7 +109,7 @@ class NativeComputation(PragueComputation):
     _precompiles = {
         **PRAGUE_PRECOMPILES,
         **{force_bytes_to_address(at): run for at, run in NATIVE.items()},
-    }  # noqa: RUF012  py-evm declares it so
+    }  py-evm declares it so
 
 
 class NativeState(PragueState):

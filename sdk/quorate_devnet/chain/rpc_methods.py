@@ -136,7 +136,9 @@ def _call(ledger: Ledger, params: Params) -> Json:
 
 
 def _estimate(ledger: Ledger, params: Params) -> Json:
-    """One run with all the gas there is, and a margin: a call may need more than it spends (63/64 rule, refunds). No bisection."""
+    """One run with all the gas there is, and a margin: a call may need more than it spends
+    (63/64 rule, refunds). No bisection.
+    """
     block = block_at(ledger, params[1] if len(params) > 1 else "latest")
     spent = _succeeded(ledger.try_call(call_of(params[0]), block)).gas_spent
     return json_forms.quantity(

@@ -52,7 +52,9 @@ def block_at(ledger: Ledger, tag: Json, missing_ok: Literal[True]) -> Block | No
 
 
 def block_at(ledger: Ledger, tag: Json, missing_ok: bool = False) -> Block | None:
-    """The block of a tag, a number or an EIP-1898 object. There are no uncertain blocks: pending, safe and finalized are the head."""
+    """The block of a tag, a number or an EIP-1898 object. There are no uncertain blocks:
+    pending, safe and finalized are the head.
+    """
     if isinstance(tag, dict) and "blockHash" in tag:
         block = ledger.block_of_hash(bytes_of(tag["blockHash"], 32))
     elif isinstance(tag, dict):

@@ -24,7 +24,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainConfig:
-    """How the devnet chain runs. `block_seconds` None = no clock, blocks only by evm_mine; `control` allows evm_mine and anvil_reorg."""
+    """How the devnet chain runs. `block_seconds` None = no clock, blocks only by evm_mine;
+    `control` allows evm_mine and anvil_reorg.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -76,7 +78,9 @@ async def running_chain(
 
 
 async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> None:
-    """A block at each whole multiple of `seconds`; ticks missed by a busy machine are not made up for."""
+    """A block at each whole multiple of `seconds`; ticks missed by a busy machine are not made
+    up for.
+    """
     while True:
         now = clock()
         await asyncio.sleep((now // seconds + 1) * seconds - now)
@@ -121,7 +125,8 @@ def _one(ledger: Ledger, table: dict[str, Method], tree: Json) -> Json:
         # This is the one place where refusals become answers.
         return _failure(tree.get("id"), error)
     except Exception as error:
-        # A bug in one method must not end the chain under a whole devnet: logged with its trace, told to the caller.
+        # A bug in one method must not end the chain under a whole devnet: logged with its trace,
+        # told to the caller.
         _logger.exception("%s failed", tree["method"])
         return _failure(
             tree.get("id"), RpcError(SERVER_ERROR, f"internal error: {type(error).__name__}")

@@ -40,7 +40,9 @@ class Pool:
         return self._arrived.get(transaction_hash)
 
     def add(self, pending: Pending) -> None:
-        """Takes one in. RpcError with geth's words when it is known, underpriced, or the pool is full."""
+        """Takes one in. RpcError with geth's words when it is known, underpriced, or the pool is
+        full.
+        """
         if pending.hash in self._arrived:
             raise RpcError(SERVER_ERROR, "already known")
         before = self._slots.get((pending.sender, pending.nonce))

@@ -1,4 +1,6 @@
-"""What the chain says at the end: gas of the few transactions that matter, who was paid and slashed, and that no money was lost (I1)."""
+"""What the chain says at the end: gas of the few transactions that matter, who was paid and
+slashed, and that no money was lost (I1).
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""The clients at work: orders handed in by turns, results checked and fetched as they come, more orders while the liar is not caught."""
+"""The clients at work: orders handed in by turns, results checked and fetched as they come, more
+orders while the liar is not caught.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -26,7 +28,9 @@ class Ordered:
 
 @dataclass(slots=True)
 class Orders:
-    """Both clients' runs. `results` fills as runs end; a run without an accepted result raises there."""
+    """Both clients' runs. `results` fills as runs end; a run without an accepted result raises
+    there.
+    """
 
     markets: tuple[Market, Market]
     scene: Scene
@@ -38,7 +42,9 @@ class Orders:
     _waiting: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def place_first(self) -> None:
-        """Two orders of each client, so that a case must be about both. The first order uploads the image; then its CID is enough."""
+        """Two orders of each client, so that a case must be about both. The first order uploads
+        the image; then its CID is enough.
+        """
         plan = await self.markets[RENDERER].plan(self._job(RENDERER, 0))
         await self._place(RENDERER, 0, plan=plan)
         self.image_cid = plan.packed.spec.image
@@ -58,7 +64,9 @@ class Orders:
         return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
 
     async def place_extra(self, client: int) -> str:
-        """One more order of a client, because the liar has not lied to it yet; its name, "" when there have been enough."""
+        """One more order of a client, because the liar has not lied to it yet; its name, "" when
+        there have been enough.
+        """
         extras = sum(1 for item in self.placed if item.is_extra)
         if extras >= EXTRA_MAX:
             return ""

@@ -1,4 +1,6 @@
-"""What is to be seen of the market while the demo runs: both clients' runs, the providers' standing, the case. Asked for once a second."""
+"""What is to be seen of the market while the demo runs: both clients' runs, the providers'
+standing, the case. Asked for once a second.
+"""
 
 from dataclasses import dataclass
 

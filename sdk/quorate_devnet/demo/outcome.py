@@ -11,7 +11,9 @@ from quorate_protocol.units import Address, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """All facts. `charged` and `credited` are the coordinator's side of I1: what clients were charged, and where it went."""
+    """All facts. `charged` and `credited` are the coordinator's side of I1: what clients were
+    charged, and where it went.
+    """
 
     sight: Sight
     executor: str
@@ -88,7 +90,9 @@ def is_accepted(run: RunView) -> bool:
 
 
 def to_json(ending: Ending) -> dict[str, object]:
-    """The last line of `quorate devnet demo --json`. Addresses and ids as 0x-hex, amounts in micro-USD."""
+    """The last line of `quorate devnet demo --json`. Addresses and ids as 0x-hex, amounts in
+    micro-USD.
+    """
     sight, case = ending.sight, ending.sight.case
     executions = [
         {

@@ -1,4 +1,6 @@
-"""The demo from beginning to end: a devnet with one liar, two clients, and everything until the last claim is paid."""
+"""The demo from beginning to end: a devnet with one liar, two clients, and everything until the
+last claim is paid.
+"""
 
 import asyncio
 import json
@@ -78,7 +80,8 @@ def demo(options: DemoOptions) -> int:
         console.print(f"[bold red]not as it should be:[/] {problem}", highlight=False)
     if not options.is_json:
         console.print(
-            f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} (recheck it: quorate verify)"
+            f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} "
+            f"(recheck it: quorate verify)"
         )
     else:
         print(json.dumps(outcome.to_json(ending)), flush=True)  # noqa: T201 - the program's answer
@@ -86,7 +89,9 @@ def demo(options: DemoOptions) -> int:
 
 
 class Stage:
-    """Where the story stands. A slow machine gets all the time it needs while the story moves, a standing one is told soon."""
+    """Where the story stands. A slow machine gets all the time it needs while the story moves, a
+    standing one is told soon.
+    """
 
     def __init__(self, now: float) -> None:
         """`now` in seconds of the loop's clock, as below."""
@@ -125,7 +130,8 @@ async def _bounded(
         if isinstance(error, TimeoutError) and bound.timeout.expired():
             seconds = time.monotonic() - began
             raise DemoFailed(
-                f"not done after {seconds:.0f} s; it stands still at: {bound.stage.name}; logs: {logs}"
+                f"not done after {seconds:.0f} s; it stands still at: {bound.stage.name}; logs: "
+                f"{logs}"
             ) from error
         raise
 
@@ -159,7 +165,8 @@ async def _run(
         if devnet.executor.is_engine:
             await asyncio.to_thread(load_image, image)
         screen.milestone(
-            f"everything is up after {devnet.seconds:.1f} s; image of {built.archive_bytes // 1_000_000} MB is ready"
+            f"everything is up after {devnet.seconds:.1f} s; image of "
+            f"{built.archive_bytes // 1_000_000} MB is ready"
         )
         bound.reach("running the jobs")
         story = _Story(options, devnet, screen, scene, examples, image, bound)
@@ -279,7 +286,9 @@ class _Story:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _order_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
-        """The rest once the liar is accused (or nobody waits any more); single orders while it has not lied to both clients."""
+        """The rest once the liar is accused (or nobody waits any more); single orders while it
+        has not lied to both clients.
+        """
         under_way = len(sight.runs) - len(sight.decided())
         if not orders.are_all_placed and (sight.case is not None or under_way == 0):
             await orders.place_rest()

@@ -1,4 +1,6 @@
-"""What the two clients of the demo want: a picture in tiles, and the price of an option from several seeds."""
+"""What the two clients of the demo want: a picture in tiles, and the price of an option from
+several seeds.
+"""
 
 import json
 from collections.abc import Mapping
@@ -57,7 +59,8 @@ def examples_folder() -> Path:
         if (folder / "render" / "scene.json").is_file():
             return folder
     raise UsageError(
-        "the examples are not here: run the demo from a checkout, or install quorate from a wheel that holds them"
+        "the examples are not here: run the demo from a checkout, or install quorate from a wheel "
+        "that holds them"
     )
 
 

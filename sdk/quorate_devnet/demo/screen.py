@@ -1,4 +1,6 @@
-"""What a person sees: live progress on a terminal, a line for each milestone elsewhere, and one table at the end."""
+"""What a person sees: live progress on a terminal, a line for each milestone elsewhere, and one
+table at the end.
+"""
 
 import time
 from types import TracebackType
@@ -72,7 +74,8 @@ class Screen:
             self.milestone(f"a case is opened against {self._names[liar]} over {named}", "red")
             if case.jurors:
                 self.milestone(
-                    f"the beacon drew the jury: {', '.join(self._names[juror] for juror in case.jurors)}"
+                    f"the beacon drew the jury: "
+                    f"{', '.join(self._names[juror] for juror in case.jurors)}"
                 )
             if case.convicted is not None:
                 verdict = (
@@ -109,7 +112,9 @@ class Screen:
 
 
 def result_table(ending: Ending, names: dict[Address, str]) -> Table:
-    """The one table: who ran what, who agreed, who was struck, judged and slashed, who was paid, and the gas."""
+    """The one table: who ran what, who agreed, who was struck, judged and slashed, who was paid,
+    and the gas.
+    """
     table = Table(
         title="What happened", caption=_caption(ending), caption_justify="left", show_lines=True
     )
@@ -163,8 +168,15 @@ def _in_court(ending: Ending, provider: Address) -> str:
 def _caption(ending: Ending) -> str:
     gas = ending.gas
     lines = [
-        f"gas: post {gas.post:,} · claim {gas.claim:,} · case open {gas.case_open:,} · case decide {gas.case_decide:,}",
-        f"money conserved: {'yes' if ending.conserved else 'NO'} · charged {usd(ending.charged)} USD · option price {ending.price} USD",
+        (
+            f"gas: post {gas.post:,} · claim {gas.claim:,} · case open {gas.case_open:,} · case "
+            f"decide {gas.case_decide:,}"
+        ),
+        (
+            f"money conserved: {'yes' if ending.conserved else 'NO'} · charged "
+            f"{usd(ending.charged)} "
+            f"USD · option price {ending.price} USD"
+        ),
         f"executor {ending.executor} · transport websocket · {ending.seconds:.1f} s",
     ]
     return "\n".join(lines)

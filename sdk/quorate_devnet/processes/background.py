@@ -1,4 +1,6 @@
-"""A devnet in the background: started so that it outlives its terminal, and ended by name of its folder."""
+"""A devnet in the background: started so that it outlives its terminal, and ended by name of its
+folder.
+"""
 
 import fcntl
 import json
@@ -21,7 +23,8 @@ POLL_SECONDS = 0.1
 
 
 def start(words: Sequence[str], folder: Path, tell: Callable[[str], None]) -> int:
-    """Runs `quorate devnet up WORDS` as a session of its own; what it says is passed on until it is up. 0, or its exit status.
+    """Runs `quorate devnet up WORDS` as a session of its own; what it says is passed on until it
+    is up. 0, or its exit status.
 
     Unavailable when it does not come up in time.
     """
@@ -67,7 +70,9 @@ def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str],
 
 
 def stop(folder: Path) -> None:
-    """Ends the devnet of a folder, however it was started, and waits. Unavailable when none is up or it does not end."""
+    """Ends the devnet of a folder, however it was started, and waits. Unavailable when none is
+    up or it does not end.
+    """
     process = _process_of(folder)
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
@@ -78,7 +83,9 @@ def stop(folder: Path) -> None:
 
 
 def _process_of(folder: Path) -> int:
-    """A descriptor of the devnet's process. Its lock is looked at last: while it is held, the number is still that process's."""
+    """A descriptor of the devnet's process. Its lock is looked at last: while it is held, the
+    number is still that process's.
+    """
     remedy = f"start one: quorate devnet up --detach --dir {shlex.quote(str(folder))}"
     try:
         descriptor = os.pidfd_open(json.loads((folder / MARKER).read_text())["pid"])

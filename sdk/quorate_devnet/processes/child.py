@@ -1,6 +1,8 @@
-"""`python -m quorate_devnet.processes.child PARENT MODULE [ARGUMENT ...]`: runs a module as a program that dies with its parent.
+"""`python -m quorate_devnet.processes.child PARENT MODULE [ARGUMENT ...]`: runs a module as a
+program that dies with its parent.
 
-The kernel sends SIGKILL when the parent ends, however it ends; a parent that was gone before that could be asked for is noticed.
+The kernel sends SIGKILL when the parent ends, however it ends; a parent that was gone before
+that could be asked for is noticed.
 """
 
 import ctypes

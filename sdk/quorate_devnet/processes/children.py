@@ -1,4 +1,6 @@
-"""The devnet's child processes: started with their log, ended together, and known to the reaper from their first moment."""
+"""The devnet's child processes: started with their log, ended together, and known to the reaper
+from their first moment.
+"""
 
 import asyncio
 import json
@@ -44,7 +46,9 @@ class Child:
 
 @dataclass(slots=True)
 class Family:
-    """All children of one devnet and the reaper that outlives it. Blocking calls are short; `stop` waits."""
+    """All children of one devnet and the reaper that outlives it. Blocking calls are short;
+    `stop` waits.
+    """
 
     logs: Path
     children: dict[str, Child] = field(default_factory=dict)
@@ -65,9 +69,11 @@ class Family:
     def start(
         self, name: str, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
     ) -> Child:
-        """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches only the parent.
+        """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches
+        only the parent.
 
-        A crash point that the parent was armed with is the parent's: a child is armed by `env` alone.
+        A crash point that the parent was armed with is the parent's: a child is armed by `env`
+        alone.
         """
         path = self.logs / f"{name}.log"
         command = [
@@ -108,7 +114,9 @@ class Family:
         process.wait()
 
     async def ready(self, name: str, path: Path, seconds: float) -> dict[str, str]:
-        """What a child wrote to its ready file. Unavailable with the end of its log when it ends or takes too long."""
+        """What a child wrote to its ready file. Unavailable with the end of its log when it ends
+        or takes too long.
+        """
         child = self.children[name]
         loop = asyncio.get_running_loop()
         limit = loop.time() + seconds
@@ -138,7 +146,9 @@ class Family:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def stop(self) -> None:
-        """SIGTERM to all, SIGKILL after a while; then the reaper removes what they left. Safe to repeat."""
+        """SIGTERM to all, SIGKILL after a while; then the reaper removes what they left. Safe to
+        repeat.
+        """
         crash_point("devnet.before-stop")
         for child in self.children.values():
             if child.is_running:
@@ -151,8 +161,9 @@ class Family:
             try:
                 await asyncio.to_thread(reaper.wait, REAPED_SECONDS)
             except subprocess.TimeoutExpired:
-                # It goes on by itself: a container engine that hangs must not hang the person at the terminal.
-                print(f"still cleaning up; see {self.logs / 'reaper.log'}", file=sys.stderr)  # noqa: T201
+                # It goes on by itself: a container engine that hangs must not hang the person at
+                # the terminal.
+                print((f"still cleaning up; see {self.logs / 'reaper.log'}"), file=sys.stderr)  # noqa: T201
 
     def _wait_all(self) -> None:
         limit = time.monotonic() + STOP_SECONDS

@@ -1,4 +1,6 @@
-"""What a devnet's coordinator and provider processes are told: one small file each, written by the supervisor."""
+"""What a devnet's coordinator and provider processes are told: one small file each, written by
+the supervisor.
+"""
 
 import time
 from dataclasses import dataclass
@@ -15,7 +17,9 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Input of `quorate_devnet.processes.run_coordinator`. Paths are absolute; the ready file tells the URL."""
+    """Input of `quorate_devnet.processes.run_coordinator`. Paths are absolute; the ready file
+    tells the URL.
+    """
 
     home: str
     password_file: str

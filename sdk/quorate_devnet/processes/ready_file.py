@@ -1,4 +1,6 @@
-"""Small files of devnet processes: how one tells its parent that it answers, and what nobody else may read."""
+"""Small files of devnet processes: how one tells its parent that it answers, and what nobody
+else may read.
+"""
 
 import json
 import os

@@ -1,7 +1,8 @@
 """The process that cleans up after a devnet, also when the devnet was killed with -9.
 
-It reads what there is to clean from its standard input, one JSON object a line, and acts when that pipe ends: whoever held the
-other end is gone then. Standard library only until it acts; nothing signals it (its own session, signals ignored).
+It reads what there is to clean from its standard input, one JSON object a line, and acts when
+that pipe ends: whoever held the other end is gone then. Standard library only until it acts;
+nothing signals it (its own session, signals ignored).
 
     {"child": 123}                                 a process to kill
     {"processes": "DIR"}                           a process or bwrap executor's home: its programs are killed
@@ -24,7 +25,9 @@ LATE_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Estate:
-    """What a devnet leaves behind. Process ids are held by descriptor, so that a reused id is never signalled."""
+    """What a devnet leaves behind. Process ids are held by descriptor, so that a reused id is
+    never signalled.
+    """
 
     children: list[int] = field(default_factory=list)
     processes: list[Path] = field(default_factory=list)
@@ -58,7 +61,8 @@ class Estate:
         self._remove_programs()
         self._remove_containers()
         if is_unclean and self.containers:
-            # Whoever was killed may just have asked the engine for a container, which appears a moment later.
+            # Whoever was killed may just have asked the engine for a container, which appears a
+            # moment later.
             time.sleep(LATE_SECONDS)
             self._remove_containers()
 

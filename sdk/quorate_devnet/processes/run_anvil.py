@@ -1,4 +1,6 @@
-"""`python -m quorate_devnet.processes.run_anvil`: anvil in the place of the devnet's own chain, with the same flags and the same ready file."""
+"""`python -m quorate_devnet.processes.run_anvil`: anvil in the place of the devnet's own chain,
+with the same flags and the same ready file.
+"""
 
 import argparse
 import asyncio

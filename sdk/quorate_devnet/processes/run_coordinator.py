@@ -1,4 +1,5 @@
-"""`python -m quorate_devnet.processes.run_coordinator SETTINGS`: the coordinator of a devnet, exactly the one that operators run.
+"""`python -m quorate_devnet.processes.run_coordinator SETTINGS`: the coordinator of a devnet,
+exactly the one that operators run.
 
 The settings file may appear later: the slow part, importing, is over by then.
 """

@@ -1,4 +1,6 @@
-"""`python -m quorate_devnet.processes.run_provider SETTINGS`: one provider of a devnet, the daemon that owners run; a liar gets another executor."""
+"""`python -m quorate_devnet.processes.run_provider SETTINGS`: one provider of a devnet, the
+daemon that owners run; a liar gets another executor.
+"""
 
 import asyncio
 import logging

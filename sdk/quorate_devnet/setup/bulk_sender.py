@@ -1,4 +1,6 @@
-"""Many transactions of one fresh account at once: a devnet's beginning needs no crash safety, only few blocks."""
+"""Many transactions of one fresh account at once: a devnet's beginning needs no crash safety,
+only few blocks.
+"""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,6 @@
-"""The contracts on a chain that runs elsewhere, once: what a market of separate machines or containers begins with."""
+"""The contracts on a chain that runs elsewhere, once: what a market of separate machines or
+containers begins with.
+"""
 
 import json
 from pathlib import Path
@@ -25,8 +27,8 @@ FILE_BYTES_MAX = 1 << 20
 async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
     """Writes `path` (a devnet.json without people) when the contracts stand.
 
-    A file that is there already is kept when they do. Unavailable when chain or beacon are away, or the chain has forgotten them;
-    Refused on a chain without EIP-2537.
+    A file that is there already is kept when they do. Unavailable when chain or beacon are away,
+    or the chain has forgotten them; Refused on a chain without EIP-2537.
     """
     known = _read(path)
     async with aiohttp.ClientSession() as session:
@@ -65,6 +67,7 @@ def _read(path: Path) -> Deployment | None:
 async def _standing(client: ChainClient, deployment: Deployment, path: Path) -> Deployment:
     if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
         raise Unavailable(
-            f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove its volumes and begin anew"
+            f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove "
+            f"its volumes and begin anew"
         )
     return deployment

@@ -29,7 +29,10 @@ def engine_answers() -> str:
 def _cause(error: Exception) -> str:
     """The system's own words at the bottom of the engine client's; "" is never returned."""
     found = re.search(
-        r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, '([^']+)'",
+        (
+            r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, "
+            r"'([^']+)'"
+        ),
         str(error),
     )
     at = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
@@ -37,7 +40,9 @@ def _cause(error: Exception) -> str:
 
 
 def load_image(archive: Path) -> None:
-    """Puts an image into the engine once, before five daemons would do so at the same moment. Blocking."""
+    """Puts an image into the engine once, before five daemons would do so at the same moment.
+    Blocking.
+    """
     from quorate_node.executors.docker.engine_connection import connect
     from quorate_node.executors.docker.image_loader import Images
 

@@ -22,7 +22,9 @@ GIVER = 3  # development account that nothing else uses
 
 
 async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list[Address]:
-    """Sends to each account and waits until it is mined; whom. `facts` is devnet.json. ValueError: neither address nor folder."""
+    """Sends to each account and waits until it is mined; whom. `facts` is devnet.json.
+    ValueError: neither address nor folder.
+    """
     wanted = [address for text in accounts for address in _addresses(text)]
     deployment = canonical.from_json(Deployment, facts["deployment"])
     async with aiohttp.ClientSession() as session:
@@ -41,7 +43,9 @@ async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list
 
 
 def _addresses(text: str) -> list[Address]:
-    """An address, or those of the keys in somebody's folder that need money: an owner's, a client's, a coordinator's two."""
+    """An address, or those of the keys in somebody's folder that need money: an owner's, a
+    client's, a coordinator's two.
+    """
     keys = Path(text) / "keys"
     if not keys.is_dir():
         return [_address(text)]
@@ -60,6 +64,7 @@ def _address(text: str) -> Address:
         value = b""  # told below with the length
     if len(value) != 20:
         raise ValueError(
-            f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a provider, coordinator or client"
+            f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a "
+            f"provider, coordinator or client"
         )
     return Address(value)

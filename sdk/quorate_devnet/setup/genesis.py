@@ -1,7 +1,8 @@
-"""The beginning of a devnet on chain: contracts deployed, everybody registered, staked, bonded and funded, in two blocks or three.
+"""The beginning of a devnet on chain: contracts deployed, everybody registered, staked, bonded
+and funded, in two blocks or three.
 
-The coordinator uses well-known development accounts, which hold coins from the first block; keys of providers and clients are fresh,
-so that nothing of one devnet bears the name of another's.
+The coordinator uses well-known development accounts, which hold coins from the first block; keys
+of providers and clients are fresh, so that nothing of one devnet bears the name of another's.
 """
 
 import asyncio
@@ -67,8 +68,8 @@ async def begin(
     providers: Sequence[Newcomer],
     funds: Funds,
 ) -> Deployment:
-    """Sends everything and waits until it is mined. Unavailable when something was reverted or takes too long, Refused on a chain
-    without EIP-2537.
+    """Sends everything and waits until it is mined. Unavailable when something was reverted or
+    takes too long, Refused on a chain without EIP-2537.
     """
     await check_curve(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
@@ -133,7 +134,9 @@ async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> Non
 
 
 async def mined(wallets: Sequence[BulkSender]) -> None:
-    """Waits until everything sent is in a block. Unavailable when it takes too long or was reverted."""
+    """Waits until everything sent is in a block. Unavailable when it takes too long or was
+    reverted.
+    """
     limit = asyncio.get_running_loop().time() + MINED_SECONDS
     for wallet in wallets:
         while not await wallet.check():

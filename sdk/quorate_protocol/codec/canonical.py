@@ -1,8 +1,9 @@
 """The one strict canonical codec: frozen dataclasses to canonical JSON and back.
 
-Canonical JSON: sorted keys, no spaces, integers only, those above 2^53 as decimal strings, byte strings as 0x-hex in lower
-case, field names in camelCase. Decoding refuses unknown and missing fields, wrong widths, floats, and any text that is not
-the canonical form of what it says. Unions of dataclasses carry the class name under "kind".
+Canonical JSON: sorted keys, no spaces, integers only, those above 2^53 as decimal strings, byte
+strings as 0x-hex in lower case, field names in camelCase. Decoding refuses unknown and missing
+fields, wrong widths, floats, and any text that is not the canonical form of what it says. Unions
+of dataclasses carry the class name under "kind".
 
 The same codec serves messages, documents, journal events, snapshots and the HTTP API.
 """
@@ -25,7 +26,8 @@ R = TypeVar("R")
 SAFE_INTEGER = 2**53
 DEPTH_MAX = 32
 NESTING_SAFE = 200
-# A string that never ends is one token too: were it tried again from each quote inside it, the time would be its length squared.
+# A string that never ends is one token too: were it tried again from each quote inside it, the time
+# would be its length squared.
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _INTEGER = re.compile(r"-?[0-9]{1,78}")
@@ -43,7 +45,9 @@ def encode(value: object) -> bytes:
 
 
 def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
-    """The dataclass that `data` is the canonical encoding of; anything else is `Refused(MALFORMED)` or `Refused(OVERSIZE)`."""
+    """The dataclass that `data` is the canonical encoding of; anything else is
+    `Refused(MALFORMED)` or `Refused(OVERSIZE)`.
+    """
     tree = parse(data, bytes_max)
     value = from_json(cls, tree)
     if canonical(to_json(value)) != data:
@@ -70,7 +74,8 @@ def parse(data: bytes, bytes_max: int) -> Json:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
     check_nesting(data)
     try:
-        # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no text in UTF-8 has.
+        # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no
+        # text in UTF-8 has.
         text = data.decode("utf-8")
         tree = json.loads(
             text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates
@@ -83,12 +88,16 @@ def parse(data: bytes, bytes_max: int) -> Json:
 
 
 def memo(build: Callable[[Any], R]) -> Callable[[Any], R]:
-    """`functools.cache` for builders keyed by a type: one entry per declared message, so it needs no bound."""
+    """`functools.cache` for builders keyed by a type: one entry per declared message, so it
+    needs no bound.
+    """
     return cache(build)
 
 
 def loads(data: bytes) -> Json:
-    """Any JSON of a stranger (numbers of all kinds), for answers that are not ours to make canonical. ValueError for what is none."""
+    """Any JSON of a stranger (numbers of all kinds), for answers that are not ours to make
+    canonical. ValueError for what is none.
+    """
     try:
         check_nesting(data)
         return json.loads(data)
@@ -97,8 +106,8 @@ def loads(data: bytes) -> Json:
 
 
 def check_nesting(data: bytes) -> None:
-    """Refuses what is nested too deep: the standard parser recurses on the C stack, and where a library has raised the recursion
-    limit, "[[[[..." kills the process.
+    """Refuses what is nested too deep: the standard parser recurses on the C stack, and where a
+    library has raised the recursion limit, "[[[[..." kills the process.
     """
     if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:
         return

@@ -1,8 +1,10 @@
 """Results kept by the identity of the frozen value that they were computed from.
 
-`functools.lru_cache` hashes a message field by field at each look, which costs as much as what is kept saves. Equal values that
-are not one object are computed again, to the same result. The newest values are held, so that no identity is ever another's.
-A busy process fills what it may keep in seconds, a calm one in many minutes: `age_all`, called now and then, bounds it by time as well.
+`functools.lru_cache` hashes a message field by field at each look, which costs as much as what
+is kept saves. Equal values that are not one object are computed again, to the same result. The
+newest values are held, so that no identity is ever another's. A busy process fills what it may
+keep in seconds, a calm one in many minutes: `age_all`, called now and then, bounds it by time as
+well.
 """
 
 import weakref
@@ -14,7 +16,9 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A function of one frozen value. Between `newest` and twice as many results are held: the older generation goes at once."""
+    """A function of one frozen value. Between `newest` and twice as many results are held: the
+    older generation goes at once.
+    """
 
     __slots__ = ("__weakref__", "_compute", "_newest", "_old", "_young")
 

@@ -1,11 +1,13 @@
 """Constructors and changed copies of frozen values, quickened.
 
-`dataclass(frozen=True)` sets each field by `object.__setattr__`, which looks the name up and walks the class; the slot's own
-setter does neither and takes half the time, and building values is an eighth of a step. Signature, defaults and result stay.
-Whoever declares that values of a type come by the thousand (tables of a core, events, effects, frames) calls `quicken` once.
+`dataclass(frozen=True)` sets each field by `object.__setattr__`, which looks the name up and
+walks the class; the slot's own setter does neither and takes half the time, and building values
+is an eighth of a step. Signature, defaults and result stay. Whoever declares that values of a
+type come by the thousand (tables of a core, events, effects, frames) calls `quicken` once.
 
-Values of many fields begin as a draft: an object of a class with the same slots that is not frozen. The interpreter stores into
-it without a call for each field, a tenth of a setter's time, and then it becomes one of the frozen class, before anybody has it.
+Values of many fields begin as a draft: an object of a class with the same slots that is not
+frozen. The interpreter stores into it without a call for each field, a tenth of a setter's time,
+and then it becomes one of the frozen class, before anybody has it.
 """
 
 import dataclasses
@@ -26,7 +28,9 @@ def quicken(kind: Any) -> None:
 
 
 def with_changes(value: T, changes: dict[str, object]) -> T:
-    """`dataclasses.replace(value, **changes)`, for changes that no checker knows: copies slot by slot, then sets what changes."""
+    """`dataclasses.replace(value, **changes)`, for changes that no checker knows: copies slot by
+    slot, then sets what changes.
+    """
     changed: T = _replacer(type(value))(value, changes)
     return changed
 
@@ -80,7 +84,9 @@ def _replacer(kind: Any) -> Callable[[Any, dict[str, object]], Any]:
 
 @memo
 def _draft_of(kind: Any) -> type | None:
-    """A class laid out alike that is not frozen; None where it would not pay, or where a base has a say in how fields are set."""
+    """A class laid out alike that is not frozen; None where it would not pay, or where a base
+    has a say in how fields are set.
+    """
     if len(fields(kind)) < DRAFTED_MIN or kind.__bases__ != (object,):
         return None
     return type(f"{kind.__name__}Draft", (), {"__slots__": kind.__slots__})
@@ -103,7 +109,9 @@ def _quicken(kind: Any) -> None:
 
 
 def _replace_constructor(kind: Any) -> None:
-    """Leaves alone what is not frozen and slotted, what checks itself after it was made, and what sets fields in its own way."""
+    """Leaves alone what is not frozen and slotted, what checks itself after it was made, and
+    what sets fields in its own way.
+    """
     own = fields(kind)
     is_plain = (
         kind.__dataclass_params__.frozen

@@ -1,8 +1,10 @@
-"""The codec's short cut for encoding: canonical text straight from a value, without a tree in between.
+"""The codec's short cut for encoding: canonical text straight from a value, without a tree in
+between.
 
-One function is written and compiled for each dataclass at its first use: a single f-string with the fields in their canonical
-order and nested dataclasses in place. What it writes is `codec.canonical(codec.to_json(value))` to the byte, in a fifth of the
-time; a test holds the two together.
+One function is written and compiled for each dataclass at its first use: a single f-string with
+the fields in their canonical order and nested dataclasses in place. What it writes is
+`codec.canonical(codec.to_json(value))` to the byte, in a fifth of the time; a test holds the two
+together.
 """
 
 import types
@@ -30,12 +32,16 @@ def encode(value: object) -> bytes:
 
 
 def enclose(name: str, write: Writer, value: object) -> bytes:
-    """As `encode` of an object whose one field holds the value, without making it: that costs as much as a small value's text."""
+    """As `encode` of an object whose one field holds the value, without making it: that costs as
+    much as a small value's text.
+    """
     return f'{{"{name}":{write(value)}}}'.encode()
 
 
 def keep(kind: type, newest: int) -> None:
-    """Values of this type are written more than once, so their newest texts are kept. To be said where the type is declared."""
+    """Values of this type are written more than once, so their newest texts are kept. To be said
+    where the type is declared.
+    """
     CUSTOM[kind] = Kept(_at_first_use(kind, ""), newest)
 
 
@@ -104,11 +110,13 @@ def _union_writer(kind: Any) -> Writer:
     return lambda value: "null" if value is None else one(value)
 
 
-# ---------------------------------------------------------------------------------------------- one function a dataclass
+# ------------------------------------------------------------------------- one function a dataclass
 
 
 def _at_first_use(kind: Any, tag: str) -> Writer:
-    """Compiles at first use, so that recursive types work. The tag of a union stands among the fields, in its place by name."""
+    """Compiles at first use, so that recursive types work. The tag of a union stands among the
+    fields, in its place by name.
+    """
     found: list[Writer] = []
 
     def run(value: Any) -> str:
@@ -121,7 +129,9 @@ def _at_first_use(kind: Any, tag: str) -> Writer:
 
 @dataclass(slots=True)
 class _Source:
-    """A function while it is written: statements that bind nested dataclasses, and the writers that its text calls."""
+    """A function while it is written: statements that bind nested dataclasses, and the writers
+    that its text calls.
+    """
 
     names: dict[str, object] = field(
         default_factory=lambda: {"quote": encode_basestring, "big": _write_int}

@@ -1,8 +1,10 @@
-"""The codec's short cut for decoding: what is in order is built at once, whatever is not goes the long way and is refused there.
+"""The codec's short cut for decoding: what is in order is built at once, whatever is not goes
+the long way and is refused there.
 
-One function is written and compiled for each dataclass at its first use. It keeps no path and gives no reasons: at the first
-thing out of order it gives up, and `codec` decodes the same tree again and says what was wrong with it, so there is one set of
-rules and of refusals. It takes nothing that `codec` refuses, and gives the same value; a test holds the two together.
+One function is written and compiled for each dataclass at its first use. It keeps no path and
+gives no reasons: at the first thing out of order it gives up, and `codec` decodes the same tree
+again and says what was wrong with it, so there is one set of rules and of refusals. It takes
+nothing that `codec` refuses, and gives the same value; a test holds the two together.
 """
 
 import json
@@ -39,7 +41,8 @@ def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
             canonical.check_nesting(data)
             text = data.decode("utf-8")
             value: T = reader_of(cls)(_JSON.decode(text))
-            # Keys that stand twice, spaces, escapes and halves of surrogate pairs do not come out of the writer as they went in.
+            # Keys that stand twice, spaces, escapes and halves of surrogate pairs do not come out
+            # of the writer as they went in.
             if text_writer.writer_of(cls)(value) == text:
                 return value
         except (_OutOfOrder, Refused, ValueError, TypeError, KeyError, RecursionError):
@@ -60,7 +63,9 @@ def from_json(cls: type[T], tree: Json, path: str = "") -> T:
 
 @canonical.memo
 def reader_of(kind: Any) -> Reader:
-    """The reader of any type that the codec knows; it raises whatever it likes when something is out of order."""
+    """The reader of any type that the codec knows; it raises whatever it likes when something is
+    out of order.
+    """
     if hasattr(kind, "__supertype__"):
         return _newtype_reader(kind)
     origin = get_origin(kind)
@@ -169,7 +174,7 @@ def _union_reader(kind: Any) -> Reader:
     return lambda tree: None if tree is None and is_optional else classes[tree["kind"]](tree)
 
 
-# ---------------------------------------------------------------------------------------------- one function a dataclass
+# ------------------------------------------------------------------------- one function a dataclass
 
 
 def _at_first_use(kind: Any) -> Reader:
@@ -208,7 +213,10 @@ class _Source:
             self.names[f"{name}_f"] = reader_of(kind)
             self.lines += [
                 f"{name} = tree['{key}']",
-                f"if type({name}) is not int or not 0 <= {name} <= {min(_SAFE, (1 << width) - 1)}: {name} = {name}_f({name})",
+                (
+                    f"if type({name}) is not int or not 0 <= {name} <= "
+                    f"{min(_SAFE, (1 << width) - 1)}: {name} = {name}_f({name})"
+                ),
             ]
             return name
         if kind in (str, bool):
@@ -223,7 +231,9 @@ class _Source:
 
 
 def _compiled(kind: Any, is_tagged: bool) -> Reader:
-    """Takes an object with every field and nothing else; one that leaves out defaults goes the long way."""
+    """Takes an object with every field and nothing else; one that leaves out defaults goes the
+    long way.
+    """
     hints = get_type_hints(kind, include_extras=True)
     own = [f.name for f in fields(kind)]
     assert not (is_tagged and "kind" in own), f"{kind.__name__}: a field would hide the union's tag"

@@ -1,7 +1,9 @@
-"""Who speaks over plain HTTP: a short-lived token signed by an account's key (session or operator key).
+"""Who speaks over plain HTTP: a short-lived token signed by an account's key (session or
+operator key).
 
-`Authorization: Quorate <account>.<key>.<expires>.<sig>`; sig over H("quorate-http/1", chainId, coordinator, account, key, expires).
-Whether that key may speak for that account is the server's question to its own state.
+`Authorization: Quorate <account>.<key>.<expires>.<sig>`; sig over H("quorate-http/1", chainId,
+coordinator, account, key, expires). Whether that key may speak for that account is the server's
+question to its own state.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,9 @@ def result_digest(exit_status: ExitStatus, output_digest: Hash32) -> Hash32:
 
 
 def commitment(assignment_hash: Hash32, provider: Address, salt: Hash32, result: Hash32) -> Hash32:
-    """H(assignmentHash, provider, salt32, resultDigest): useless to a copier, who cannot change the provider in it."""
+    """H(assignmentHash, provider, salt32, resultDigest): useless to a copier, who cannot change
+    the provider in it.
+    """
     return hash_tuple(assignment_hash, provider, salt, result)
 
 

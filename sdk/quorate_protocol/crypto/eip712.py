@@ -1,7 +1,7 @@
 """EIP-712 hashing of message dataclasses (standard https://eips.ethereum.org/EIPS/eip-712).
 
-Types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is written down once. Field names go over the wire and
-into the type string in camelCase.
+Types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is written down once.
+Field names go over the wire and into the type string in camelCase.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,9 @@ DOMAIN_TYPE = "EIP712Domain(string name,string version,uint256 chainId,address v
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every message."""
+    """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every
+    message.
+    """
 
     chain_id: int
     verifying_contract: Address
@@ -43,7 +45,9 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
 
 
 def digest(domain: Domain, message: object) -> Hash32:
-    """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is checked, stored and named by it."""
+    """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is
+    checked, stored and named by it.
+    """
     return _digests(domain.chain_id, domain.verifying_contract)(message)
 
 
@@ -88,7 +92,9 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 
 @memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
-    """hashStruct of one dataclass, written and compiled once: a type hash and one word a field, joined."""
+    """hashStruct of one dataclass, written and compiled once: a type hash and one word a field,
+    joined.
+    """
     hints = get_type_hints(kind)
     names: dict[str, Any] = {
         "keccak": keccak256,

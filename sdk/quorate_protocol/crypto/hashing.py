@@ -1,7 +1,8 @@
-"""Hashes. The only module of the rules that imports anything beyond the standard library (keccak).
+"""Hashes. The only module of the rules that imports anything beyond the standard library
+(keccak).
 
-H(...) of PROTOCOL is keccak256 over the ABI encoding of a tuple: 32-byte words, strings as dynamic members, exactly what
-Vyper's `keccak256(abi_encode(...))` computes.
+H(...) of PROTOCOL is keccak256 over the ABI encoding of a tuple: 32-byte words, strings as
+dynamic members, exactly what Vyper's `keccak256(abi_encode(...))` computes.
 """
 
 import ctypes
@@ -20,10 +21,12 @@ _WIDTH, _PADDING = _SIZE(32), _BYTE(1)
 
 @cache
 def _library() -> ctypes.PyDLL:
-    """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an error.
+    """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an
+    error.
 
-    Called with the interpreter's lock held: the class lets go of it in each of its four calls for a hash of a microsecond, and
-    whenever another thread is at work it then waits for that thread to hand it back.
+    Called with the interpreter's lock held: the class lets go of it in each of its four calls
+    for a hash of a microsecond, and whenever another thread is at work it then waits for that
+    thread to hand it back.
     """
     library = ctypes.PyDLL(pycryptodome_filename(["Crypto", "Hash"], "_keccak.abi3.so"))
     library.keccak_init.argtypes = [_STATE, _SIZE, _BYTE]
@@ -34,7 +37,9 @@ def _library() -> ctypes.PyDLL:
 
 
 class _Sponge:
-    """A state and room for a digest, used again and again: to make them costs more than the hash."""
+    """A state and room for a digest, used again and again: to make them costs more than the
+    hash.
+    """
 
     __slots__ = ("_library", "absorb", "buffer", "digest", "out", "reset", "state")
 
@@ -51,10 +56,11 @@ class _Sponge:
 
 
 class _Sponges:
-    """Sponges that nobody uses at the moment: one for each hash that ever ran at the same time as others, so one a thread.
+    """Sponges that nobody uses at the moment: one for each hash that ever ran at the same time
+    as others, so one a thread.
 
-    Taken out while it is used, so a thread, a signal handler or a finaliser that hashes in between takes another; one whose hash
-    was broken off (a keyboard interrupt) is not put back.
+    Taken out while it is used, so a thread, a signal handler or a finaliser that hashes in
+    between takes another; one whose hash was broken off (a keyboard interrupt) is not put back.
     """
 
     __slots__ = ("_free",)
@@ -84,7 +90,9 @@ def _keccak_anew(data: bytes) -> bytes:
 
 
 def _fastest() -> Callable[[bytes], bytes]:
-    """Sponges; the library's public class where its functions are not, or no longer, those that are known here."""
+    """Sponges; the library's public class where its functions are not, or no longer, those that
+    are known here.
+    """
     try:
         sponges = _Sponges()
         is_good = all(
@@ -113,7 +121,9 @@ def sha256(data: bytes) -> Hash32:
 
 
 def word(value: int | bytes) -> bytes:
-    """One static ABI word: unsigned integers and bools right-aligned, 20-byte addresses left-padded, 32-byte strings as they are."""
+    """One static ABI word: unsigned integers and bools right-aligned, 20-byte addresses
+    left-padded, 32-byte strings as they are.
+    """
     if isinstance(value, int):
         return value.to_bytes(32, "big")
     if len(value) == 32:

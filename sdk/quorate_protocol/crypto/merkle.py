@@ -1,4 +1,6 @@
-"""Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL), and over logs that only grow."""
+"""Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL), and over
+logs that only grow.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +10,9 @@ from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
-    """Root over the sorted entries; a lone node at the end of a level moves up unhashed; no entries give zero."""
+    """Root over the sorted entries; a lone node at the end of a level moves up unhashed; no
+    entries give zero.
+    """
     level = sorted(entries)
     if not level:
         return ZERO_HASH
@@ -20,15 +24,17 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
     return Hash32(level[0])
 
 
-# ------------------------------------------------------------------------------------------------------------ grown logs
+# --------------------------------------------------------------------------------------- grown logs
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A Merkle mountain range: what is left of a log of hashes to append to it and to give its root (docs/decisions/0004).
+    """A Merkle mountain range: what is left of a log of hashes to append to it and to give its
+    root (docs/decisions/0004).
 
-    `peaks` are the roots of perfect trees over the entries in order, the largest first: one for each bit of `count`, so a
-    million entries leave at most twenty. Appending hashes twice on average, a root hashes once a peak.
+    `peaks` are the roots of perfect trees over the entries in order, the largest first: one for
+    each bit of `count`, so a million entries leave at most twenty. Appending hashes twice on
+    average, a root hashes once a peak.
     """
 
     count: int = 0
@@ -43,13 +49,17 @@ class Log:
         return Log(self.count + 1, (*peaks, node))
 
     def root(self) -> Hash32:
-        """H(count, the peaks folded from the smallest); the count fixes the place of every entry. An empty log gives zero."""
+        """H(count, the peaks folded from the smallest); the count fixes the place of every
+        entry. An empty log gives zero.
+        """
         return _bagged(self.count, self.peaks)
 
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Entry `index` of a log of `count`: siblings up to its peak, and all peaks but its own, the largest first."""
+    """Entry `index` of a log of `count`: siblings up to its peak, and all peaks but its own, the
+    largest first.
+    """
 
     index: int
     count: int
@@ -58,12 +68,16 @@ class Inclusion:
 
 
 def credit_entry(assignment_id: Hash32, pay: Amount) -> Hash32:
-    """Entry of a provider's log of credits. The last entry of an assignment counts: one that was taken back is followed by 0."""
+    """Entry of a provider's log of credits. The last entry of an assignment counts: one that was
+    taken back is followed by 0.
+    """
     return hash_tuple(assignment_id, pay)
 
 
 class FullLog:
-    """A log with every node kept: making one hashes as often as it has entries, a proof of one entry then hashes nothing."""
+    """A log with every node kept: making one hashes as often as it has entries, a proof of one
+    entry then hashes nothing.
+    """
 
     __slots__ = ("_levels",)
 
@@ -78,7 +92,9 @@ class FullLog:
         return len(self._levels[0])
 
     def changed(self, entries: Mapping[int, Hash32]) -> "FullLog":
-        """The log with these entries in the places of others: hashes only what stands above them."""
+        """The log with these entries in the places of others: hashes only what stands above
+        them.
+        """
         new = FullLog(())
         new._levels = [list(level) for level in self._levels]
         for index, entry in entries.items():
@@ -109,7 +125,9 @@ class FullLog:
         return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
 
     def _peaks(self) -> tuple[Hash32, ...]:
-        """Roots of the perfect trees, the largest first: each the last node of its level that was not paired on the way up."""
+        """Roots of the perfect trees, the largest first: each the last node of its level that
+        was not paired on the way up.
+        """
         count = len(self)
         return tuple(
             self._levels[size.bit_length() - 1][(count >> size.bit_length() - 1) - 1]
@@ -118,7 +136,9 @@ class FullLog:
 
 
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
-    """Shows that an entry stands in a log, from all its entries; what anybody can do who kept the receipts in order."""
+    """Shows that an entry stands in a log, from all its entries; what anybody can do who kept
+    the receipts in order.
+    """
     return FullLog(entries).prove(index)
 
 

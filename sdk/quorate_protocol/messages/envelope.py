@@ -1,4 +1,6 @@
-"""The one envelope `{type, body, sig}`: the same bytes on the wire, in the journal, in receipts and in the API."""
+"""The one envelope `{type, body, sig}`: the same bytes on the wire, in the journal, in receipts
+and in the API.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +27,9 @@ Sign = Callable[[Hash32], Signature]
 
 @dataclass(frozen=True, slots=True)
 class Envelope(Generic[M]):
-    """A message and its signature. Whether the signer may sign it is the rules' business, not the envelope's."""
+    """A message and its signature. Whether the signer may sign it is the rules' business, not
+    the envelope's.
+    """
 
     message: M
     sig: Signature
@@ -101,7 +105,9 @@ def _decoder_of(expected: type) -> canonical.Decoder:
 
 
 def _reader_of(expected: type) -> value_reader.Reader:
-    """Of a message of one type, in its usual form; an envelope that may hold any message is rare."""
+    """Of a message of one type, in its usual form; an envelope that may hold any message is
+    rare.
+    """
     if expected.__name__ not in MESSAGE_TYPES:
         return lambda tree: from_json(tree, expected)
     body, sig = value_reader.reader_of(expected), value_reader.reader_of(bytes)

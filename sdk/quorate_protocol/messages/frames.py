@@ -1,7 +1,9 @@
-"""Frames between coordinator and provider: what travels over the `Peers` port, encoded by the codec as a tagged union.
+"""Frames between coordinator and provider: what travels over the `Peers` port, encoded by the
+codec as a tagged union.
 
-Every frame is idempotent: repeating one changes nothing and is answered the same. The answer is `Ok`; a refusal travels as the
-port's own error. Bulk data never travels here but over HTTP (staging store, gateways).
+Every frame is idempotent: repeating one changes nothing and is answered the same. The answer is
+`Ok`; a refusal travels as the port's own error. Bulk data never travels here but over HTTP
+(staging store, gateways).
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,9 @@ LOG_TEXT_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AssignmentSent:
-    """Run this. `sources` are gateway base URLs that hold image, inputs and spec (`<base>/<cid>`)."""
+    """Run this. `sources` are gateway base URLs that hold image, inputs and spec
+    (`<base>/<cid>`).
+    """
 
     assignment: Envelope[Assignment]
     spec: JobSpec
@@ -66,7 +70,9 @@ class VerdictSent:
 
 @dataclass(frozen=True, slots=True)
 class StatementSent:
-    """The coordinator's cumulative debt. A provider says the newest one back at each connection, to a coordinator that may have lost it."""
+    """The coordinator's cumulative debt. A provider says the newest one back at each connection,
+    to a coordinator that may have lost it.
+    """
 
     statement: Envelope[Statement]
 

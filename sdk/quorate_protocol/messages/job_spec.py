@@ -1,4 +1,6 @@
-"""The job spec: what a client wants done. A canonical document with a CID; `Order.spec_hash` is its digest."""
+"""The job spec: what a client wants done. A canonical document with a CID; `Order.spec_hash` is
+its digest.
+"""
 
 import re
 from dataclasses import dataclass
@@ -77,7 +79,9 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job. Image: a CID of a docker archive or name@sha256:digest. `argv` empty = the image's own command."""
+    """One job. Image: a CID of a docker archive or name@sha256:digest. `argv` empty = the
+    image's own command.
+    """
 
     kind: JobKind
     name: str
@@ -114,8 +118,11 @@ class JobSpec:
 
 
 text_writer.keep(
-    JobSpec, 256
-)  # in the order's event, its document, the assignment and the receipt; at most 512 of SPEC_BYTES_MAX
+    JobSpec,
+    256,
+    # in the order's event, its document, the assignment and the receipt; at most 512 of
+    # SPEC_BYTES_MAX
+)
 
 
 def decode(data: bytes) -> JobSpec:
@@ -126,7 +133,9 @@ def decode(data: bytes) -> JobSpec:
 
 
 def image_digest(image: str) -> Hash32:
-    """What identifies an image in a determinism class: digest of its CID, or its registry digest."""
+    """What identifies an image in a determinism class: digest of its CID, or its registry
+    digest.
+    """
     match = _DIGEST_IMAGE.fullmatch(image)
     return Hash32(bytes.fromhex(match[1])) if match else cids.cid_parts(image, "image")[1]
 

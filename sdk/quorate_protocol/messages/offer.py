@@ -1,4 +1,6 @@
-"""The offer: a provider's signed, expiring advert. A canonical document of at most 2 kB; the operator key signs `SignedOffer`."""
+"""The offer: a provider's signed, expiring advert. A canonical document of at most 2 kB; the
+operator key signs `SignedOffer`.
+"""
 
 from dataclasses import dataclass
 
@@ -40,7 +42,9 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class SlotOffer:
-    """Run slots of one host class and their price per slot-hour, by price tier; a price of 0 = tier not offered."""
+    """Run slots of one host class and their price per slot-hour, by price tier; a price of 0 =
+    tier not offered.
+    """
 
     host: HostClass
     count: Small
@@ -88,9 +92,11 @@ class OfferEnvelope:
 def validate(
     envelope: OfferEnvelope, domain: Domain, recover: Recover, now: UnixSeconds, ttl_max: int
 ) -> Address:
-    """Checks form, expiry and that the signature covers exactly this document; returns the key that signed.
+    """Checks form, expiry and that the signature covers exactly this document; returns the key
+    that signed.
 
-    One that is withdrawn never was in time: whoever holds it neither matches nor draws its provider (PROTOCOL §3, Offer).
+    One that is withdrawn never was in time: whoever holds it neither matches nor draws its
+    provider (PROTOCOL §3, Offer).
     """
     offer = envelope.offer
     if len(offer.encode()) > OFFER_BYTES_MAX:

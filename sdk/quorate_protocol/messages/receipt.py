@@ -1,7 +1,9 @@
-"""Receipts: all signed evidence of one job, content-addressed; anyone can recheck one without asking anybody (PROTOCOL §3, §7).
+"""Receipts: all signed evidence of one job, content-addressed; anyone can recheck one without
+asking anybody (PROTOCOL §3, §7).
 
-Every byte of the body is covered by a signature or hash inside it, or is marked `taken_from_chain`. `verify` reports each check
-by name, so that a flipped byte names the signature or hash that it breaks.
+Every byte of the body is covered by a signature or hash inside it, or is marked
+`taken_from_chain`. `verify` reports each check by name, so that a flipped byte names the
+signature or hash that it breaks.
 """
 
 from collections import Counter
@@ -84,7 +86,9 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class TakenFromChain:
-    """What only the chain can vouch for; `quorate verify` compares it when online. `parties` in order of the executions."""
+    """What only the chain can vouch for; `quorate verify` compares it when online. `parties` in
+    order of the executions.
+    """
 
     block: int
     list_length: int
@@ -95,8 +99,9 @@ class TakenFromChain:
 class Receipt:
     """The body. `batches` in order; executions in CommitSet order over all batches.
 
-    `slots`: what every try of a draw met, up to the last one taken; each index of the list once, in order, with its proof. So the
-    size of a receipt grows with the tries and the logarithm of the list (docs/decisions/0007).
+    `slots`: what every try of a draw met, up to the last one taken; each index of the list once,
+    in order, with its proof. So the size of a receipt grows with the tries and the logarithm of
+    the list (docs/decisions/0007).
     """
 
     chain_id: int
@@ -141,7 +146,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks; valid when every one is good. `chain_checked` is false: nothing here asks the chain."""
+    """All checks; valid when every one is good. `chain_checked` is false: nothing here asks the
+    chain.
+    """
 
     checks: tuple[Check, ...]
     chain_checked: bool = False
@@ -163,7 +170,9 @@ def document(receipt: Receipt) -> bytes:
 
 
 def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
-    """Rechecks a receipt file. Never raises for bad content: what cannot be read is one failed check named `form`."""
+    """Rechecks a receipt file. Never raises for bad content: what cannot be read is one failed
+    check named `form`.
+    """
     try:
         tree = canonical.parse(data, RECEIPT_BYTES_MAX)
         if (
@@ -185,7 +194,8 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
     try:
         return Report((whole, *_checks(receipt, recover, verify_round)))
     except (Refused, KeyError, IndexError, AssertionError, ArithmeticError) as error:
-        # A body that is well-formed but inconsistent (missing members, numbers that fit no word): reported, never raised to the caller.
+        # A body that is well-formed but inconsistent (missing members, numbers that fit no word):
+        # reported, never raised to the caller.
         return Report((whole, Check("consistency", False, str(error)[:200])))
 
 
@@ -269,7 +279,8 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
             secret_hash(message.secret) == ack.secret_hash,
             "x against Ack.secretHash",
         )
-        # Both go into the seed of the draw: whoever may choose them may try until the beacon draws its friends.
+        # Both go into the seed of the draw: whoever may choose them may try until the beacon draws
+        # its friends.
         yield Check(
             f"batch[{number}]",
             message.job_id == ack.job_id and message.batch == number,
@@ -329,7 +340,9 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
 
 
 def _terms(receipt: Receipt) -> Iterator[Check]:
-    """Every execution was of this order, at no more than it allows, and no party had two of them (PROTOCOL §4, §5 Draw)."""
+    """Every execution was of this order, at no more than it allows, and no party had two of them
+    (PROTOCOL §4, §5 Draw).
+    """
     order, ack, spec = receipt.order.message, receipt.ack.message, receipt.spec
     for number, item in enumerate(receipt.executions):
         message = item.assignment.message
@@ -373,7 +386,8 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         message = batch.message
         owners = [entry.provider for entry in message.ordered]
         if message.beacon_round == 0 and receipt.verdict.message.outcome is Outcome.LAPSED:
-            # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and nothing is claimed of it.
+            # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and
+            # nothing is claimed of it.
             alone = receipt.stop is not None and not message.slots and len(owners) == 1
             yield Check(
                 f"draw[{number}]",
@@ -430,8 +444,9 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
 
 
 def _rounds(receipt: Receipt) -> Iterator[Check]:
-    """By which round a later batch is drawn follows from when the one before was closed: who might wait for a round would wait for one
-    that draws its friends. A batch cannot be closed before its own round, so nor can that moment be any.
+    """By which round a later batch is drawn follows from when the one before was closed: who
+    might wait for a round would wait for one that draws its friends. A batch cannot be closed
+    before its own round, so nor can that moment be any.
     """
     timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
     for number, batch in enumerate(batches):
@@ -445,7 +460,8 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
     for number, (one, following) in enumerate(pairwise(batches), 1):
         first = last = timing.later_round(one.closed_at)
         if number == 1 and _was_held(receipt):
-            # Looked at again when a fault of its provider was found, at its exit, or when the hold was over.
+            # Looked at again when a fault of its provider was found, at its exit, or when the hold
+            # was over.
             last = timing.later_round(one.closed_at + timing.max_hold)
         is_due = (
             one.beacon_round < following.beacon_round and first <= following.beacon_round <= last
@@ -459,7 +475,9 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
 
 
 def _was_held(receipt: Receipt) -> bool:
-    """Whether the first batch alone was accepted, unaudited: the job was held, and executed again later."""
+    """Whether the first batch alone was accepted, unaudited: the job was held, and executed
+    again later.
+    """
     reveal = receipt.executions[0].reveal
     is_alone = (
         len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
@@ -468,7 +486,9 @@ def _was_held(receipt: Receipt) -> bool:
 
 
 def _least_rate(receipt: Receipt) -> int:
-    """The least auditPpm that rule, tier and witness allow, whatever trust the provider has earned."""
+    """The least auditPpm that rule, tier and witness allow, whatever trust the provider has
+    earned.
+    """
     order = receipt.order.message
     match receipt.ack.message.rule:
         case Label.QUORUM_2:
@@ -492,7 +512,9 @@ def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
 
 
 def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
-    """Of every try it is shown whom it met, and of nothing else: what was passed over, a stranger sees as the coordinator had to."""
+    """Of every try it is shown whom it met, and of nothing else: what was passed over, a
+    stranger sees as the coordinator had to.
+    """
     ack, chain = receipt.ack.message, receipt.taken_from_chain
     yield Check(
         "slots",
@@ -549,7 +571,9 @@ def _verdict(receipt: Receipt) -> Iterator[Check]:
 
 
 def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
-    """Whether group and faulted share the executions out by their results, each of them once and in the order of the executions."""
+    """Whether group and faulted share the executions out by their results, each of them once and
+    in the order of the executions.
+    """
     verdict = receipt.verdict.message
     agreed = {results.get(item) for item in verdict.group}
     outside = all(results.get(item) not in agreed for item in verdict.faulted)
@@ -573,7 +597,9 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
 
 
 def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
-    """What every accepted group needs, whatever is thought of its members: that depends on the coordinator's log (PROTOCOL §5 Batches)."""
+    """What every accepted group needs, whatever is thought of its members: that depends on the
+    coordinator's log (PROTOCOL §5 Batches).
+    """
     verdict = receipt.verdict.message
     most = max(Counter(results.values()).values(), default=0)
     is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(

@@ -1,7 +1,8 @@
-"""Every message of PROTOCOL §3 with all its fields. Field order is signed order; types give the wire widths (`units`).
+"""Every message of PROTOCOL §3 with all its fields. Field order is signed order; types give the
+wire widths (`units`).
 
-A message is signed as EIP-712 (`eip712.digest`) and travels in an `Envelope` (`envelope`). Reveals are unsigned: they open a
-commitment.
+A message is signed as EIP-712 (`eip712.digest`) and travels in an `Envelope` (`envelope`).
+Reveals are unsigned: they open a commitment.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,9 @@ from quorate_protocol.units import (
 
 @dataclass(frozen=True, slots=True)
 class KeyBinding:
-    """Signed by the operator key (EIP-712) and by the Ed25519 peer key (over the same digest); a newer `seq` replaces it."""
+    """Signed by the operator key (EIP-712) and by the Ed25519 peer key (over the same digest); a
+    newer `seq` replaces it.
+    """
 
     account: Address
     peer_key: Hash32  # Ed25519 public key
@@ -42,7 +45,9 @@ class KeyBinding:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Client account: `session_key` may sign orders and vouchers for this coordinator up to a cumulative debt, until `expires`."""
+    """Client account: `session_key` may sign orders and vouchers for this coordinator up to a
+    cumulative debt, until `expires`.
+    """
 
     client: Address
     session_key: Address
@@ -53,7 +58,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SignedOffer:
-    """What the operator key signs for an offer document: its digest, with the fields that order and expire it."""
+    """What the operator key signs for an offer document: its digest, with the fields that order
+    and expire it.
+    """
 
     provider: Address
     seq: Sequence
@@ -107,7 +114,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Coordinator, once per job and before matching: fixes the draw's frame while nobody knows the beacon."""
+    """Coordinator, once per job and before matching: fixes the draw's frame while nobody knows
+    the beacon.
+    """
 
     job_id: Hash32
     host_class: Hash32
@@ -123,7 +132,9 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Coordinator: run this. `assignment_id` = H(jobId, index, blind32) hides the job from auditors."""
+    """Coordinator: run this. `assignment_id` = H(jobId, index, blind32) hides the job from
+    auditors.
+    """
 
     assignment_id: Hash32
     coordinator: Address
@@ -148,7 +159,9 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0); after its Accept: it gives up."""
+    """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0); after
+    its Accept: it gives up.
+    """
 
     assignment_hash: Hash32
     reason: DeclineReason
@@ -196,7 +209,9 @@ class CommitEntry:
 
 @dataclass(frozen=True, slots=True)
 class CommitSet:
-    """Coordinator: closes a batch, opens its secret and the blinds. Only now do providers reveal."""
+    """Coordinator: closes a batch, opens its secret and the blinds. Only now do providers
+    reveal.
+    """
 
     job_id: Hash32
     batch: Small
@@ -206,7 +221,8 @@ class CommitSet:
     secret: Hash32  # x
     audit_ppm: Ppm
     slots: tuple[Small, ...]  # tries i at which the auditors were drawn, in order
-    skips_hash: Hash32  # hash_list over the skipped tries' assignment hashes (zero word where none was sent)
+    # hash_list over the skipped tries' assignment hashes (zero word where none was sent)
+    skips_hash: Hash32
     closed_at: UnixSeconds
 
 
@@ -223,7 +239,9 @@ class Reveal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Coordinator: how the job ended. `group` and `faulted` are assignment hashes in CommitSet order."""
+    """Coordinator: how the job ended. `group` and `faulted` are assignment hashes in CommitSet
+    order.
+    """
 
     job_id: Hash32
     seq: Sequence
@@ -250,7 +268,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Voucher:
-    """Client session to coordinator: cumulative debt; orders with a nonce below the floor are paid by it."""
+    """Client session to coordinator: cumulative debt; orders with a nonce below the floor are
+    paid by it.
+    """
 
     client: Address
     coordinator: Address
@@ -268,7 +288,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class JuryVote:
-    """Juror's operator key: ballot = H(caseId, juror, salt, digests...), digests padded to three with zero."""
+    """Juror's operator key: ballot = H(caseId, juror, salt, digests...), digests padded to three
+    with zero.
+    """
 
     case_id: Nonce
     juror: Address

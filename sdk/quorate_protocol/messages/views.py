@@ -1,4 +1,6 @@
-"""What the coordinator's HTTP API answers: read-only views, encoded by the codec (camelCase JSON)."""
+"""What the coordinator's HTTP API answers: read-only views, encoded by the codec (camelCase
+JSON).
+"""
 
 from dataclasses import dataclass
 
@@ -84,7 +86,9 @@ class ExecutionView:
 
 @dataclass(frozen=True, slots=True)
 class SealedOutput:
-    """How the client opens its output: ciphertext CID digest in the staging store, salt and what it must open to."""
+    """How the client opens its output: ciphertext CID digest in the staging store, salt and what
+    it must open to.
+    """
 
     ciphertext: Hash32
     salt: Hash32
@@ -96,7 +100,8 @@ class SealedOutput:
 class RunView:
     """GET /v1/runs/{jobId}; `output` only for the client and only after the verdict (I8).
 
-    To others a run that is not final has no name ("") and no money (`charged`, `budget` 0, no `pay`).
+    To others a run that is not final has no name ("") and no money (`charged`, `budget` 0, no
+    `pay`).
     """
 
     job_id: Hash32
@@ -116,19 +121,25 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One line of a run's history, also sent as SSE. `commit` is there for `committed`, so that the client can witness it."""
+    """One line of a run's history, also sent as SSE. `commit` is there for `committed`, so that
+    the client can witness it.
+    """
 
     seq: Sequence
     at: UnixSeconds
     job_id: Hash32
-    name: str  # acked assigned accepted declined lapsed committed witnessed drawn closed revealed verdict faulted final stopped log
+    # acked assigned accepted declined lapsed committed witnessed drawn closed revealed verdict
+    # faulted final stopped log
+    name: str
     text: str
     commit: Envelope[Commit] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
-    """GET /v1/accounts/{address} (of a client): what it may still order. Owed = charged since the last voucher."""
+    """GET /v1/accounts/{address} (of a client): what it may still order. Owed = charged since
+    the last voucher.
+    """
 
     client: Address
     allocation: Amount

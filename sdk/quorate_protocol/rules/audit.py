@@ -1,6 +1,8 @@
-"""Who audits: the beacon's draw over stake slots, and the rate at which jobs are audited (PROTOCOL §5, DESIGN §6).
+"""Who audits: the beacon's draw over stake slots, and the rate at which jobs are audited
+(PROTOCOL §5, DESIGN §6).
 
-Everything is a pure function of public inputs, in exact integers, so that a stranger recomputes it from one receipt.
+Everything is a pure function of public inputs, in exact integers, so that a stranger recomputes
+it from one receipt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +45,9 @@ class StakeSlot:
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:
-        """Its entry in the eligible list: H(index, owner, operatorKey, payout, network, activeFrom, activeUntil)."""
+        """Its entry in the eligible list: H(index, owner, operatorKey, payout, network,
+        activeFrom, activeUntil).
+        """
         return hash_tuple(
             self.index,
             self.owner,
@@ -89,7 +93,9 @@ def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
 
 
 def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
-    """The slot's index of each try up to the last of those taken: what a draw that took them has looked at."""
+    """The slot's index of each try up to the last of those taken: what a draw that took them has
+    looked at.
+    """
     return [slot_index(draw_seed, attempt, length) for attempt in range(max(taken, default=-1) + 1)]
 
 
@@ -100,11 +106,11 @@ def draw(
     excluded: Sequence[StakeSlot],
     first: int = 0,
 ) -> Iterator[Drawn]:
-    """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner, payout and network from `excluded`
-    and from each other.
+    """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner,
+    payout and network from `excluded` and from each other.
 
-    A caller that skips a drawn auditor (no answer) simply takes the next; distinctness counts the skipped one too, so a
-    coordinator gains nothing by inventing silence.
+    A caller that skips a drawn auditor (no answer) simply takes the next; distinctness counts
+    the skipped one too, so a coordinator gains nothing by inventing silence.
     """
     taken = list(excluded)
     for attempt in range(first, DRAW_TRIES if list_length else 0):
@@ -148,5 +154,7 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> P
 
 
 def is_held(rule: Label, audited: bool) -> bool:
-    """Whether an accepted job's pay is held until final: the one place where holding is decided. Small markets settle at once."""
+    """Whether an accepted job's pay is held until final: the one place where holding is decided.
+    Small markets settle at once.
+    """
     return rule is Label.ADAPTIVE and not audited

@@ -29,7 +29,9 @@ def first_round_after(info: BeaconInfo, unix: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What of a deployment says by which round a later batch is drawn. A receipt shows it, as it does the beacon's key."""
+    """What of a deployment says by which round a later batch is drawn. A receipt shows it, as it
+    does the beacon's key.
+    """
 
     genesis: int
     period: Seconds
@@ -37,7 +39,9 @@ class Timing:
     max_hold: Seconds
 
     def later_round(self, closed_at: int) -> Round:
-        """The first round that appears a period or more after the reveals of a set closed then were due (PROTOCOL §5 Batches)."""
+        """The first round that appears a period or more after the reveals of a set closed then
+        were due (PROTOCOL §5 Batches).
+        """
         return Round(
             max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period))
             + 1

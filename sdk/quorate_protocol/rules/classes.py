@@ -1,4 +1,6 @@
-"""Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and where trust is earned."""
+"""Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and
+where trust is earned.
+"""
 
 import re
 from dataclasses import dataclass
@@ -39,7 +41,9 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class HostClass:
-    """The part of a machine that decides bits. For CPUs the GPU fields are empty or zero, and the other way round."""
+    """The part of a machine that decides bits. For CPUs the GPU fields are empty or zero, and
+    the other way round.
+    """
 
     architecture: str  # CPU or GPU architecture, from the catalogue above
     level: str = ""  # CPU: x86-64 micro-architecture level as seen inside the sandbox
@@ -78,7 +82,9 @@ class HostClass:
             raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not in the catalogue")
 
     def id(self) -> Hash32:
-        """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or H(architecture, level, vendor)."""
+        """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or
+        H(architecture, level, vendor).
+        """
         return _id_of(self)
 
     def environment(self) -> tuple[tuple[str, str], ...]:

@@ -1,8 +1,10 @@
-"""The eligible list of a host class: who may be drawn, under one root that fixes who stands at which index (docs/decisions/0007).
+"""The eligible list of a host class: who may be drawn, under one root that fixes who stands at
+which index (docs/decisions/0007).
 
-`Ack.eligibleRoot` is the root of a log (`merkle.Log`) with one entry for each index of the class's list in `Stakes`: the slot's own
-entry where its owner was alive with audit capacity, zero where nobody was. So one path of log2(length) hashes shows either, and
-nobody can show both of one index; the root fixes the list's length too, which every draw divides by.
+`Ack.eligibleRoot` is the root of a log (`merkle.Log`) with one entry for each index of the
+class's list in `Stakes`: the slot's own entry where its owner was alive with audit capacity,
+zero where nobody was. So one path of log2(length) hashes shows either, and nobody can show both
+of one index; the root fixes the list's length too, which every draw divides by.
 """
 
 from collections import Counter
@@ -16,7 +18,9 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 @dataclass(frozen=True, slots=True)
 class ShownSlot:
-    """What stands at index `proof.index` of the list of `proof.count`: a slot, or (None) nobody who may be drawn."""
+    """What stands at index `proof.index` of the list of `proof.count`: a slot, or (None) nobody
+    who may be drawn.
+    """
 
     slot: StakeSlot | None
     proof: Inclusion
@@ -29,7 +33,9 @@ class ShownSlot:
 
 
 class EligibleList:
-    """Slots that may be drawn, in order of their index. Making one is linear in the list's length, each look at it is not."""
+    """Slots that may be drawn, in order of their index. Making one is linear in the list's
+    length, each look at it is not.
+    """
 
     __slots__ = ("_log", "_of_owner", "_places", "length", "root", "slots")
 

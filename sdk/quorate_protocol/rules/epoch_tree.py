@@ -1,8 +1,9 @@
-"""One epoch's Merkle-sum tree of cumulative credits (PROTOCOL §6); the contract `Epochs` checks the same formulas.
+"""One epoch's Merkle-sum tree of cumulative credits (PROTOCOL §6); the contract `Epochs` checks
+the same formulas.
 
-leaf = keccak(abi(index, account, final, held, receiptsRoot)), sums (final, held);
-node = keccak(abi(leftHash, leftFinal, leftHeld, rightHash, rightFinal, rightHeld)); positions sorted by registration index,
-padded with zero leaves (hash 0, sums 0) to a power of two.
+leaf = keccak(abi(index, account, final, held, receiptsRoot)), sums (final, held); node =
+keccak(abi(leftHash, leftFinal, leftHeld, rightHash, rightFinal, rightHeld)); positions sorted by
+registration index, padded with zero leaves (hash 0, sums 0) to a power of two.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Siblings from the leaf up; bit i of `position` is 1 when the node is the right child at level i."""
+    """Siblings from the leaf up; bit i of `position` is 1 when the node is the right child at
+    level i.
+    """
 
     position: int
     siblings: tuple[Node, ...]
@@ -91,7 +94,9 @@ def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
 
 
 def root_of(leaf: Leaf, proof: Proof) -> Node:
-    """The root that a proof leads to. `Refused(MALFORMED)` for numbers that the contract has no words for."""
+    """The root that a proof leads to. `Refused(MALFORMED)` for numbers that the contract has no
+    words for.
+    """
     if not (
         0 <= leaf.index < 2**256
         and 0 <= proof.position < 2**SIBLINGS_MAX

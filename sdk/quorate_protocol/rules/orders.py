@@ -1,4 +1,6 @@
-"""Orders and sessions: what a client must have signed before anything is matched (PROTOCOL §3, §4)."""
+"""Orders and sessions: what a client must have signed before anything is matched (PROTOCOL §3,
+§4).
+"""
 
 from dataclasses import dataclass
 

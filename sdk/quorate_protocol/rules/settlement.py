@@ -1,7 +1,7 @@
 """Who is paid what for one job: every micro-unit charged goes somewhere (I1).
 
-charged = Σ credits + fee + fund + refund. The fee comes on top of pay, inside the budget; every division rounds down and the client
-keeps the remainder.
+charged = Σ credits + fee + fund + refund. The fee comes on top of pay, inside the budget; every
+division rounds down and the client keeps the remainder.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ def signable(session: Session) -> Amount:
 
 
 def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: int) -> bool:
-    """Whether the premium is the price of the audit itself: of an Order that nobody witnessed, which is always audited (PROTOCOL §4).
+    """Whether the premium is the price of the audit itself: of an Order that nobody witnessed,
+    which is always audited (PROTOCOL §4).
 
     `executions` of the first batch: where nobody could be drawn, there was no audit.
     """
@@ -72,14 +73,18 @@ def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: i
 
 
 def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
-    """Executions that a client's budget must cover: in a small market, and when nobody may come to witness, one more is the premium."""
+    """Executions that a client's budget must cover: in a small market, and when nobody may come
+    to witness, one more is the premium.
+    """
     return (
         2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
     )
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
-    """The most a job can cost its client under a rule: what must fit the budget and is reserved of the allocation."""
+    """The most a job can cost its client under a rule: what must fit the budget and is reserved
+    of the allocation.
+    """
     one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
     priced = executions_priced(rule, order.accept_unwitnessed)
     pays = one * priced
@@ -101,7 +106,9 @@ def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
 
 
 def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
-    """A moment by which an execution of a closed batch had committed: a primary before its round appeared, others before the closing."""
+    """A moment by which an execution of a closed batch had committed: a primary before its round
+    appeared, others before the closing.
+    """
     is_primary = (
         closed.batch == 0
         and closed.beacon_round
@@ -111,7 +118,9 @@ def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> 
 
 
 def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
-    """How long it is paid for having run: what its provider says, and no longer than there was between Assignment and commit."""
+    """How long it is paid for having run: what its provider says, and no longer than there was
+    between Assignment and commit.
+    """
     passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
     return Milliseconds(min(usage, passed * 1000))
 
@@ -119,9 +128,11 @@ def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Mi
 def split(
     order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True
 ) -> Split:
-    """Settlement of executions that the client pays for: the agreeing ones, or those that ran when its program was not deterministic.
+    """Settlement of executions that the client pays for: the agreeing ones, or those that ran
+    when its program was not deterministic.
 
-    Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a deterministic program.
+    Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a
+    deterministic program.
     """
     is_due = has_premium and rule is Label.ADAPTIVE and paid
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)

@@ -28,7 +28,9 @@ class Trust:
         return max(1, TRUST_PRIOR * rate // (TRUST_PRIOR + self.passed))
 
     def suspicion_ppm(self) -> int:
-        """c = .2 for newcomers, else clip(10e, 1e-3, .2): how likely this provider lies, for risk()."""
+        """c = .2 for newcomers, else clip(10e, 1e-3, .2): how likely this provider lies, for
+        risk().
+        """
         if self.passed < TRUST_NEWCOMER:
             return 200_000
         return min(200_000, max(1_000, 10 * self.error_ppm()))

@@ -1,4 +1,5 @@
-"""How a job is decided from its revealed executions (PROTOCOL §5). Pure; the comparator groups results beforehand.
+"""How a job is decided from its revealed executions (PROTOCOL §5). Pure; the comparator groups
+results beforehand.
 
 Under `exact` two results agree when their result digests are equal, so a group is a digest.
 """
@@ -16,7 +17,9 @@ RIVAL_SHARE_MAX = Fraction(5, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One committed execution; `result` is None when it was not revealed or its ciphertext did not open."""
+    """One committed execution; `result` is None when it was not revealed or its ciphertext did
+    not open.
+    """
 
     assignment_hash: Hash32
     provider: Address
@@ -46,7 +49,9 @@ class More:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """Cap reached or nobody left. `is_clients_doing`: three different results from three owners, so the program is not deterministic."""
+    """Cap reached or nobody left. `is_clients_doing`: three different results from three owners,
+    so the program is not deterministic.
+    """
 
     is_clients_doing: bool
 
@@ -57,7 +62,9 @@ Decision = Accepted | More | Unresolved
 def decide(
     rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool
 ) -> Decision:
-    """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions; at most 7 whatever it says."""
+    """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions;
+    at most 7 whatever it says.
+    """
     groups = _groups(executions)
     best = _best(rule, executions, groups)
     if _suffices(rule, tier, executions, groups, best):
@@ -66,8 +73,11 @@ def decide(
         return Accepted(best, tuple(i for i in outside if not _has_lapsed(executions[i])))
     if rule is Label.ADAPTIVE and len(executions) == 1:
         cap = max(
-            cap, 2
-        )  # a kill that is not audited yet: whatever the client allows for disagreement, it is looked at once
+            cap,
+            2,
+            # a kill that is not audited yet: whatever the client allows for disagreement, it is
+            # looked at once
+        )
     if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
         different = {execution.result for execution in executions if execution.result is not None}
         return Unresolved(is_clients_doing=len(different) >= 3)
@@ -83,15 +93,18 @@ def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
 
 
 def _has_lapsed(execution: Execution) -> bool:
-    """In a larger batch silence is a fault. Who is alone in one and silent is unpaid, and the next is drawn."""
+    """In a larger batch silence is a fault. Who is alone in one and silent is unpaid, and the
+    next is drawn.
+    """
     return execution.result is None and execution.is_alone
 
 
 def _best(
     rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The one group that may be accepted. Under the adaptive rule the one that least likely lies alike, however many agree on another:
-    owners who have passed many audits are not outvoted by as many newcomers as somebody cares to register.
+    """The one group that may be accepted. Under the adaptive rule the one that least likely lies
+    alike, however many agree on another: owners who have passed many audits are not outvoted by
+    as many newcomers as somebody cares to register.
     """
     if rule is Label.ADAPTIVE:
         return min(groups, key=lambda group: (risk(executions, group), -len(group)), default=())
@@ -129,10 +142,12 @@ def _adaptive_suffices(
     best: tuple[int, ...],
 ) -> bool:
     if len(executions) == 1:
-        # Not audited: provisional. But a time-out or a memory kill can be claimed without running anything: it is always audited.
+        # Not audited: provisional. But a time-out or a memory kill can be claimed without running
+        # anything: it is always audited.
         return bool(best) and not executions[0].is_killed
     if len(best) < 2:
-        return False  # an auditor that says nothing has checked nothing, however trusted the primary is
+        # an auditor that says nothing has checked nothing, however trusted the primary is
+        return False
     rivals = [group for group in groups if group != best]
     alone = risk(executions, best)
     if alone > Fraction(TIERS[tier].epsilon, PPM_ONE):

@@ -1,4 +1,6 @@
-"""How far a provider has come in one job class: what ends the hold of its unaudited jobs (PROTOCOL §5 Rate, Holding). A pure fold (I10)."""
+"""How far a provider has come in one job class: what ends the hold of its unaudited jobs
+(PROTOCOL §5 Rate, Holding). A pure fold (I10).
+"""
 
 from dataclasses import dataclass, field
 
@@ -11,10 +13,12 @@ SHARE_MAX = 4  # one client is at most a 4th
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`progress_ppm` grows by at most one job (10^6) a job and never falls. The rest bounds what one client can add to it.
+    """`progress_ppm` grows by at most one job (10^6) a job and never falls. The rest bounds what
+    one client can add to it.
 
-    Shares are counted over stretches of W jobs, one after the other: within each at most W/4 of one client count, once four have been
-    served. Not over the last W jobs at each moment, which would take a list of W clients a provider.
+    Shares are counted over stretches of W jobs, one after the other: within each at most W/4 of
+    one client count, once four have been served. Not over the last W jobs at each moment, which
+    would take a list of W clients a provider.
     """
 
     progress_ppm: int = 0
@@ -29,7 +33,9 @@ def window_jobs(tier: VerifyTier, limits: Limits) -> int:
 
 
 def after_job(window: Window, client: Address, price: Price, median: Price, length: int) -> Window:
-    """One accepted job more: min(1, price / class median) of a job, or nothing when the client has its share already."""
+    """One accepted job more: min(1, price / class median) of a job, or nothing when the client
+    has its share already.
+    """
     clients = window.clients
     if client not in clients and len(clients) < CLIENTS_BEFORE_SHARES:
         clients = (*clients, client)

@@ -1,8 +1,9 @@
 """The one loop of every daemon (DESIGN §4): take an event, step, journal, acknowledge, perform.
 
-The loop does not wait for the disk. It steps on in memory, and withholds replies and effects until the batch that carries them
-is durable. A crash before the append loses nothing that anybody was told; a crash after it is repaired by replay. When an
-append fails, memory is ahead of the disk for good, so the actor ends and with it the process.
+The loop does not wait for the disk. It steps on in memory, and withholds replies and effects
+until the batch that carries them is durable. A crash before the append loses nothing that
+anybody was told; a crash after it is repaired by replay. When an append fails, memory is ahead
+of the disk for good, so the actor ends and with it the process.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ F = TypeVar("F", bound=Effect)
 INBOX_MAX = 1024
 FLYING_MAX = 1024  # appends that are not durable yet
 PENDING_MAX = 100_000  # effects that are not performed yet
-SNAPSHOT_EVERY = 10_000  # events; or sooner, so that what is kept until a snapshot is bounded on a slow day as well:
+# events; or sooner, so that what is kept until a snapshot is bounded on a slow day as well:
+SNAPSHOT_EVERY = 10_000
 SNAPSHOT_SECONDS = 60
 SNAPSHOT_LEAST = 1_000  # events
 BEHIND_SECONDS = 30  # a clock so far behind the newest event is told of
@@ -53,7 +55,9 @@ class _Entry(Generic[E]):
 
 
 class Actor(Generic[E, F]):
-    """One core, its journal and its outbox. `start`, then `run` inside a TaskGroup; one event loop, one thread."""
+    """One core, its journal and its outbox. `start`, then `run` inside a TaskGroup; one event
+    loop, one thread.
+    """
 
     def __init__(
         self,
@@ -69,7 +73,9 @@ class Actor(Generic[E, F]):
         on_refused: OnRefused[F] | None = None,
         registry: Registry | None = None,
     ) -> None:
-        """`perform` may itself await `submit`. `on_refused` hears of effects that a peer refused, before they are marked done."""
+        """`perform` may itself await `submit`. `on_refused` hears of effects that a peer
+        refused, before they are marked done.
+        """
         registry = registry or Registry()
         self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
         self._random, self._snapshot_every = random_source, snapshot_every
@@ -89,13 +95,16 @@ class Actor(Generic[E, F]):
         registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
 
     async def start(self) -> None:
-        """Restores the newest snapshot, replays what came after it and queues the effects that were not marked done."""
+        """Restores the newest snapshot, replays what came after it and queues the effects that
+        were not marked done.
+        """
         offset = self._restore_snapshot()
         replayed = 0
         for stored in self._journal.replay(offset):
             record = stored.record
             self._at = record.at
-            # Effects of replayed events are in the outbox already; a Refused here would mean that replay is not faithful.
+            # Effects of replayed events are in the outbox already; a Refused here would mean that
+            # replay is not faithful.
             with _of_this_version(f"event {stored.offset}"):
                 self.core.step(
                     Input(
@@ -118,7 +127,9 @@ class Actor(Generic[E, F]):
         )
 
     async def run(self) -> None:
-        """Steps and performs until cancelled. Raises what ends it: a failed append, or a bug in a step or in `perform`."""
+        """Steps and performs until cancelled. Raises what ends it: a failed append, or a bug in
+        a step or in `perform`.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._raise_failure(), name="journal failure")
@@ -129,9 +140,11 @@ class Actor(Generic[E, F]):
             self._abandon()
 
     async def submit(self, event: E) -> object:
-        """Steps the event; returns the reply once event and effects are durable. Raises `Refused` as the core did.
+        """Steps the event; returns the reply once event and effects are durable. Raises
+        `Refused` as the core did.
 
-        Waits while the inbox is full; `Unavailable` when too many effects are pending or the actor has ended.
+        Waits while the inbox is full; `Unavailable` when too many effects are pending or the
+        actor has ended.
         """
         self._check_room()
         reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -141,7 +154,9 @@ class Actor(Generic[E, F]):
         return await reply
 
     def post(self, event: E) -> None:
-        """Queues an event that nobody waits for; a refusal is counted. `Unavailable` when the inbox is full."""
+        """Queues an event that nobody waits for; a refusal is counted. `Unavailable` when the
+        inbox is full.
+        """
         self._check_room()
         try:
             self._inbox.put_nowait(_Entry(event, None))
@@ -190,12 +205,18 @@ class Actor(Generic[E, F]):
         )
 
     def _time(self) -> UnixSeconds:
-        """Now, but never before the newest event: replay and every deadline lean on that. So a clock put back makes time stand still."""
+        """Now, but never before the newest event: replay and every deadline lean on that. So a
+        clock put back makes time stand still.
+        """
         now = UnixSeconds(int(self._clock.now()))
         behind = self._at - now
         if behind > BEHIND_SECONDS and not self._is_behind:
             log.error(
-                "the clock is %d s behind the journal: no deadline comes and nothing lapses here until it has caught up",
+                (
+                    "the clock is %d s behind the journal: no deadline comes and nothing lapses "
+                    "here "
+                    "until it has caught up"
+                ),
                 behind,
             )
         self._is_behind = behind > BEHIND_SECONDS
@@ -281,7 +302,9 @@ class Actor(Generic[E, F]):
         await self._failure
 
     def _abandon(self, *entries: _Entry[E]) -> None:
-        """Nobody is left to answer those who wait: they were told nothing, and their events may or may not be on disk."""
+        """Nobody is left to answer those who wait: they were told nothing, and their events may
+        or may not be on disk.
+        """
         waiting = [*entries, *(entry for entry, _ in self._flying)]
         while not self._inbox.empty():
             waiting.append(self._inbox.get_nowait())
@@ -292,12 +315,15 @@ class Actor(Generic[E, F]):
 
 @contextmanager
 def _of_this_version(what: str) -> Iterator[None]:
-    """Its checksum says that it is what was written; so what is wrong with it is that another version of this program wrote it."""
+    """Its checksum says that it is what was written; so what is wrong with it is that another
+    version of this program wrote it.
+    """
     try:
         yield
     except Refused as refused:
         why = refused.detail or str(refused)
         raise JournalError(
-            f"{what} in the journal was written by another version of this program ({why}). Nothing was changed: start that version again,"
+            f"{what} in the journal was written by another version of this program ({why}). "
+            f"Nothing was changed: start that version again,"
             " or one that says that it reads what that one wrote"
         ) from refused

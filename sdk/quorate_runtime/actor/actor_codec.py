@@ -13,7 +13,9 @@ ITEM_BYTES_MAX = 64 << 20  # our own journal, so only a guard against nonsense
 
 
 class ActorCodec(Protocol[E, F]):
-    """Encoding of one core's events and effects. `version` is what is written; decoding takes all versions ever written."""
+    """Encoding of one core's events and effects. `version` is what is written; decoding takes
+    all versions ever written.
+    """
 
     version: int
 
@@ -31,7 +33,9 @@ class ActorCodec(Protocol[E, F]):
 
 
 class CanonicalCodec(Generic[E, F]):
-    """`ActorCodec` by `quorate_protocol.codec.canonical`, for a dataclass or a union of dataclasses each. Knows one version."""
+    """`ActorCodec` by `quorate_protocol.codec.canonical`, for a dataclass or a union of
+    dataclasses each. Knows one version.
+    """
 
     def __init__(self, event_kind: object, effect_kind: object, version: int = 1) -> None:
         self.version = version

@@ -1,6 +1,8 @@
-"""Performs effects that are durable: in order within a lane, lanes side by side, again after failures of the world.
+"""Performs effects that are durable: in order within a lane, lanes side by side, again after
+failures of the world.
 
-An effect leaves the outbox only after it was performed, so a crash in between performs it once more.
+An effect leaves the outbox only after it was performed, so a crash in between performs it once
+more.
 """
 
 import asyncio
@@ -32,7 +34,9 @@ is_performing: ContextVar[bool] = ContextVar("is_performing", default=False)
 
 
 class Outbox(Generic[F]):
-    """Lanes of effects. What they hold is bounded by the actor, which takes no new events while too much is pending."""
+    """Lanes of effects. What they hold is bounded by the actor, which takes no new events while
+    too much is pending.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,9 @@ class Outbox(Generic[F]):
         on_done_failed: Callable[[BaseException], None],
         on_refused: OnRefused[F] | None = None,
     ) -> None:
-        """`on_refused` is awaited before the effect is marked done, so an event that it submits is durable first."""
+        """`on_refused` is awaited before the effect is marked done, so an event that it submits
+        is durable first.
+        """
         self._perform, self._journal, self._clock = perform, journal, clock
         self._on_done_failed, self._on_refused = on_done_failed, on_refused
         self._lanes: dict[str, deque[F]] = {}
@@ -62,7 +68,9 @@ class Outbox(Generic[F]):
         )
 
     async def run(self) -> None:
-        """Performs until cancelled. All lane tasks are its own: a task made anywhere else could outlive a cancellation."""
+        """Performs until cancelled. All lane tasks are its own: a task made anywhere else could
+        outlive a cancellation.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -96,7 +104,9 @@ class Outbox(Generic[F]):
         del self._lanes[lane]
 
     async def _finish(self, effect: F) -> None:
-        """Performs until it worked or was refused. Any other exception is a bug and ends the actor."""
+        """Performs until it worked or was refused. Any other exception is a bug and ends the
+        actor.
+        """
         kind = type(effect).__name__
         delay = RETRY_FIRST_SECONDS
         while True:
@@ -106,14 +116,16 @@ class Outbox(Generic[F]):
                     await self._perform(effect)
                     crash_point("effect.after", effect)
             except Unavailable as error:
-                # The world failed: the effect stays pending and is tried again, for ever, ever more slowly.
+                # The world failed: the effect stays pending and is tried again, for ever, ever more
+                # slowly.
                 self._results.add(kind, "unavailable")
                 log.warning("%s %s is retried: %s", kind, effect.key, error)
                 await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
                 delay = min(2 * delay, RETRY_MAX_SECONDS)
                 continue
             except Refused as refusal:
-                # A peer will never take it; the core learns of it through on_refused if it wants to.
+                # A peer will never take it; the core learns of it through on_refused if it wants
+                # to.
                 self._results.add(kind, "refused")
                 log.warning("%s %s was refused: %s", kind, effect.key, refusal)
                 if self._on_refused is not None:
@@ -126,7 +138,9 @@ class Outbox(Generic[F]):
         self._done.append(effect.key)
 
     def _mark_done(self) -> None:
-        """Once for all effects that were finished in one turn of the loop. What a crash keeps from being marked is performed again."""
+        """Once for all effects that were finished in one turn of the loop. What a crash keeps
+        from being marked is performed again.
+        """
         keys, self._done = self._done, []
         if not keys:
             return

@@ -1,7 +1,7 @@
 """A drand-format beacon over HTTP: every round is verified before anybody sees it.
 
-The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's local beacon. A relay that lies or is away is
-`Unavailable`; only a round that has not appeared is None.
+The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's local beacon. A
+relay that lies or is away is `Unavailable`; only a round that has not appeared is None.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,9 @@ _NOT_YET = frozenset({404, 425})
 
 
 class HttpBeacon:
-    """`quorate_protocol.ports.Beacon`. The session is the caller's. `info` is what everybody agreed on, never what a relay says."""
+    """`quorate_protocol.ports.Beacon`. The session is the caller's. `info` is what everybody
+    agreed on, never what a relay says.
+    """
 
     def __init__(
         self, url: str, info: BeaconInfo, session: aiohttp.ClientSession, clock: Clock
@@ -38,7 +40,9 @@ class HttpBeacon:
         self._rounds: OrderedDict[Round, BeaconRound] = OrderedDict()
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """A verified round, or None while it has not appeared. Unavailable when the relay is away, or sends a false one."""
+        """A verified round, or None while it has not appeared. Unavailable when the relay is
+        away, or sends a false one.
+        """
         if number < 1:
             return None
         kept = self._rounds.get(number)
@@ -81,7 +85,9 @@ class HttpBeacon:
 
 
 async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
-    """What a beacon says of itself (/info). For a devnet or a first look: whoever pays by it must know the key from elsewhere."""
+    """What a beacon says of itself (/info). For a devnet or a first look: whoever pays by it
+    must know the key from elsewhere.
+    """
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
     period, genesis, key = (
         tree.get("period"),

@@ -1,8 +1,10 @@
-"""drand's quicknet scheme `bls-unchained-g1-rfc9380`: short BLS12-381 signatures over round numbers.
+"""drand's quicknet scheme `bls-unchained-g1-rfc9380`: short BLS12-381 signatures over round
+numbers.
 
-Signature in G1 (48 bytes compressed), public key in G2 (96 bytes compressed), message sha256(round as 8 bytes big-endian),
-hashed to the curve by RFC 9380 with the tag below; randomness is sha256 of the compressed signature. Sources: drand's
-specification, RFC 9380, EIP-2537 for the uncompressed forms that the Beacon contract takes.
+Signature in G1 (48 bytes compressed), public key in G2 (96 bytes compressed), message
+sha256(round as 8 bytes big-endian), hashed to the curve by RFC 9380 with the tag below;
+randomness is sha256 of the compressed signature. Sources: drand's specification, RFC 9380,
+EIP-2537 for the uncompressed forms that the Beacon contract takes.
 """
 
 from hashlib import sha256
@@ -20,7 +22,9 @@ _GENERATOR = G2Point()
 
 
 def keygen(seed: bytes) -> int:
-    """A secret scalar from at least 16 bytes of seed, never 0. Not EIP-2333: it only has to be the same each time."""
+    """A secret scalar from at least 16 bytes of seed, never 0. Not EIP-2333: it only has to be
+    the same each time.
+    """
     assert len(seed) >= 16, "a beacon seed has at least 16 bytes"
     wide = sha256(b"quorate beacon 0" + seed).digest() + sha256(b"quorate beacon 1" + seed).digest()
     return int(Scalar.from_be_bytes_mod_order(wide)) or 1
@@ -37,7 +41,9 @@ def sign_round(secret: int, number: Round) -> bytes:
 
 
 def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
-    """Whether a compressed signature is the one of that round under a compressed key (1.4 ms). False for anything malformed."""
+    """Whether a compressed signature is the one of that round under a compressed key (1.4 ms).
+    False for anything malformed.
+    """
     if len(key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
@@ -66,7 +72,8 @@ def beacon_round(secret: int, number: Round) -> BeaconRound:
 
 
 def signature_words(signature: bytes) -> tuple[int, int, int, int]:
-    """A compressed signature as the four words (x high, x low, y high, y low) of EIP-2537, which `Beacon.submit` takes.
+    """A compressed signature as the four words (x high, x low, y high, y low) of EIP-2537, which
+    `Beacon.submit` takes.
 
     Raises ValueError when the bytes are no point of the group.
     """
@@ -75,12 +82,16 @@ def signature_words(signature: bytes) -> tuple[int, int, int, int]:
 
 
 def public_key_words(key: bytes) -> tuple[int, ...]:
-    """A compressed public key as the eight words (x0, x1, y0, y1; each high, low) of EIP-2537. ValueError if it is no point."""
+    """A compressed public key as the eight words (x0, x1, y0, y1; each high, low) of EIP-2537.
+    ValueError if it is no point.
+    """
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
 
 def pairing_probes() -> tuple[bytes, bytes]:
-    """Two inputs of EIP-2537's pairing check, each of two pairs of points: its answer to the first is one, to the second zero."""
+    """Two inputs of EIP-2537's pairing check, each of two pairs of points: its answer to the
+    first is one, to the second zero.
+    """
     one, other = (
         words_bytes(_words(G1Point().to_xy_bytes_be())),
         words_bytes(_words((-G1Point()).to_xy_bytes_be())),

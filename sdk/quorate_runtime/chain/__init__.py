@@ -1,7 +1,9 @@
-"""The chain client: JSON-RPC over aiohttp, no filters, nothing that a reorganisation can surprise (DESIGN §7).
+"""The chain client: JSON-RPC over aiohttp, no filters, nothing that a reorganisation can
+surprise (DESIGN §7).
 
-`rpc` (one request) · `types` (blocks, logs, receipts) · `client` (reading) · `transactions` (EIP-1559 signing) · `outbox`
-(what was signed, on disk) · `sender` (one key's transactions, once each) · `follower` (logs, with walk-back).
+`rpc` (one request) · `types` (blocks, logs, receipts) · `client` (reading) · `transactions`
+(EIP-1559 signing) · `outbox` (what was signed, on disk) · `sender` (one key's transactions, once
+each) · `follower` (logs, with walk-back).
 
 Depth: a block at the head has depth 1. k = 1 therefore means "mined".
 """

@@ -1,5 +1,5 @@
-"""Reading the chain, typed. Every method raises Unavailable when the node is away or has trouble of its own; what a contract refuses is
-Refused(CHAIN, reason).
+"""Reading the chain, typed. Every method raises Unavailable when the node is away or has trouble
+of its own; what a contract refuses is Refused(CHAIN, reason).
 """
 
 from collections.abc import Sequence
@@ -69,10 +69,11 @@ class ChainClient:
         *,
         only: Hash32 | None = None,
     ) -> tuple[RawLog, ...]:
-        """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure when the node finds the range too large.
+        """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure
+        when the node finds the range too large.
 
-        `only` names the one block asked for by its hash: a node that does not have it says so, where a range that reaches beyond a
-        node's newest block is answered with what it has.
+        `only` names the one block asked for by its hash: a node that does not have it says so,
+        where a range that reaches beyond a node's newest block is answered with what it has.
         """
         query: dict[str, Json] = {"address": [_hex(address) for address in addresses]}
         query |= (
@@ -149,8 +150,8 @@ class ChainClient:
         return octets(await self._read("eth_getCode", _hex(account), block_id(block)))
 
     async def fees(self) -> Fees:
-        """Base fee of the newest block, and the tip the node advises, as far as others pay as much: the tip is paid whole, where of the fee
-        only what the chain asks for is.
+        """Base fee of the newest block, and the tip the node advises, as far as others pay as
+        much: the tip is paid whole, where of the fee only what the chain asks for is.
         """
         head = await self.head()
         advised = integer(await self._read("eth_maxPriorityFeePerGas"))
@@ -170,14 +171,17 @@ class ChainClient:
         return max((integer(row[0]) for row in rows[:FEE_BLOCKS]), default=0)
 
     async def send_raw(self, raw: bytes) -> Hash32:
-        """Hands over a signed transaction: one try. RpcFailure with the node's words when it refuses."""
+        """Hands over a signed transaction: one try. RpcFailure with the node's words when it
+        refuses.
+        """
         return Hash32(octets(await self.rpc.request("eth_sendRawTransaction", _hex(raw)), 32))
 
     async def _read(self, method: str, *params: Json) -> Json:
         try:
             return await self.rpc.read(method, *params)
         except RpcFailure as failure:
-            # Nothing here depends on a contract: a node that refuses a plain read is out of order or behind.
+            # Nothing here depends on a contract: a node that refuses a plain read is out of order
+            # or behind.
             raise Unavailable(f"chain node, {method}: {failure}") from failure
 
     async def _times(self, numbers: set[BlockNumber]) -> dict[BlockNumber, int]:
@@ -219,7 +223,9 @@ def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
 
 
 def _refused(failure: RpcFailure) -> Refused | Unavailable:
-    """What the contract refuses is refused. A node that is behind, or was asked too often, has said nothing about the contract."""
+    """What the contract refuses is refused. A node that is behind, or was asked too often, has
+    said nothing about the contract.
+    """
     if is_revert(failure):
         return Refused(Code.CHAIN, revert_reason(failure.data, failure.message))
     if classify(failure.message) in (Answer.NEVER, Answer.UNFUNDED):

@@ -1,4 +1,6 @@
-"""Logs as they happen, from the chain's own word only: no filters, block hashes kept, a walk back when the chain changed its mind."""
+"""Logs as they happen, from the chain's own word only: no filters, block hashes kept, a walk
+back when the chain changed its mind.
+"""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -31,7 +33,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where to go on: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it together with what it made of the logs."""
+    """Where to go on: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
+    together with what it made of the logs.
+    """
 
     trail: tuple[Checkpoint, ...] = ()
 
@@ -42,7 +46,9 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """The logs of blocks `first` to `last.number`, in order (often none), all at depth k or more."""
+    """The logs of blocks `first` to `last.number`, in order (often none), all at depth k or
+    more.
+    """
 
     first: BlockNumber
     last: BlockHead
@@ -53,14 +59,18 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class Reorganised:
-    """The chain changed its mind: forget everything from blocks above `kept`; those blocks' logs are delivered anew."""
+    """The chain changed its mind: forget everything from blocks above `kept`; those blocks' logs
+    are delivered anew.
+    """
 
     kept: BlockNumber | None  # None when nothing that was delivered is left
     cursor: Cursor
 
 
 class LogFollower:
-    """Delivers each log of some contracts once per history. `start` is the first block when the cursor is empty."""
+    """Delivers each log of some contracts once per history. `start` is the first block when the
+    cursor is empty.
+    """
 
     def __init__(
         self,
@@ -86,7 +96,9 @@ class LogFollower:
         self._range = RANGE_MAX
 
     async def batches(self) -> AsyncIterator[LogBatch | Reorganised]:
-        """Forever: batches as blocks come, and notices of reorganisations. A node that is away is waited for; cancel to stop."""
+        """Forever: batches as blocks come, and notices of reorganisations. A node that is away
+        is waited for; cancel to stop.
+        """
         while True:
             pause = self._poll
             try:
@@ -101,7 +113,9 @@ class LogFollower:
                 yield step
 
     async def step(self) -> LogBatch | Reorganised | None:
-        """The next batch or notice; None when there is nothing new. Unavailable when the node is away or changes its mind meanwhile."""
+        """The next batch or notice; None when there is nothing new. Unavailable when the node is
+        away or changes its mind meanwhile.
+        """
         notice = await self._walk_back()
         if notice is not None:
             self._cursor = notice.cursor
@@ -121,8 +135,8 @@ class LogFollower:
     async def _walk_back(self) -> Reorganised | None:
         """None when the newest checkpoint is still canonical; else the newest one that is.
 
-        Unavailable when there is no block of that number: the node is behind (another one was asked before, or it is still fetching the
-        chain), and takes nothing back.
+        Unavailable when there is no block of that number: the node is behind (another one was
+        asked before, or it is still fetching the chain), and takes nothing back.
         """
         trail = self._cursor.trail
         if trail and await self._client.block(trail[-1].number) is None:
@@ -143,7 +157,9 @@ class LogFollower:
         return block is not None and block.hash == checkpoint.hash
 
     async def _read(self, first: BlockNumber, top: BlockNumber, head: BlockHead) -> LogBatch | None:
-        """Logs of a range; None when the range has to be smaller, or when the chain changed while it was read."""
+        """Logs of a range; None when the range has to be smaller, or when the chain changed
+        while it was read.
+        """
         before = await self._client.block(top)
         try:
             logs = await self._logs(first, top, head.number)

@@ -1,4 +1,6 @@
-"""What a node's refusal of a transaction means. Nodes agree on the words more than on the codes (geth, anvil, reth, Nethermind)."""
+"""What a node's refusal of a transaction means. Nodes agree on the words more than on the codes
+(geth, anvil, reth, Nethermind).
+"""
 
 from enum import Enum
 

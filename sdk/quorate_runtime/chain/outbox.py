@@ -1,7 +1,9 @@
-"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, and how it ended.
+"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, and how
+it ended.
 
-One SQLite file may serve several keys and chains: rows are kept per domain (chain id and genesis hash, so that a devnet
-started anew does not meet the nonces of the old one) and account. Synchronous; the Sender calls it in a thread.
+One SQLite file may serve several keys and chains: rows are kept per domain (chain id and genesis
+hash, so that a devnet started anew does not meet the nonces of the old one) and account.
+Synchronous; the Sender calls it in a thread.
 """
 
 import sqlite3
@@ -65,9 +67,11 @@ class Outbox:
     """The sends of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
-        """Opens or makes the file. FileDamaged when there is one that is not whole: what it forgot could be done a second time.
+        """Opens or makes the file. FileDamaged when there is one that is not whole: what it
+        forgot could be done a second time.
 
-        Every method raises Unavailable while the disk or another process's lock keeps it from its file; nothing has changed then.
+        Every method raises Unavailable while the disk or another process's lock keeps it from
+        its file; nothing has changed then.
         """
         self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
@@ -80,7 +84,9 @@ class Outbox:
         return rows[0] if rows else None
 
     def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
-        """Entries without an end whose nonce is at most that, lowest first, at most `UNSETTLED_MAX`."""
+        """Entries without an end whose nonce is at most that, lowest first, at most
+        `UNSETTLED_MAX`.
+        """
         with self._using():
             return self._select(
                 "receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX
@@ -108,7 +114,10 @@ class Outbox:
         )
         with self._changing():
             self._db.execute(
-                "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, gas) VALUES (?,?,?,?,?,?,?,?)",
+                (
+                    "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, "
+                    "gas) VALUES (?,?,?,?,?,?,?,?)"
+                ),
                 values,
             )
             for attempt in entry.attempts:
@@ -149,7 +158,10 @@ class Outbox:
         """Takes back how it ended: the chain has changed its mind."""
         with self._using():
             self._db.execute(
-                "UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND purpose=?",
+                (
+                    "UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND "
+                    "purpose=?"
+                ),
                 (*self._key, purpose),
             )
 
@@ -186,7 +198,9 @@ class Outbox:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """As `_using`, in one transaction: all of it, durable at the end of the block, or nothing."""
+        """As `_using`, in one transaction: all of it, durable at the end of the block, or
+        nothing.
+        """
         with self._using():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -227,7 +241,11 @@ class Outbox:
         reason: str,
     ) -> Entry:
         rows = self._db.execute(
-            "SELECT hash, raw, fee_max, tip_max, taken FROM attempts WHERE domain=? AND account=? AND nonce=? ORDER BY rowid",
+            (
+                "SELECT hash, raw, fee_max, tip_max, taken FROM attempts WHERE domain=? AND "
+                "account=? "
+                "AND nonce=? ORDER BY rowid"
+            ),
             (*self._key, nonce),
         )
         attempts = tuple(
@@ -249,12 +267,16 @@ class Outbox:
 
 
 def ensure(path: Path) -> None:
-    """Makes the file if there is none. `FileDamaged` when there is one that is not whole, `Unavailable` while that cannot be seen."""
+    """Makes the file if there is none. `FileDamaged` when there is one that is not whole,
+    `Unavailable` while that cannot be seen.
+    """
     _opened(path).close()
 
 
 def has_signed(path: Path, account: Address, prefix: str) -> bool:
-    """Whether an account's purpose that begins so stands there, of whichever chain. Raises as `ensure`."""
+    """Whether an account's purpose that begins so stands there, of whichever chain. Raises as
+    `ensure`.
+    """
     with closing(_opened(path)) as connection:
         query = "SELECT 1 FROM sends WHERE account=? AND substr(purpose, 1, ?)=? LIMIT 1"
         return connection.execute(query, (account, len(prefix), prefix)).fetchone() is not None
@@ -282,7 +304,9 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
-    """Another file put back under this name has others; and none of this one's could be read from it."""
+    """Another file put back under this name has others; and none of this one's could be read
+    from it.
+    """
     for table, columns in (
         ("sends", "domain, account, purpose, nonce, data, receipt"),
         ("attempts", "hash, nonce, raw, taken"),

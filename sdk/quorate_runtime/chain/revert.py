@@ -21,13 +21,17 @@ _WORDS = (
 
 
 def is_revert(failure: RpcFailure) -> bool:
-    """Whether the contract refused (rather than the node, which may be behind, busy or asked too often)."""
+    """Whether the contract refused (rather than the node, which may be behind, busy or asked too
+    often).
+    """
     lowered = failure.message.lower()
     return failure.code in _CODES or bool(failure.data) or any(words in lowered for words in _WORDS)
 
 
 def revert_reason(output: bytes, message: str = "") -> str:
-    """The contract's own words, "panic 0x..", or what the node's message says; "" when nobody says anything."""
+    """The contract's own words, "panic 0x..", or what the node's message says; "" when nobody
+    says anything.
+    """
     try:
         if output[:4] == _ERROR_STRING:
             return str(abi.decode(["string"], output[4:])[0])[:200]

@@ -18,7 +18,9 @@ _INTERNAL_ERROR = -32603  # the node's trouble, not the request's
 
 
 class RpcFailure(Exception):
-    """The node answered, and refused. `data` is the revert output of a failed call, b"" otherwise."""
+    """The node answered, and refused. `data` is the revert output of a failed call, b""
+    otherwise.
+    """
 
     def __init__(self, code: int, message: str, data: bytes = b"") -> None:
         super().__init__(f"{message} ({code})")
@@ -28,7 +30,9 @@ class RpcFailure(Exception):
 
 
 class Rpc:
-    """A chain node at a URL. Opens no session of its own: the caller's ClientSession is used and stays the caller's."""
+    """A chain node at a URL. Opens no session of its own: the caller's ClientSession is used and
+    stays the caller's.
+    """
 
     def __init__(
         self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0
@@ -39,7 +43,9 @@ class Rpc:
         self._ids = itertools.count(1)
 
     async def request(self, method: str, *params: Json) -> Json:
-        """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure when it refuses."""
+        """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure
+        when it refuses.
+        """
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:
             async with self._session.post(

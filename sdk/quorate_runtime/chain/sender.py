@@ -1,8 +1,9 @@
 """One key's transactions: each purpose exactly once, whatever crashes or hangs in between.
 
-Order of things: sign, persist (nonce, raw, hash), then send. So after a crash the same bytes are sent again, and "already
-known" or "nonce too low" with a known hash is success. A purpose never gets a second transaction unless its nonce was used
-up, at depth k, by something else. Nodes are asked through `ChainClient`; while they are away the caller's deadline runs.
+Order of things: sign, persist (nonce, raw, hash), then send. So after a crash the same bytes are
+sent again, and "already known" or "nonce too low" with a known hash is success. A purpose never
+gets a second transaction unless its nonce was used up, at depth k, by something else. Nodes are
+asked through `ChainClient`; while they are away the caller's deadline runs.
 """
 
 import asyncio
@@ -26,15 +27,21 @@ from quorate_runtime.process.crash_points import crash_point
 GAP_PURPOSE = "nonce-gap/"
 GAPS_MAX = 16
 TRANSFER_GAS = 21_000
-LOST_BLOCKS = 8  # so old is the use of a nonce before a receipt that no node shows means that another program used it
-TIP_RISE_MAX = 8  # times what recent blocks were paid: a node that keeps transactions back would have us raise it without end
+# so old is the use of a nonce before a receipt that no node shows means that another program used
+# it
+LOST_BLOCKS = 8
+# times what recent blocks were paid: a node that keeps transactions back would have us raise it
+# without end
+TIP_RISE_MAX = 8
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei, of which most is only ever offered."""
+    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei, of
+    which most is only ever offered.
+    """
 
     depth: int = 1
     poll_seconds: float = 0.5
@@ -44,7 +51,9 @@ class SendPolicy:
 
 
 class Unfunded(Refused):
-    """The account has too few coins for the transaction, which was not sent and is forgotten. It may be asked for again."""
+    """The account has too few coins for the transaction, which was not sent and is forgotten. It
+    may be asked for again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +101,13 @@ class Sender:
         value: int = 0,
         gas: int | None = None,
     ) -> Receipt:
-        """Does `purpose` once and returns its receipt at depth k; a purpose that is known is only waited for, its first call stands.
+        """Does `purpose` once and returns its receipt at depth k; a purpose that is known is
+        only waited for, its first call stands.
 
-        `to` None creates a contract; `gas` None estimates. Refused(CHAIN, reason): the contract reverted it (now or in the
-        estimate), or no node will ever take it; `Unfunded`: none does as things stand. Unavailable: not at depth k within the
-        deadline; call again to go on waiting.
+        `to` None creates a contract; `gas` None estimates. Refused(CHAIN, reason): the contract
+        reverted it (now or in the estimate), or no node will ever take it; `Unfunded`: none does
+        as things stand. Unavailable: not at depth k within the deadline; call again to go on
+        waiting.
         """
         wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
         limit = self._clock.now() + deadline_seconds
@@ -127,7 +138,11 @@ class Sender:
                 reason = "not mined yet"
             if self._clock.now() >= limit:
                 raise Unavailable(
-                    f"{purpose}: not at depth {self._policy.depth} within {deadline_seconds:g} s: {reason}",
+                    (
+                        f"{purpose}: not at depth {self._policy.depth} within "
+                        f"{deadline_seconds:g} s: "
+                        f"{reason}"
+                    ),
                     pause,
                 )
             await self._clock.sleep(min(pause, max(0.0, limit - self._clock.now())))
@@ -135,10 +150,11 @@ class Sender:
     async def send_in_order(
         self, outgoing: Sequence[Outgoing], *, deadline_seconds: float
     ) -> tuple[Receipt, ...]:
-        """Like `send` for each, but signed in this order (rising nonces) and waited for together, so that one block can hold all.
+        """Like `send` for each, but signed in this order (rising nonces) and waited for
+        together, so that one block can hold all.
 
-        Purposes that were signed before keep their nonces; a concurrent `send` may take one in between.
-        The first failure is raised after all have ended.
+        Purposes that were signed before keep their nonces; a concurrent `send` may take one in
+        between. The first failure is raised after all have ended.
         """
         for item in outgoing:
             await self._prepare(
@@ -217,8 +233,8 @@ class Sender:
         return entry
 
     async def _free_nonce(self, outbox: Outbox) -> int:
-        # From the chain, not from a counter: so a resynchronisation is nothing special. Nonces of the outbox are skipped even
-        # when a node that lags behind reports less than has been used.
+        # From the chain, not from a counter: so a resynchronisation is nothing special. Nonces of
+        # the outbox are skipped even when a node that lags behind reports less than has been used.
         nonce = await self._client.nonce(self.address)
         held = await asyncio.to_thread(outbox.nonces, nonce)
         while nonce in held:
@@ -264,15 +280,19 @@ class Sender:
         return None, False
 
     async def _was_taken_away(self, receipt: Receipt) -> bool:
-        """Whether another block stands where it was mined. A node that is behind, or has forgotten that block, says nothing.
+        """Whether another block stands where it was mined. A node that is behind, or has
+        forgotten that block, says nothing.
 
-        Handing over the same transaction again is harmless; one that others wait for, such as a step of a case, must not be missing.
+        Handing over the same transaction again is harmless; one that others wait for, such as a
+        step of a case, must not be missing.
         """
         block = await self._client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
 
     async def _has_ended(self, entry: Entry) -> bool:
-        """Whether it is in a block. Noted then: perhaps nobody waits for it any more, and it would be handed over for ever."""
+        """Whether it is in a block. Noted then: perhaps nobody waits for it any more, and it
+        would be handed over for ever.
+        """
         try:
             return (await self._look(entry))[1]
         except Refused:
@@ -290,13 +310,16 @@ class Sender:
             # This is what was asked for.
             return refused.detail
         except Unavailable as error:
-            # Not re-raised: how it ended is known, and a node may never again have the state of that block.
+            # Not re-raised: how it ended is known, and a node may never again have the state of
+            # that block.
             return f"reverted, and why is not to be had: {error}"
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
     async def _send_up_to(self, entry: Entry, again: bool) -> None:
-        """Hands over this entry and what is before it, so that no gap holds it up: what no node has taken yet, or (`again`) all."""
+        """Hands over this entry and what is before it, so that no gap holds it up: what no node
+        has taken yet, or (`again`) all.
+        """
         await self._fill_gaps(entry)
         outbox, _ = await self._open()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
@@ -335,10 +358,11 @@ class Sender:
             await asyncio.to_thread(outbox.taken, attempt)
 
     async def _renumber_if_lost(self, outbox: Outbox, entry: Entry) -> None:
-        """After "nonce too low": if the nonce has been used for some blocks and none of our transactions used it, sign with a free one.
+        """After "nonce too low": if the nonce has been used for some blocks and none of our
+        transactions used it, sign with a free one.
 
-        Of several nodes behind one URL the one that is asked for the receipt may not have the block that has it: done twice, it would
-        be paid twice.
+        Of several nodes behind one URL the one that is asked for the receipt may not have the
+        block that has it: done twice, it would be paid twice.
         """
         async with self._lock:
             head = await self._client.head()
@@ -363,7 +387,9 @@ class Sender:
             )
 
     async def _fill_gaps(self, entry: Entry) -> None:
-        """Nonces before ours that nothing holds any more (a purpose was forgotten) get an empty transfer to ourselves."""
+        """Nonces before ours that nothing holds any more (a purpose was forgotten) get an empty
+        transfer to ourselves.
+        """
         outbox, _ = await self._open()
         async with self._lock:
             nonce = await self._client.nonce(self.address, "pending")
@@ -381,7 +407,9 @@ class Sender:
                 )
 
     async def _bump_before(self, entry: Entry) -> None:
-        """What stands before this one and was left behind by the price holds it up, and perhaps nobody waits for it any more."""
+        """What stands before this one and was left behind by the price holds it up, and perhaps
+        nobody waits for it any more.
+        """
         outbox, _ = await self._open()
         fees, mined = await self._client.fees(), await self._client.nonce(self.address)
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
@@ -392,7 +420,9 @@ class Sender:
                 await self._bump(waiting)
 
     async def _bump(self, entry: Entry) -> Entry:
-        """One more attempt at the same nonce for 12.5 % more, or today's price if that is more; none past the cap."""
+        """One more attempt at the same nonce for 12.5 % more, or today's price if that is more;
+        none past the cap.
+        """
         fees = await self._client.fees()
         async with self._lock:
             outbox, _ = await self._open()

@@ -1,4 +1,6 @@
-"""EIP-1559 transactions: built, signed through a `Signer`, serialised. Sources: EIP-1559, EIP-2718, the Yellow Paper's RLP."""
+"""EIP-1559 transactions: built, signed through a `Signer`, serialised. Sources: EIP-1559,
+EIP-2718, the Yellow Paper's RLP.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""What the chain client hands out. Built from a node's JSON; a node that answers nonsense is `Unavailable`."""
+"""What the chain client hands out. Built from a node's JSON; a node that answers nonsense is
+`Unavailable`.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +9,8 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 
 Json = Any  # a JSON tree from a node
-NUMBER_BITS = 48  # of block numbers, times and places in a block: what contracts and journal have room for, thrice
+# of block numbers, times and places in a block: what contracts and journal have room for, thrice
+NUMBER_BITS = 48
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Whose address it is that counts: subscribers rather than addresses, and behind a reverse proxy whoever the proxy speaks for."""
+"""Whose address it is that counts: subscribers rather than addresses, and behind a reverse proxy
+whoever the proxy speaks for.
+"""
 
 import ipaddress
 import re
@@ -31,7 +33,9 @@ def network_of(remote: str | None) -> str:
 
 
 def address_of(text: str) -> IpAddress | None:
-    """The address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5`, `fe80::1%eth0`; None for anything else. IPv4 in IPv6 is IPv4."""
+    """The address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5`, `fe80::1%eth0`; None for anything else.
+    IPv4 in IPv6 is IPv4.
+    """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -45,7 +49,9 @@ def address_of(text: str) -> IpAddress | None:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether anybody could reach it: neither this machine, nor a network of its owner's, nor one that only translates to those."""
+    """Whether anybody could reach it: neither this machine, nor a network of its owner's, nor
+    one that only translates to those.
+    """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if inner is None and address in _NAT64:
@@ -57,8 +63,8 @@ def is_public(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Reverse proxies whose word on who is asking is taken. Only the one header that they set themselves is read: the other would
-    come from the asker.
+    """Reverse proxies whose word on who is asking is taken. Only the one header that they set
+    themselves is read: the other would come from the asker.
     """
 
     networks: tuple[Network, ...] = ()
@@ -77,9 +83,11 @@ class Proxies:
         return address is not None and any(address in network for network in self.networks)
 
     def origin(self, remote: str, headers: list[str]) -> str:
-        """The rightmost address that is no proxy's: what stands further left was written by whoever asked.
+        """The rightmost address that is no proxy's: what stands further left was written by
+        whoever asked.
 
-        A hop that is no address ends the walk at the proxy that passed it on, so that rubbish buys no address of its own.
+        A hop that is no address ends the walk at the proxy that passed it on, so that rubbish
+        buys no address of its own.
         """
         if not self.trusts(remote):
             return remote

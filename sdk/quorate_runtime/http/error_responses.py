@@ -1,4 +1,6 @@
-"""The one place where errors of HTTP handlers become answers: typed, bounded, without a trace of ours. Coordinator and node share it."""
+"""The one place where errors of HTTP handlers become answers: typed, bounded, without a trace of
+ours. Coordinator and node share it.
+"""
 
 import json
 import logging
@@ -64,7 +66,9 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
             log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
             raise ConnectionResetError("the answer had begun") from error
         return _told(error)
-    except JournalFailed as error:  # by design: where nothing can be written down the actor ends the daemon, and says why with the remedy
+    # by design: where nothing can be written down the actor ends the daemon, and says why with the
+    # remedy
+    except JournalFailed as error:
         log.error("%s %s has no answer: %s", request.method, request.path[:200], error)
         if request.get(STARTED):
             raise ConnectionResetError("the answer had begun") from error

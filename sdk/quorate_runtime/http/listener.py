@@ -1,6 +1,8 @@
-"""The listening socket: how many connections there may be, how long one may dawdle, and typed answers to what is no HTTP.
+"""The listening socket: how many connections there may be, how long one may dawdle, and typed
+answers to what is no HTTP.
 
-Subclasses of aiohttp's own protocol and site, because neither knows a bound on connections, nor a reader that does not read.
+Subclasses of aiohttp's own protocol and site, because neither knows a bound on connections, nor
+a reader that does not read.
 """
 
 import asyncio
@@ -39,7 +41,8 @@ class ListenerLimits:
     connections_max: int = 8_192
     address_connections_max: int = 256
     head_and_idle_seconds: float = 30.0  # until a connection's next request head is whole
-    write_seconds: float = 30.0  # that a reader's pace is measured over, and until a stream's reader has taken what was written
+    # that a reader's pace is measured over, and until a stream's reader has taken what was written
+    write_seconds: float = 30.0
     read_bytes_per_second: float = 4.0 * 1024  # of whoever has an answer waiting
 
 
@@ -77,7 +80,9 @@ class ListenerProtocol:
             del self.by_address[address]
 
     def patrol(self, now: float) -> None:
-        """Hangs up on readers that leave an answer lying: it holds a file, a slot or memory of ours."""
+        """Hangs up on readers that leave an answer lying: it holds a file, a slot or memory of
+        ours.
+        """
         for visitor in [item for item in self.visitors if item.leaves_lying(now)]:
             self.hung_up += 1
             visitor.hang_up()
@@ -94,7 +99,9 @@ class ListenerProtocol:
 
 
 class Visitor(RequestHandler):
-    """One connection. Over the bound it is closed at once; its own errors are answered in our form."""
+    """One connection. Over the bound it is closed at once; its own errors are answered in our
+    form.
+    """
 
     __slots__ = ("_address", "_doorman", "_mark", "_socket")
 
@@ -144,7 +151,9 @@ class Visitor(RequestHandler):
         super().connection_lost(exc)
 
     def leaves_lying(self, now: float) -> bool:
-        """Whether bytes wait for this reader and for a while it has taken too few of them. The kernel knows, whoever sends them."""
+        """Whether bytes wait for this reader and for a while it has taken too few of them. The
+        kernel knows, whoever sends them.
+        """
         if self._socket is None:
             return False
         try:
@@ -170,7 +179,9 @@ class Visitor(RequestHandler):
         return False
 
     def hang_up(self) -> None:
-        """Shuts the socket itself: a file that is being sent by the kernel would not notice a closed transport."""
+        """Shuts the socket itself: a file that is being sent by the kernel would not notice a
+        closed transport.
+        """
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -184,7 +195,9 @@ class Visitor(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP gets a typed answer without a trace in the log; a bug that no handler caught gets one there."""
+        """What is no HTTP gets a typed answer without a trace in the log; a bug that no handler
+        caught gets one there.
+        """
         is_gone = isinstance(exc, ConnectionError)
         if status >= 500 and status != 504 and not is_gone:
             log.error("a request from %s failed", request.remote, exc_info=exc)
@@ -203,7 +216,11 @@ def closed(host: str, port: int, error: OSError) -> Unavailable:
     """Why nothing can listen there, and what to choose instead."""
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return Unavailable(
-            f"{host!r} is no address of this machine; choose another with `init --host` and the same --home",
+            (
+                f"{host!r} is no address of this machine; choose another with `init --host` and "
+                f"the "
+                f"same --home"
+            ),
             0,
         )
     why = os.strerror(error.errno) if error.errno else str(error)

@@ -8,7 +8,9 @@ CHARACTERS_MAX = 2_000
 
 
 def web_url(name: str, text: str, example: str) -> str:
-    """`text` without a slash at its end. `Refused` names the flag or field when it is no http or https URL with a host."""
+    """`text` without a slash at its end. `Refused` names the flag or field when it is no http or
+    https URL with a host.
+    """
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:
         place = urlsplit(text)

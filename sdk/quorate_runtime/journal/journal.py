@@ -1,9 +1,11 @@
-"""The journal: SQLite in WAL mode with full sync, one writer thread, one fsync and one row for all who wait (group commit).
+"""The journal: SQLite in WAL mode with full sync, one writer thread, one fsync and one row for
+all who wait (group commit).
 
-Why a thread and not aiosqlite: a call per statement costs two thread hops each; here one hop serves a whole batch (a single
-caller gets about 4,000 appends a second, 128 callers about 70,000 on a disk that syncs in 0.1 ms).
-Durability rests on the disk honouring fsync. A torn tail of the WAL was never acknowledged and is dropped by SQLite; every
-record carries a checksum, because SQLite keeps none over the pages of the main file.
+Why a thread and not aiosqlite: a call per statement costs two thread hops each; here one hop
+serves a whole batch (a single caller gets about 4,000 appends a second, 128 callers about 70,000
+on a disk that syncs in 0.1 ms). Durability rests on the disk honouring fsync. A torn tail of the
+WAL was never acknowledged and is dropped by SQLite; every record carries a checksum, because
+SQLite keeps none over the pages of the main file.
 """
 
 import asyncio
@@ -38,7 +40,8 @@ from quorate_runtime.process.crash_points import crash_point
 BATCH_MAX = 1024  # requests in one transaction
 BATCH_BYTES_MAX = 16 << 20  # and their size, but for the last
 LINGER_SECONDS = 0.02  # how long done-marks alone wait for an append to share its fsync
-HAND_OVER_MAX = 64  # requests of one turn of the loop that wait for its end: from here on the writer works beside it
+# requests of one turn of the loop that wait for its end: from here on the writer works beside it
+HAND_OVER_MAX = 64
 
 
 @dataclass(slots=True)
@@ -66,7 +69,9 @@ _Result = tuple[asyncio.Future[Any], Appended | None]
 
 
 class Journal:
-    """`JournalPort` over one folder. `commits` counts transactions, for the group commit's figures."""
+    """`JournalPort` over one folder. `commits` counts transactions, for the group commit's
+    figures.
+    """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
         """Use `open`."""
@@ -91,16 +96,18 @@ class Journal:
     def open(cls, folder: Path, pages_max: int | None = None) -> "Journal":
         """Takes the folder for this process and opens or creates its journal.
 
-        `pages_max` bounds the file (4 KiB pages); an append beyond it fails like one on a full disk.
-        `JournalBusy` when another process holds the folder, `JournalDamaged` when the file is not what was written, another `JournalError`
-        while disk, rights or descriptors keep it from being read.
+        `pages_max` bounds the file (4 KiB pages); an append beyond it fails like one on a full
+        disk. `JournalBusy` when another process holds the folder, `JournalDamaged` when the file
+        is not what was written, another `JournalError` while disk, rights or descriptors keep it
+        from being read.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = _lock_folder(folder)
         except OSError as error:
             raise JournalError(
-                f"{folder}: {error.strerror or error}; make room, or give this user its rights, then start again"
+                f"{folder}: {error.strerror or error}; make room, or give this user its rights, "
+                f"then start again"
             ) from error
         try:
             connection = files.open_for_writing(folder, pages_max)
@@ -141,7 +148,9 @@ class Journal:
         return future
 
     def _droppable(self, newest: int) -> files.Drop | None:
-        """Events before the older of the snapshots that are kept are never read again: the file would grow without end."""
+        """Events before the older of the snapshots that are kept are never read again: the file
+        would grow without end.
+        """
         self._snapshots = sorted({*self._snapshots, newest})[-files.SNAPSHOTS_KEPT :]
         if len(self._snapshots) < files.SNAPSHOTS_KEPT:
             return None
@@ -177,8 +186,9 @@ class Journal:
             raise self._failure
 
     def _ask(self, request: _Request) -> None:
-        """For the writer, with all others of this turn: each time that it wakes it takes the interpreter's lock from a busy loop, and a
-        turn of a busy loop has many events while that of an idle one has one.
+        """For the writer, with all others of this turn: each time that it wakes it takes the
+        interpreter's lock from a busy loop, and a turn of a busy loop has many events while that
+        of an idle one has one.
         """
         self._gathered.append(request)
         if len(self._gathered) == 1:
@@ -203,7 +213,8 @@ class Journal:
                 try:
                     results = self._write(batch)
                 except Exception as error:  # noqa: BLE001
-                    # Not re-raised here, where nobody would see it: it is the result of every waiting and every later append.
+                    # Not re-raised here, where nobody would see it: it is the result of every
+                    # waiting and every later append.
                     self._tell(partial(self._fail, error, batch))
                     return
                 self._tell(partial(_settle, results))
@@ -232,7 +243,9 @@ class Journal:
         return batch, True
 
     def _write(self, batch: list[_Request]) -> list[_Result]:
-        """One transaction; returns what to tell each waiting caller. Raises when it is not on disk."""
+        """One transaction; returns what to tell each waiting caller. Raises when it is not on
+        disk.
+        """
         self._connection.execute("BEGIN IMMEDIATE")
         results: list[_Result] = []
         parts: list[bytes] = []
@@ -270,13 +283,16 @@ class Journal:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # The loop was closed without closing the journal: nobody is left to be told, what is on disk stays there.
+            # The loop was closed without closing the journal: nobody is left to be told, what is on
+            # disk stays there.
             pass
 
     # ---- back on the loop's thread
 
     def _fail(self, error: Exception, batch: list[_Request]) -> None:
-        """Nothing of this batch, nor of what was queued behind it, is acknowledged. Appends and this run on one thread."""
+        """Nothing of this batch, nor of what was queued behind it, is acknowledged. Appends and
+        this run on one thread.
+        """
         self._failure = JournalFailed(
             f"{files.database(self.folder)}: an append could not be made durable ({error}). "
             "Free space or repair the disk, then start again."
@@ -297,7 +313,9 @@ def _settle(results: list[_Result]) -> None:
 
 
 def _lock_folder(folder: Path) -> int:
-    """An exclusive flock, which the kernel lets go when the process ends in whatever way. The file names the holder for people."""
+    """An exclusive flock, which the kernel lets go when the process ends in whatever way. The
+    file names the holder for people.
+    """
     lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -305,7 +323,8 @@ def _lock_folder(folder: Path) -> int:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(lock)
         raise JournalBusy(
-            f"{folder} is in use by another process (pid {holder}). Stop it, or give this daemon a folder of its own."
+            f"{folder} is in use by another process (pid {holder}). Stop it, or give this daemon "
+            f"a folder of its own."
         ) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -1,7 +1,9 @@
-"""One transaction of the journal as bytes: its events with their effects, and marks of effects that were performed.
+"""One transaction of the journal as bytes: its events with their effects, and marks of effects
+that were performed.
 
-A row a batch and not a row an event: a statement costs more than what it writes, and each hands the interpreter's lock to and
-fro. The layout is fixed and big-endian; what stands inside as payload is the actor's canonical text. Parts, one after the other:
+A row a batch and not a row an event: a statement costs more than what it writes, and each hands
+the interpreter's lock to and fro. The layout is fixed and big-endian; what stands inside as
+payload is the actor's canonical text. Parts, one after the other:
 
     event   1 u8 | version u32 | at u64 | random 32 | payload bytes u32 | effects u32 | payload | effects
     effect  key bytes u16 | payload bytes u32 | key (UTF-8) | payload

@@ -1,4 +1,6 @@
-"""The journal's file: schema, statements and checks. `journal` decides when they run and on which thread."""
+"""The journal's file: schema, statements and checks. `journal` decides when they run and on
+which thread.
+"""
 
 import logging
 import os
@@ -21,7 +23,9 @@ from quorate_runtime.journal.pending_effects import PendingEffects
 from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
-SCHEMA_VERSION = 3  # 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is carried
+# 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is
+# carried
+SCHEMA_VERSION = 3
 SNAPSHOTS_KEPT = 2
 PIECE_BYTES = 64 * 1024
 BUSY_SECONDS = 10.0
@@ -37,7 +41,9 @@ CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, pa
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """What a snapshot makes superfluous: events up to `until`, but for those of their effects that are still pending."""
+    """What a snapshot makes superfluous: events up to `until`, but for those of their effects
+    that are still pending.
+    """
 
     until: int
     carried: list[tuple[Place, Pending]]
@@ -49,7 +55,9 @@ def database(folder: Path) -> Path:
 
 
 def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
-    """The one writing connection, to be handed to the writer thread. Makes the file when there is none."""
+    """The one writing connection, to be handed to the writer thread. Makes the file when there
+    is none.
+    """
     path = database(folder)
     with _reading(path):
         if not path.exists():
@@ -58,13 +66,15 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                # SQLite takes a file cut to nothing for a new database; ours are never without a version.
+                # SQLite takes a file cut to nothing for a new database; ours are never without a
+                # version.
                 raise _damaged(path, "it is empty")
             if version == 2:
                 _add_checksums(connection)
             elif version != SCHEMA_VERSION:
                 raise JournalError(
-                    f"{path} was written by another version (schema {version}, not {SCHEMA_VERSION}). Use that version."
+                    f"{path} was written by another version (schema {version}, not "
+                    f"{SCHEMA_VERSION}). Use that version."
                 )
             _check_whole(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
@@ -78,7 +88,9 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """What checksums cannot show: rows at the end that are not there. It reads every page, as the replay does anyway."""
+    """What checksums cannot show: rows at the end that are not there. It reads every page, as
+    the replay does anyway.
+    """
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
         raise _damaged(path, str(problem).replace("\n", " "))
@@ -92,7 +104,9 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """From schema 2 to 3, whole or not at all. A snapshot that did not have its checksum has none afterwards."""
+    """From schema 2 to 3, whole or not at all. A snapshot that did not have its checksum has
+    none afterwards.
+    """
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ALTER TABLE carried ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
     for row in connection.execute(
@@ -115,7 +129,9 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _create(folder: Path, path: Path) -> None:
-    """Whole or not at all: made under another name, then renamed, so that a file without tables is never a crash's work."""
+    """Whole or not at all: made under another name, then renamed, so that a file without tables
+    is never a crash's work.
+    """
     if path.with_name(path.name + "-wal").exists():
         raise _damaged(path, "it is gone, but its WAL is there")
     draft = folder / "journal.new"
@@ -140,10 +156,13 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """Newest offset, 0 when empty. A batch of marks alone stands at the newest event's; the newest snapshot's events may be gone."""
+    """Newest offset, 0 when empty. A batch of marks alone stands at the newest event's; the
+    newest snapshot's events may be gone.
+    """
     return int(
         connection.execute(
-            "SELECT max(coalesce(max(last), 0), (SELECT coalesce(max(offset), 0) FROM snapshots)) FROM batches"
+            "SELECT max(coalesce(max(last), 0), (SELECT coalesce(max(offset), 0) FROM snapshots)) "
+            "FROM batches"
         ).fetchone()[0]
     )
 
@@ -154,7 +173,9 @@ def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
 
 
 def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
-    """Inserts the events `first` to `last` and whatever marks stand among them; `last` is `first` - 1 for marks alone."""
+    """Inserts the events `first` to `last` and whatever marks stand among them; `last` is
+    `first` - 1 for marks alone.
+    """
     connection.execute(
         "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)",
         (first, last, payload, _checksum(first, last, payload)),
@@ -171,7 +192,11 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
         for start in range(0, len(snapshot.payload), PIECE_BYTES):
             blob.write(snapshot.payload[start : start + PIECE_BYTES])
     connection.execute(
-        "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)",
+        (
+            "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY "
+            "offset "
+            "DESC LIMIT ?)"
+        ),
         (SNAPSHOTS_KEPT,),
     )
     if drop is None:
@@ -188,7 +213,9 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
-    """Events with larger offsets, in order, each batch checked. `JournalDamaged` when the first of them is not there."""
+    """Events with larger offsets, in order, each batch checked. `JournalDamaged` when the first
+    of them is not there.
+    """
     path = database(folder)
     expected = after
     with _reading(path), closing(_connect(path)) as connection:
@@ -207,7 +234,8 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
     path, index = database(folder), PendingEffects()
     with _reading(path):
         for *row, checksum in connection.execute(
-            "SELECT offset, place, key, version, payload, checksum FROM carried ORDER BY offset, place"
+            "SELECT offset, place, key, version, payload, checksum FROM carried ORDER BY offset, "
+            "place"
         ):
             if _carried_checksum(*row) != checksum:
                 raise _damaged(
@@ -223,9 +251,15 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
 def _parts(
     path: Path, connection: sqlite3.Connection, after: int
 ) -> Iterator[tuple[int, Event | Done]]:
-    """Parts of all batches that hold, or stand after, an event behind `after`; with the offset of the newest event so far."""
+    """Parts of all batches that hold, or stand after, an event behind `after`; with the offset
+    of the newest event so far.
+    """
     rows = connection.execute(
-        "SELECT id, first, last, payload, checksum FROM batches WHERE id >= (SELECT min(id) FROM batches WHERE last > ?) ORDER BY id",
+        (
+            "SELECT id, first, last, payload, checksum FROM batches WHERE id >= (SELECT min(id) "
+            "FROM "
+            "batches WHERE last > ?) ORDER BY id"
+        ),
         (after,),
     )
     expected: int | None = None
@@ -267,7 +301,9 @@ def read_snapshot(folder: Path) -> Snapshot | None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What keeps it from being read is told apart from what is wrong with it: a backup does not help against a full disk."""
+    """What keeps it from being read is told apart from what is wrong with it: a backup does not
+    help against a full disk.
+    """
     try:
         yield
     except sqlite3.Error as error:
@@ -284,7 +320,11 @@ def _dropped(connection: sqlite3.Connection, offset: int) -> str:
     newest = snapshot_offsets(connection)
     is_old = bool(newest) and offset <= newest[0]
     return (
-        f", as it must be after the snapshot at event {newest[0]}: use the program's version that wrote that"
+        (
+            f", as it must be after the snapshot at event {newest[0]}: use the program's version "
+            f"that "
+            f"wrote that"
+        )
         if is_old
         else ""
     )

@@ -1,4 +1,6 @@
-"""What a journal is, whatever it is kept in: the port that `Journal` (SQLite) and `MemoryJournal` (tests) both implement."""
+"""What a journal is, whatever it is kept in: the port that `Journal` (SQLite) and
+`MemoryJournal` (tests) both implement.
+"""
 
 from asyncio import Future
 from collections.abc import Iterator, Sequence
@@ -32,7 +34,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A durable append. `fresh` are the keys that no event had which is still kept: only these effects are to be performed."""
+    """A durable append. `fresh` are the keys that no event had which is still kept: only these
+    effects are to be performed.
+    """
 
     offset: int
     fresh: frozenset[str]
@@ -74,19 +78,26 @@ class JournalDamaged(JournalError):
 
 
 class JournalFailed(JournalError):
-    """An append could not be made durable: nothing of its batch was acknowledged, and the process must end."""
+    """An append could not be made durable: nothing of its batch was acknowledged, and the
+    process must end.
+    """
 
 
 class JournalPort(Protocol):
-    """Events, the outbox and snapshots of one daemon. All calls come from the thread of one event loop."""
+    """Events, the outbox and snapshots of one daemon. All calls come from the thread of one
+    event loop.
+    """
 
     last_offset: int  # of the newest append, durable or not; 0 when empty
 
     def append(self, record: Record, effects: Sequence[KeyedEffect]) -> Future[Appended]:
-        """Queues one event with its effects; done, in order of calls, when they are on disk. `JournalFailed` ends everything."""
+        """Queues one event with its effects; done, in order of calls, when they are on disk.
+        `JournalFailed` ends everything.
+        """
 
     def replay(self, after: int) -> Iterator[Stored]:
-        """Durable events with larger offsets, in order; `JournalDamaged` at the first gap or wrong checksum.
+        """Durable events with larger offsets, in order; `JournalDamaged` at the first gap or
+        wrong checksum.
 
         Events before the older of the two newest snapshots may be gone.
         """
@@ -95,10 +106,14 @@ class JournalPort(Protocol):
         """Effects not marked done, in the order in which they were decided."""
 
     def mark_done(self, keys: Sequence[str]) -> Future[None]:
-        """Never hands these effects out again. May be written a little later than asked, together with an append."""
+        """Never hands these effects out again. May be written a little later than asked,
+        together with an append.
+        """
 
     def save_snapshot(self, snapshot: Snapshot) -> Future[None]:
-        """Keeps the state after an offset that was appended before; drops what only older snapshots needed."""
+        """Keeps the state after an offset that was appended before; drops what only older
+        snapshots needed.
+        """
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest snapshot."""

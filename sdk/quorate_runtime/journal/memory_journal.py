@@ -1,4 +1,6 @@
-"""A journal in memory for tests and the simulator: the behaviour of `Journal`, held to the same tests, without a disk or thread."""
+"""A journal in memory for tests and the simulator: the behaviour of `Journal`, held to the same
+tests, without a disk or thread.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +23,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What survives a crash of the process that held the journal. `events_max` plays the full disk."""
+    """What survives a crash of the process that held the journal. `events_max` plays the full
+    disk.
+    """
 
     events: list[Record] = field(default_factory=list)
     outbox: dict[str, tuple[Pending, bool]] = field(default_factory=dict)  # key -> (effect, done)
@@ -35,7 +39,9 @@ class MemoryDisk:
 
 
 class MemoryJournal:
-    """`JournalPort` over a `MemoryDisk`. Appends become durable one turn of the event loop later, in batches."""
+    """`JournalPort` over a `MemoryDisk`. Appends become durable one turn of the event loop
+    later, in batches.
+    """
 
     def __init__(self, disk: MemoryDisk) -> None:
         if disk.holder is not None:
@@ -127,7 +133,8 @@ class MemoryJournal:
     def _write_event(self, offset: int, record: Record, effects: Sequence[KeyedEffect]) -> Appended:
         if self._disk.events_max is not None and len(self._disk.events) >= self._disk.events_max:
             raise JournalFailed(
-                "an append could not be made durable (the disk is full). Free space, then start again."
+                "an append could not be made durable (the disk is full). Free space, then start "
+                "again."
             )
         self._disk.events.append(record)
         fresh = frozenset(key for key, _ in effects if key not in self._disk.outbox)

@@ -1,8 +1,10 @@
-"""What the journal knows of effects, in memory: which are pending, and which keys were there before.
+"""What the journal knows of effects, in memory: which are pending, and which keys were there
+before.
 
-Bounded: pending effects by the actor, which takes no events while too many are; keys by `forget`, which a snapshot calls. So a
-key is new again once the event that had it lies before the older of the two snapshots that are kept, 1,000 events or more later;
-what performs effects makes repeating them harmless, so a repetition costs work and nothing else.
+Bounded: pending effects by the actor, which takes no events while too many are; keys by
+`forget`, which a snapshot calls. So a key is new again once the event that had it lies before
+the older of the two snapshots that are kept, 1,000 events or more later; what performs effects
+makes repeating them harmless, so a repetition costs work and nothing else.
 """
 
 from collections.abc import Iterable, Sequence

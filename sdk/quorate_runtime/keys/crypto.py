@@ -1,4 +1,5 @@
-"""Signatures and boxes: secp256k1 for accounts (coincurve), Ed25519 for peers and X25519 for sealed boxes (PyNaCl).
+"""Signatures and boxes: secp256k1 for accounts (coincurve), Ed25519 for peers and X25519 for
+sealed boxes (PyNaCl).
 
 One core signs, and recovers, on the order of ten thousand account signatures a second.
 """
@@ -22,7 +23,9 @@ STREAM_BLOCK = 128  # values
 
 
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones."""
+    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for
+    malleable, malformed or impossible ones.
+    """
     check_signature_form(sig)
     try:
         key = PublicKey.from_signature_and_message(
@@ -35,7 +38,9 @@ def recover(digest: Hash32, sig: Signature) -> Address:
 
 @lru_cache(maxsize=1024)
 def recover_again(digest: Hash32, sig: Signature) -> Address:
-    """`recover` for what comes again and again: a client's session with each of its orders, its token with each request."""
+    """`recover` for what comes again and again: a client's session with each of its orders, its
+    token with each request.
+    """
     return recover(digest, sig)
 
 
@@ -46,13 +51,16 @@ def address_of(public_key: bytes) -> Address:
 
 
 def new_secret() -> Hash32:
-    """32 fresh random bytes: a secp256k1 secret (out of range once in 2^128), an Ed25519 seed, an X25519 secret."""
+    """32 fresh random bytes: a secp256k1 secret (out of range once in 2^128), an Ed25519 seed,
+    an X25519 secret.
+    """
     return Hash32(os.urandom(32))
 
 
 class SecretStream:
-    """Fresh random values for the steps of an actor, drawn from the system a block at a time: a call each costs the interpreter's
-    lock. Not for keys. A forked child draws a block of its own.
+    """Fresh random values for the steps of an actor, drawn from the system a block at a time: a
+    call each costs the interpreter's lock. Not for keys. A forked child draws a block of its
+    own.
     """
 
     __slots__ = ("_block", "_pid")
@@ -141,5 +149,7 @@ class BoxKey:
 
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
-    """libsodium sealed box: anyone can make it, only the key's owner opens it; 48 bytes longer than what it holds."""
+    """libsodium sealed box: anyone can make it, only the key's owner opens it; 48 bytes longer
+    than what it holds.
+    """
     return SealedBox(NaClPublicKey(public)).encrypt(plain)

@@ -1,7 +1,8 @@
 """The keystore: one folder per role with one encrypted file per key (DESIGN §5).
 
-Files are created once with mode 0600 and never overwritten; a file that others can read is refused, because its secret must be
-taken as known. The passphrase comes as a value: cli reads it from a prompt, a file or a systemd credential.
+Files are created once with mode 0600 and never overwritten; a file that others can read is
+refused, because its secret must be taken as known. The passphrase comes as a value: cli reads it
+from a prompt, a file or a systemd credential.
 """
 
 import os
@@ -33,7 +34,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keystore:
-    """Keys of one role. Names are file names without `.json`: operator, payout, session, peer, box."""
+    """Keys of one role. Names are file names without `.json`: operator, payout, session, peer,
+    box.
+    """
 
     folder: Path
     passphrase: str
@@ -41,7 +44,9 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """The keystore in a folder, which is made when missing. A devnet's keys are cheap to open, hence worthless elsewhere."""
+        """The keystore in a folder, which is made when missing. A devnet's keys are cheap to
+        open, hence worthless elsewhere.
+        """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(
             folder,
@@ -120,7 +125,8 @@ class Keystore:
             return keystore_v3.decrypt(text, self.passphrase)
         except keystore_v3.WrongPassphrase as error:
             raise KeystoreError(
-                f"the passphrase does not open {path}; give the one it was made with (--password-file FILE)"
+                f"the passphrase does not open {path}; give the one it was made with "
+                f"(--password-file FILE)"
             ) from error
         except keystore_v3.Malformed as error:
             raise KeystoreError(f"{path}: {error}. Restore it from your backup.") from error
@@ -141,7 +147,8 @@ def read_private(path: Path, bytes_max: int) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_IMODE(mode) & 0o077:
                 raise KeystoreError(
-                    f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}). Run: chmod 600 {path}"
+                    f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}). Run: chmod "
+                    f"600 {path}"
                 )
             data = file.read(bytes_max + 1)
     except OSError as error:

@@ -1,8 +1,10 @@
-"""Web3 secret storage version 3: a 32-byte secret under a passphrase, readable by every Ethereum tool.
+"""Web3 secret storage version 3: a 32-byte secret under a passphrase, readable by every Ethereum
+tool.
 
-Source: https://ethereum.org/developers/docs/data-structures-and-encoding/web3-secret-storage. Written here (a page) because
-eth-account needs over a second to import, which every command that signs would pay. The same `crypto` section protects peer and
-box keys. Tests read our files with eth-account, and its files with this.
+Source: https://ethereum.org/developers/docs/data-structures-and-encoding/web3-secret-storage.
+Written here (a page) because eth-account needs over a second to import, which every command that
+signs would pay. The same `crypto` section protects peer and box keys. Tests read our files with
+eth-account, and its files with this.
 """
 
 import hashlib
@@ -32,7 +34,9 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kdf:
-    """How dear guessing a passphrase is: scrypt's cost N, with r = 8 and p = 1 (128 × N × r bytes of memory)."""
+    """How dear guessing a passphrase is: scrypt's cost N, with r = 8 and p = 1 (128 × N × r
+    bytes of memory).
+    """
 
     scrypt_n: int
 
@@ -42,7 +46,9 @@ CHEAP = Kdf(2)  # devnet keys only (PROTOCOL §9)
 
 
 def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> bytes:
-    """JSON text of a keystore with `extra` fields (address, kind, public) beside the crypto section."""
+    """JSON text of a keystore with `extra` fields (address, kind, public) beside the crypto
+    section.
+    """
     assert len(secret) == 32, "secrets have 32 bytes"
     salt, iv = os.urandom(32), os.urandom(16)
     params = {"dklen": 32, "n": kdf.scrypt_n, "r": SCRYPT_R, "p": 1, "salt": salt.hex()}

@@ -13,9 +13,11 @@ CREDENTIAL = "passphrase"
 def passphrase_of(
     path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False
 ) -> str:
-    """From `path`, else the file $QUORATE_PASSWORD_FILE, else the credential `passphrase`, else typed, twice for a new key.
+    """From `path`, else the file $QUORATE_PASSWORD_FILE, else the credential `passphrase`, else
+    typed, twice for a new key.
 
-    KeystoreError when nobody is there to ask, or the two differ: a typing error in a new key would lock its money away.
+    KeystoreError when nobody is there to ask, or the two differ: a typing error in a new key
+    would lock its money away.
     """
     if path is None and environment.get("QUORATE_PASSWORD_FILE"):
         path = Path(environment["QUORATE_PASSWORD_FILE"])
@@ -26,7 +28,8 @@ def passphrase_of(
         return read_passphrase_file(path)
     if not sys.stdin.isatty():
         raise KeystoreError(
-            "no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or QUORATE_PASSWORD_FILE"
+            "no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or "
+            "QUORATE_PASSWORD_FILE"
         )
     typed = getpass.getpass(f"Passphrase of the {whose}'s keys: ")
     if not typed:

@@ -1,6 +1,8 @@
-"""One connection between two peers, whatever carries it: both may ask, answers are matched by message id.
+"""One connection between two peers, whatever carries it: both may ask, answers are matched by
+message id.
 
-A message is one byte of kind, 16 bytes of id and at most 1 MiB of frame. What is malformed ends this connection and no other.
+A message is one byte of kind, 16 bytes of id and at most 1 MiB of frame. What is malformed ends
+this connection and no other.
 """
 
 import asyncio
@@ -97,7 +99,9 @@ class Channel:
                 answer.exception()  # seen: the deadline may have passed in the same moment
 
     async def run(self) -> None:
-        """Reads until the other side ends the connection or sends garbage. A bug in the handler is raised."""
+        """Reads until the other side ends the connection or sends garbage. A bug in the handler
+        is raised.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 while (message := await self._socket.receive()) is not None:
@@ -110,7 +114,9 @@ class Channel:
             await self._socket.close("")
 
     def _end(self) -> None:
-        """What was asked gets no answer any more; answers nobody can hear are not computed (requests may come again)."""
+        """What was asked gets no answer any more; answers nobody can hear are not computed
+        (requests may come again).
+        """
         self._is_over = True
         for answer in self._asked.values():
             if not answer.done():
@@ -172,14 +178,16 @@ class Channel:
                 canonical.encode(_Failure(str(failure)[:TEXT_MAX], after)),
             )
         except JournalFailed as error:
-            # By design: where nothing can be written down the actor ends the daemon, and says why with the remedy. Here nobody has a bug.
+            # By design: where nothing can be written down the actor ends the daemon, and says why
+            # with the remedy. Here nobody has a bug.
             log.error("no answer to %s: %s", self._peer, error)
             kind, body = (
                 Kind.UNAVAILABLE,
                 canonical.encode(_Failure("the daemon is stopping", Milliseconds(1000))),
             )
         except Exception:
-            # A bug. It ends this connection, and is written down here because a server may drop it with the connection.
+            # A bug. It ends this connection, and is written down here because a server may drop it
+            # with the connection.
             log.exception("the handler of frames from %s failed", self._peer)
             raise
         assert len(body) <= FRAME_BYTES_MAX, "an answer is a frame"

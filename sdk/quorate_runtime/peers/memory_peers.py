@@ -1,6 +1,8 @@
-"""The `Peers` port in memory, for tests and the simulator: a hub that may drop, delay, repeat and reorder.
+"""The `Peers` port in memory, for tests and the simulator: a hub that may drop, delay, repeat
+and reorder.
 
-Inside `clock.run_virtual` its deadlines and delays are virtual, and the same conditions give the same order of events.
+Inside `clock.run_virtual` its deadlines and delays are virtual, and the same conditions give the
+same order of events.
 """
 
 import asyncio
@@ -37,7 +39,9 @@ def fair_weather(_: Hop) -> tuple[float, ...]:
 
 
 class MemoryHub:
-    """The network. `async with` owns the frames on their way; a bug in a handler is raised at its end."""
+    """The network. `async with` owns the frames on their way; a bug in a handler is raised at
+    its end.
+    """
 
     def __init__(self, clock: Clock, conditions: Conditions = fair_weather) -> None:
         """`conditions` may be replaced at any time, to part the network and to mend it."""
@@ -64,7 +68,9 @@ class MemoryHub:
         await self._group.__aexit__(kind, error, trace)
 
     def join(self, account: Address, handler: Handler) -> "MemoryPeers":
-        """Connects an account to everybody. Joining again, as after a crash, replaces the handler."""
+        """Connects an account to everybody. Joining again, as after a crash, replaces the
+        handler.
+        """
         self._handlers[account] = handler
         return MemoryPeers(self, account)
 
@@ -79,7 +85,9 @@ class MemoryHub:
     def send(
         self, sender: Address, to: Address, frame: bytes, answer: "asyncio.Future[bytes]"
     ) -> None:
-        """Sets copies of a request on their way; the first answer to come back settles the future."""
+        """Sets copies of a request on their way; the first answer to come back settles the
+        future.
+        """
         for delay in self._delays(sender, to, False, frame):
             task = self._group.create_task(self._deliver(sender, to, frame, delay, answer))
             self._flying.add(task)

@@ -1,8 +1,9 @@
-"""The `Peers` port over WebSocket: providers dial coordinators, then both may ask (DESIGN §11, fallback transport).
+"""The `Peers` port over WebSocket: providers dial coordinators, then both may ask (DESIGN §11,
+fallback transport).
 
-Hello: the server sends a challenge; the dialer signs it with its operator key, for this server only, so that a stranger cannot
-pass the answer on to another server. The server is authenticated by TLS (wss) where it matters; frames carry their own
-signatures in either case.
+Hello: the server sends a challenge; the dialer signs it with its operator key, for this server
+only, so that a stranger cannot pass the answer on to another server. The server is authenticated
+by TLS (wss) where it matters; frames carry their own signatures in either case.
 """
 
 import asyncio
@@ -97,8 +98,9 @@ class _WsSocket:
 
 
 def _raise_own(error: asyncio.CancelledError) -> None:
-    """Raises it when it is meant for this task. aiohttp lets all senders of a connection wait for its buffer on one future: a deadline that
-    ends one of them cancels the others too, and every later one, and a task that ends so is missed by nobody.
+    """Raises it when it is meant for this task. aiohttp lets all senders of a connection wait
+    for its buffer on one future: a deadline that ends one of them cancels the others too, and
+    every later one, and a task that ends so is missed by nobody.
     """
     task = asyncio.current_task()
     if task is None or task.cancelling():
@@ -117,7 +119,9 @@ async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
 
 
 class WebSocketPeers:
-    """Server side: everybody who dialed in and proved its account. A newer connection of an account replaces the older one."""
+    """Server side: everybody who dialed in and proved its account. A newer connection of an
+    account replaces the older one.
+    """
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
         self._account, self._handler, self._authorize = account, handler, authorize
@@ -144,7 +148,8 @@ class WebSocketPeers:
 
     async def close(self) -> None:
         """Ends all connections; the dialers will come back to whoever listens then."""
-        # Side by side: one that does not answer a close takes its time, and a thousand must not take a thousand times that.
+        # Side by side: one that does not answer a close takes its time, and a thousand must not
+        # take a thousand times that.
         await asyncio.gather(
             *(
                 _hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY)
@@ -186,7 +191,8 @@ class WebSocketPeers:
             await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
             return
         except (TimeoutError, ConnectionError, TypeError) as error:
-            # Silence, a broken connection, or a message of another type (aiohttp's TypeError): nobody worth a word.
+            # Silence, a broken connection, or a message of another type (aiohttp's TypeError):
+            # nobody worth a word.
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
             return
@@ -232,7 +238,9 @@ class WebSocketPeers:
 
 
 class WebSocketDialer:
-    """Dialing side: one connection to one server, made again with growing pauses whenever it ends."""
+    """Dialing side: one connection to one server, made again with growing pauses whenever it
+    ends.
+    """
 
     def __init__(
         self,
@@ -245,7 +253,9 @@ class WebSocketDialer:
         jitter: Callable[[], float] = random.random,
         retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
-        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. Seconds between tries reach `retry_max`."""
+        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`.
+        Seconds between tries reach `retry_max`.
+        """
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
         self._handler, self._clock, self._jitter, self._retry_max = (
             handler,
@@ -267,7 +277,8 @@ class WebSocketDialer:
                     await self._connect(session)
                     delay = RETRY_FIRST_SECONDS
                 except (aiohttp.ClientError, TimeoutError, ConnectionError, Refused) as error:
-                    # The server is away, refuses us or talks nonsense: all of it may be over at the next try.
+                    # The server is away, refuses us or talks nonsense: all of it may be over at the
+                    # next try.
                     log.warning("%s: no connection: %s", self._url, error)
                 if not self._is_closed:
                     await self._clock.sleep(delay * (0.5 + self._jitter()))

@@ -1,7 +1,9 @@
-"""Named crash points: tests ask a program to die by SIGKILL at an exact place, as a power cut would.
+"""Named crash points: tests ask a program to die by SIGKILL at an exact place, as a power cut
+would.
 
-The program's cli reads the environment once and hands the text to `configure`; without it a point costs one comparison. `POINTS` is the
-list of all of them: a test compares it with the source, and the crash matrix tries each.
+The program's cli reads the environment once and hands the text to `configure`; without it a
+point costs one comparison. `POINTS` is the list of all of them: a test compares it with the
+source, and the crash matrix tries each.
 """
 
 import os
@@ -24,7 +26,9 @@ class Program(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a point's name is completed with: nothing, or the type of the event or effect at hand."""
+    """What a point's name is completed with: nothing, or the type of the event or effect at
+    hand.
+    """
 
     NONE = ""
     EVENT = "event"
@@ -51,7 +55,8 @@ _PROVIDER, _CLIENT, _DEVNET = (Program.PROVIDER,), (Program.CLIENT,), (Program.D
 _SENDERS = (*_DAEMONS, Program.CLIENT)
 
 POINTS: tuple[Point, ...] = (
-    # every journal append: stepped in memory; durable and nobody told. Then the transaction that a whole batch shares
+    # every journal append: stepped in memory; durable and nobody told. Then the transaction that a
+    # whole batch shares
     Point("actor.before-append", _DAEMONS, Kind.EVENT),
     Point("actor.after-append", _DAEMONS, Kind.EVENT),
     Point("journal.before-commit", _DAEMONS),
@@ -59,7 +64,8 @@ POINTS: tuple[Point, ...] = (
     # every effect: due; done, but not marked
     Point("effect.before", _DAEMONS, Kind.EFFECT),
     Point("effect.after", _DAEMONS, Kind.EFFECT),
-    # every transaction: nothing kept; signed and kept; with a node; in a deep block, but not noted; noted
+    # every transaction: nothing kept; signed and kept; with a node; in a deep block, but not noted;
+    # noted
     Point("chain.before-sign", _SENDERS),
     Point("chain.before-send", _SENDERS),
     Point("chain.after-send", _SENDERS),
@@ -107,7 +113,9 @@ POINTS: tuple[Point, ...] = (
 def all_points(
     program: Program, events: Sequence[str] = (), effects: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Every point of a program, in the order of `POINTS`; `events` and `effects` are the names of its core's types."""
+    """Every point of a program, in the order of `POINTS`; `events` and `effects` are the names
+    of its core's types.
+    """
     ends: dict[Kind, Sequence[str]] = {
         Kind.EVENT: [f".{name}" for name in events],
         Kind.EFFECT: [f".{name}" for name in effects],
@@ -137,8 +145,9 @@ _armed = _Armed()
 def configure(text: str) -> None:
     """Arms `<name>` or `<name>:<n>` (die at the n-th pass, from 1); the empty text disarms.
 
-    A name also stands for all points below it: `effect.before` for `effect.before.StartTask`. `@<file>` looks for such a text in a
-    file at every pass, so that a program that runs can be armed; the file is removed just before the crash, so that it comes once.
+    A name also stands for all points below it: `effect.before` for `effect.before.StartTask`.
+    `@<file>` looks for such a text in a file at every pass, so that a program that runs can be
+    armed; the file is removed just before the crash, so that it comes once.
     """
     _armed.file = Path(text[1:]) if text.startswith("@") else None
     _armed.is_on = bool(text)
@@ -146,7 +155,9 @@ def configure(text: str) -> None:
 
 
 def crash_point(name: str, of: object = None) -> None:
-    """Dies here, with nothing flushed and nobody told, when this point is armed and due. `of`: the event or effect at hand."""
+    """Dies here, with nothing flushed and nobody told, when this point is armed and due. `of`:
+    the event or effect at hand.
+    """
     if _armed.is_on:
         _pass(name if of is None else f"{name}.{type(of).__name__}")
 

@@ -1,7 +1,8 @@
-"""How many files and connections this process may have open: as many as it may be given, and never all of them for connections.
+"""How many files and connections this process may have open: as many as it may be given, and
+never all of them for connections.
 
-A shell gives 1,024 unless it is asked for more, and strangers may open 8,192 connections: then no file could be opened any more, no chain
-node asked, and nobody else let in.
+A shell gives 1,024 unless it is asked for more, and strangers may open 8,192 connections: then
+no file could be opened any more, no chain node asked, and nobody else let in.
 """
 
 import logging
@@ -13,12 +14,17 @@ KEPT = 1_024  # for files, uploads, chain and beacon
 
 
 def connections_max(wanted: int) -> int:
-    """How many connections there may be, at most `wanted`; half of what there is where that is little."""
+    """How many connections there may be, at most `wanted`; half of what there is where that is
+    little.
+    """
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))
     if fitting < wanted:
         log.warning(
-            "%d files may be open, so %d connections and not %d: raise it by ulimit -n or LimitNOFILE",
+            (
+                "%d files may be open, so %d connections and not %d: raise it by ulimit -n or "
+                "LimitNOFILE"
+            ),
             most,
             fitting,
             wanted,

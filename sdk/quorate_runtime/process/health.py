@@ -1,6 +1,8 @@
-"""What is wrong with a daemon that lives: every cause by its name, so that whoever looks knows where to look next.
+"""What is wrong with a daemon that lives: every cause by its name, so that whoever looks knows
+where to look next.
 
-Live means that it answers at all: a failed journal ends the process. Ready means that no problem is known.
+Live means that it answers at all: a failed journal ends the process. Ready means that no problem
+is known.
 """
 
 import os
@@ -18,7 +20,9 @@ BLOCK_SECONDS_MAX = 15  # of the slowest chain that is taken
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One cause. `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake, coordinator, stopping."""
+    """One cause. `name` is one of chain, beacon, engine, disk, documents, archive, tables,
+    stake, coordinator, stopping.
+    """
 
     name: str
     text: str
@@ -50,7 +54,9 @@ class Board:
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """ "" while the newest block that was followed is young enough; `depth` blocks are waited for before one is followed."""
+    """ "" while the newest block that was followed is young enough; `depth` blocks are waited for
+    before one is followed.
+    """
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
         return ""
@@ -59,16 +65,24 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
 
 
 def disk_problem(home: Path) -> str:
-    """ "" while there is room; the journal's next append may fail when there is none, and that ends the daemon. Blocking, but quick."""
+    """ "" while there is room; the journal's next append may fail when there is none, and that
+    ends the daemon. Blocking, but quick.
+    """
     try:
         found = os.statvfs(home)
     except OSError as error:
         return f"{home} cannot be looked at: {error.strerror}"  # not re-raised: this is the finding
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
-        return f"{home} is on a disk that was made read-only, as after an error of it: look at the kernel's log"
+        return (
+            f"{home} is on a disk that was made read-only, as after an error of it: look at "
+            f"the kernel's log"
+        )
     if found.f_files and found.f_favail < DISK_INODES_LEAST:
-        return f"{found.f_favail} inodes are free below {home}: remove files there, or none can be made"
+        return (
+            f"{found.f_favail} inodes are free below {home}: remove files there, or none can "
+            f"be made"
+        )
     return (
         ""
         if free >= DISK_BYTES_LEAST

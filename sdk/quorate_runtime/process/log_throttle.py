@@ -1,5 +1,6 @@
-"""A trouble that lasts, for the log: told when it begins, now and then while it goes on, and when it is over. A line every two seconds
-for as long as a disk is full hides all others, and fills the disk further.
+"""A trouble that lasts, for the log: told when it begins, now and then while it goes on, and
+when it is over. A line every two seconds for as long as a disk is full hides all others, and
+fills the disk further.
 """
 
 import logging
@@ -10,7 +11,9 @@ TOLD_EVERY_SECONDS = 3_600.0
 
 
 class LogThrottle:
-    """One thing that may fail again and again. What it says of itself may change while it lasts: that is no new trouble."""
+    """One thing that may fail again and again. What it says of itself may change while it lasts:
+    that is no new trouble.
+    """
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log, self._clock = log, clock

@@ -1,7 +1,9 @@
-"""Log lines for machines (JSON) or people, each with the lease and job it is about, and without secrets.
+"""Log lines for machines (JSON) or people, each with the lease and job it is about, and without
+secrets.
 
-Every module logs through `logging.getLogger(__name__)`; the program's cli calls `setup` once. Ids are carried by context
-variables, so that everything that happens on behalf of a lease names it, tasks started for it included.
+Every module logs through `logging.getLogger(__name__)`; the program's cli calls `setup` once.
+Ids are carried by context variables, so that everything that happens on behalf of a lease names
+it, tasks started for it included.
 """
 
 import json
@@ -53,10 +55,11 @@ def about(*, lease: str = "", job: str = "") -> Iterator[None]:
 def setup(
     is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None
 ) -> None:
-    """Sends all log lines to a stream (standard error when None), or to a file instead, replacing what was set up before.
+    """Sends all log lines to a stream (standard error when None), or to a file instead,
+    replacing what was set up before.
 
-    The file is turned over at FILE_BYTES, and FILES_KEPT older ones stay: `node.log.1` is the newest of them. OSError when it cannot
-    be written.
+    The file is turned over at FILE_BYTES, and FILES_KEPT older ones stay: `node.log.1` is the
+    newest of them. OSError when it cannot be written.
     """
     handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())
@@ -89,14 +92,18 @@ def _private(path: str, flags: int) -> int:
 
 
 def redact(text: str) -> str:
-    """Text without what looks like a secret: `password=...`, bearer tokens, passwords in URLs. Hashes are left alone."""
+    """Text without what looks like a secret: `password=...`, bearer tokens, passwords in URLs.
+    Hashes are left alone.
+    """
     return _USER_INFO.sub(
         rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
     )
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, lease, job, the call's `extra` fields, error."""
+    """One JSON object a line: time, level, logger, message, lease, job, the call's `extra`
+    fields, error.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -118,7 +125,8 @@ class HumanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line or lines."""
-        # Ids shortened: people compare beginnings. Line breaks of strangers must not look like lines of ours.
+        # Ids shortened: people compare beginnings. Line breaks of strangers must not look like
+        # lines of ours.
         ids = " ".join(f"{name}={value[:10]}" for name, value in _ids().items())
         extra = " ".join(f"{name}={redact(str(value))}" for name, value in _extra(record).items())
         message = redact(record.getMessage()).replace("\n", "\\n")[:LINE_CHARS_MAX]

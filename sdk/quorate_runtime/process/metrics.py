@@ -1,6 +1,8 @@
-"""Metrics in Prometheus' text format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats/), without a dependency.
+"""Metrics in Prometheus' text format 0.0.4
+(https://prometheus.io/docs/instrumenting/exposition_formats/), without a dependency.
 
-Label values come from closed sets (refusal codes, effect names), never from strangers; `SERIES_MAX` holds that promise.
+Label values come from closed sets (refusal codes, effect names), never from strangers;
+`SERIES_MAX` holds that promise.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,6 @@
-"""What is begun is ended, though whoever waits for it be cancelled: files and tables are left in order."""
+"""What is begun is ended, though whoever waits for it be cancelled: files and tables are left in
+order.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +10,9 @@ T = TypeVar("T")
 
 
 async def ended_first(work: Awaitable[T], stop: Callable[[], None] | None = None) -> T:
-    """What `work` gives. A cancelled caller says so with `stop`, waits for the end of the work, whichever it is, and is cancelled then."""
+    """What `work` gives. A cancelled caller says so with `stop`, waits for the end of the work,
+    whichever it is, and is cancelled then.
+    """
     future = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(future)

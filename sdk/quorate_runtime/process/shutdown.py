@@ -1,4 +1,5 @@
-"""How a daemon ends: the first SIGTERM or SIGINT lets it leave in order within a bound, a second one ends it at once.
+"""How a daemon ends: the first SIGTERM or SIGINT lets it leave in order within a bound, a second
+one ends it at once.
 
 Either way what was acknowledged is in the journal, and the program's exit status is 0.
 """
@@ -16,7 +17,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def serve_until_signal(
     run: Coroutine[None, None, None], leave: Callable[[], Awaitable[None]], seconds: float
 ) -> bool:
-    """Runs `run` until it ends (False) or was cancelled after a signal (True). `leave` has `seconds` before that. Raises as `run` does."""
+    """Runs `run` until it ends (False) or was cancelled after a signal (True). `leave` has
+    `seconds` before that. Raises as `run` does.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run)
     leaving: list[asyncio.Task[None]] = []
 

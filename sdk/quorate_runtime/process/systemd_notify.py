@@ -1,6 +1,8 @@
-"""Words to systemd (Type=notify): one datagram each to the socket that $NOTIFY_SOCKET names; nothing where there is none.
+"""Words to systemd (Type=notify): one datagram each to the socket that $NOTIFY_SOCKET names;
+nothing where there is none.
 
-https://www.freedesktop.org/software/systemd/man/sd_notify.html. Without libsystemd: the protocol is a line of text.
+https://www.freedesktop.org/software/systemd/man/sd_notify.html. Without libsystemd: the protocol
+is a line of text.
 """
 
 import os
@@ -13,7 +15,9 @@ TEXT_CHARS_MAX = 500
 
 
 class Notifier:
-    """Tells the service manager how this program stands. A manager that does not listen is no failure of ours."""
+    """Tells the service manager how this program stands. A manager that does not listen is no
+    failure of ours.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, as the manager sets them."""
@@ -36,7 +40,9 @@ class Notifier:
         self._send("", text)
 
     async def watch(self, clock: Clock) -> None:
-        """Shows at half the watchdog's time that the event loop turns; returns at once where nobody watches."""
+        """Shows at half the watchdog's time that the event loop turns; returns at once where
+        nobody watches.
+        """
         while self._address and self._watchdog_seconds:
             self._send("WATCHDOG=1")
             await clock.sleep(self._watchdog_seconds)

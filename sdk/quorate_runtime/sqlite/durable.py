@@ -1,7 +1,9 @@
-"""SQLite files that cannot be made anew: made whole or not at all, and refused when they are not whole.
+"""SQLite files that cannot be made anew: made whole or not at all, and refused when they are not
+whole.
 
-SQLite takes a file cut to nothing for a new one, and reads one that was cut elsewhere until it comes to the place. Both would lose in
-silence what was acknowledged. (The journal has checksums of its own besides; see `journal_files`.)
+SQLite takes a file cut to nothing for a new one, and reads one that was cut elsewhere until it
+comes to the place. Both would lose in silence what was acknowledged. (The journal has checksums
+of its own besides; see `journal_files`.)
 """
 
 import os
@@ -12,7 +14,8 @@ from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
 
-# A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's cache has them all anyway.
+# A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's
+# cache has them all anyway.
 SMALL_CACHE = "PRAGMA cache_size = -128"  # KiB
 
 
@@ -28,7 +31,10 @@ _WORLD = {
     sqlite3.SQLITE_NOMEM,
 }
 RETRY_SECONDS = 5.0
-MAY_BE_WHOLE = "it may be whole: look who else has it open, at the room on the disk, at its rights and at ulimit -n"
+MAY_BE_WHOLE = (
+    "it may be whole: look who else has it open, at the room on the disk, at its "
+    "rights and at ulimit -n"
+)
 
 
 class FileDamaged(Exception):
@@ -40,7 +46,9 @@ class FileNewer(FileDamaged):
 
 
 def make_whole(path: Path, schema: str) -> None:
-    """Makes the file unless it is there: under another name, then linked, so that one without tables is never a crash's work."""
+    """Makes the file unless it is there: under another name, then linked, so that one without
+    tables is never a crash's work.
+    """
     if path.exists():
         return
     if path.with_name(path.name + "-wal").exists():
@@ -70,8 +78,9 @@ def make_whole(path: Path, schema: str) -> None:
 def open_whole(
     path: Path, versions: Sequence[str], timeout: float = 5.0
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """A large file, made or brought up a version at a time (`versions`: the tables of each, from 1): a writer, whose commits are
-    durable, and a reader. FileDamaged when there is one that is not whole or of a newer program; Unavailable while it cannot be used.
+    """A large file, made or brought up a version at a time (`versions`: the tables of each, from
+    1): a writer, whose commits are durable, and a reader. FileDamaged when there is one that is
+    not whole or of a newer program; Unavailable while it cannot be used.
     """
     make_whole(path, f"{versions[0]} PRAGMA user_version = 1;")
     opened: list[sqlite3.Connection] = []
@@ -94,7 +103,9 @@ def open_whole(
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Of the file's pages, those that hold something: true on the disk, and without a sum that could be wrong."""
+    """Of the file's pages, those that hold something: true on the disk, and without a sum that
+    could be wrong.
+    """
     pages, free, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
         for name in ("page_count", "freelist_count", "page_size")
@@ -106,7 +117,8 @@ def _migrate(path: Path, connection: sqlite3.Connection, versions: Sequence[str]
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > len(versions):
         raise FileNewer(
-            f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one"
+            f"{path} was written by a newer program (version {found}, this one knows "
+            f"{len(versions)}); start that one"
         )
     for version, tables in enumerate(versions, 1):
         if found < version:
@@ -119,7 +131,9 @@ def _close(connections: Sequence[sqlite3.Connection]) -> None:
 
 
 def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:
-    """FileDamaged for a file that was cut, or whose structure is broken. Of a large one only its length is looked at."""
+    """FileDamaged for a file that was cut, or whose structure is broken. Of a large one only its
+    length is looked at.
+    """
     try:
         problem = _length_problem(path, connection) or (
             "" if is_large else _structure_problem(connection)
@@ -131,7 +145,9 @@ def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = Fal
 
 
 def _length_problem(path: Path, connection: sqlite3.Connection) -> str:
-    """What is in the WAL may lie behind the file's end; otherwise the file is as long as it says."""
+    """What is in the WAL may lie behind the file's end; otherwise the file is as long as it
+    says.
+    """
     pages, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
         for name in ("page_count", "page_size")
@@ -149,7 +165,9 @@ def _structure_problem(connection: sqlite3.Connection) -> str:
 
 
 def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
-    """To raise. A backup put back does not help against a lock or a full disk, so neither is called damage."""
+    """To raise. A backup put back does not help against a lock or a full disk, so neither is
+    called damage.
+    """
     if is_of_the_world(error):
         return Unavailable(f"{path}: {error}; {MAY_BE_WHOLE}", RETRY_SECONDS)
     return damaged(path, str(error))

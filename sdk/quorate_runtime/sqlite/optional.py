@@ -1,6 +1,8 @@
-"""A large SQLite file of a daemon that goes on without it: whoever needs the file is told what it has, and effects wait.
+"""A large SQLite file of a daemon that goes on without it: whoever needs the file is told what
+it has, and effects wait.
 
-One connection writes, from whichever thread; another reads, from the event loop, look-ups of some ten microseconds each.
+One connection writes, from whichever thread; another reads, from the event loop, look-ups of
+some ten microseconds each.
 """
 
 import logging
@@ -19,15 +21,19 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
 OPENING = "opening"
 
-# What says that the contents are not what was written: a page, the head, or tables that are not there. All else passes.
+# What says that the contents are not what was written: a page, the head, or tables that are not
+# there. All else passes.
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 class OptionalFile:
-    """Two connections, or the reason why there are none; it is opened as soon as it can be, so a backup may be put in its place."""
+    """Two connections, or the reason why there are none; it is opened as soon as it can be, so a
+    backup may be put in its place.
+    """
 
     def __init__(self, path: Path, versions: Sequence[str], gone: str = "") -> None:
-        """Opens or makes it; `versions` as in `open_whole`. `gone`: it was there before, so it is not made, and this is the remedy.
+        """Opens or makes it; `versions` as in `open_whole`. `gone`: it was there before, so it
+        is not made, and this is the remedy.
 
         Only a file of a newer program ends the start: `FileNewer`.
         """
@@ -62,8 +68,8 @@ class OptionalFile:
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """The writer, one caller at a time, in one transaction that is durable at the end. `Unavailable` while the disk does not take it;
-        `doing` says what.
+        """The writer, one caller at a time, in one transaction that is durable at the end.
+        `Unavailable` while the disk does not take it; `doing` says what.
         """
         with self._lock:
             writer, _ = self._connections()
@@ -121,13 +127,18 @@ class OptionalFile:
         return Unavailable(text, RETRY_SECONDS)
 
     def _must_be_there(self, doing: str) -> None:
-        """What is written into a file that was put away, or replaced under us, would be gone at the next start."""
+        """What is written into a file that was put away, or replaced under us, would be gone at
+        the next start.
+        """
         try:
             found = os.stat(self.path).st_ino
         except OSError:
             found = 0  # not re-raised: told below
         if found != self._file:
-            what = "it was taken away or replaced while it was open. Stop this program, put the right file there, start it again"
+            what = (
+                "it was taken away or replaced while it was open. Stop this program, put the "
+                "right file there, start it again"
+            )
             raise self._told(doing, f"{self.path}: {what}")
 
     @contextmanager

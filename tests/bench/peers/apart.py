@@ -1,4 +1,6 @@
-"""The peers' own environment, and their programs: installed once, run alone, and ended with everything that they started."""
+"""The peers' own environment, and their programs: installed once, run alone, and ended with
+everything that they started.
+"""
 
 import json
 import os
@@ -30,7 +32,9 @@ class Missing(Exception):
 
 
 def install(name: str) -> None:
-    """The line of requirements.txt that starts with `name`, unless it is installed already. Missing with pip's last line."""
+    """The line of requirements.txt that starts with `name`, unless it is installed already.
+    Missing with pip's last line.
+    """
     group = next(
         line
         for line in (HERE / "requirements.txt").read_text().splitlines()
@@ -85,7 +89,8 @@ def run(program: str, folder: Path, count: int, calm: int, *more: str) -> dict[s
         end_all(mark)
     if done.returncode:
         raise Missing(
-            f"{program} ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}"
+            f"{program} ended with status {done.returncode}: "
+            f"{(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}"
         )
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

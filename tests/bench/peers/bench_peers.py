@@ -1,7 +1,9 @@
-"""`make bench-peers`: the same no-op work on Ray, Dask, Celery with Redis and Quorate, and `docker run` beside a lease's container.
+"""`make bench-peers`: the same no-op work on Ray, Dask, Celery with Redis and Quorate, and
+`docker run` beside a lease's container.
 
-One run on one machine, one system after the other. Prints the table of docs/performance.md, then one JSON line. Peers live in
-.venv-peers; their servers meet no network but a loopback of their own, and everything they started is ended. Never in CI.
+One run on one machine, one system after the other. Prints the table of docs/performance.md, then
+one JSON line. Peers live in .venv-peers; their servers meet no network but a loopback of their
+own, and everything they started is ended. Never in CI.
 
     --count N   tasks of a throughput run    --calm N   tasks one at a time    --lease N   containers of each kind
     --only KEY  (repeatable) these rows      --folder   where journals are written: on the disk that is to be measured
@@ -101,7 +103,10 @@ def machine() -> str:
     ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"{os.cpu_count()} cores of {models[0] if models else 'an unnamed CPU'}, {memory} GiB of memory, Python {python}"
+    return (
+        f"{os.cpu_count()} cores of {models[0] if models else 'an unnamed CPU'}, {memory} GiB "
+        f"of memory, Python {python}"
+    )
 
 
 def main() -> None:
@@ -138,8 +143,14 @@ def main() -> None:
             print(
                 f"peers: {name}: {found[name]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr
             )
-    heading = f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers of each kind."
-    shown = f"{described['what']}; load before the run {described['load']}. {heading}\n\n{table.markdown(found)}"
+    heading = (
+        f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers "
+        f"of each kind."
+    )
+    shown = (
+        f"{described['what']}; load before the run {described['load']}. "
+        f"{heading}\n\n{table.markdown(found)}"
+    )
     if options.write:
         options.write.write_text(table.written(options.write.read_text(), shown))
     print(shown + "\n")

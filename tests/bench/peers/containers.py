@@ -1,4 +1,6 @@
-"""From start to exit of `python3 -c pass`: a process, `docker run`, and the container, with everything around it, of a provider."""
+"""From start to exit of `python3 -c pass`: a process, `docker run`, and the container, with
+everything around it, of a provider.
+"""
 
 import asyncio
 import os
@@ -41,7 +43,9 @@ def plain_process(calm: int) -> dict[str, float]:
 
 
 def docker_run(image: Path, calm: int) -> dict[str, float]:
-    """As one types it, without a network, so that both set up the same. Needs the `docker` command."""
+    """As one types it, without a network, so that both set up the same. Needs the `docker`
+    command.
+    """
     loaded = subprocess.run(
         ["docker", "load", "--quiet", "-i", str(image)],
         check=True,
@@ -61,7 +65,9 @@ async def _command(*words: str) -> None:
 
 
 def hardened(image: Path, folder: Path, kind: str, calm: int) -> dict[str, float]:
-    """A lease of an executor: folders, limits, container, log, exit, and everything removed again."""
+    """A lease of an executor: folders, limits, container, log, exit, and everything removed
+    again.
+    """
     return asyncio.run(_hardened(make_executor(kind, folder), image, calm))
 
 

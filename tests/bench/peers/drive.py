@@ -1,6 +1,8 @@
-"""The same questions to every peer: how many no-op tasks a second, and how long one takes by itself. Standard library only.
+"""The same questions to every peer: how many no-op tasks a second, and how long one takes by
+itself. Standard library only.
 
-Each `work_*.py` beside this file is run by .venv-peers' interpreter, asks `measure`, and prints one JSON line.
+Each `work_*.py` beside this file is run by .venv-peers' interpreter, asks `measure`, and prints
+one JSON line.
 """
 
 import argparse
@@ -17,7 +19,9 @@ WARM_UP = 50
 def measure(
     submit: Callable[[], Handle], collect: Callable[[Handle], None], count: int, calm: int
 ) -> dict[str, float]:
-    """Tasks a second of `count` tasks that one client submits all at once and collects; milliseconds of `calm` tasks, one at a time."""
+    """Tasks a second of `count` tasks that one client submits all at once and collects;
+    milliseconds of `calm` tasks, one at a time.
+    """
     for handle in [submit() for _ in range(WARM_UP)]:
         collect(handle)
     begun = time.perf_counter()

@@ -1,6 +1,8 @@
-"""Run as a program: the loopback interface up, then the words after it. For the inside of a fresh network namespace.
+"""Run as a program: the loopback interface up, then the words after it. For the inside of a
+fresh network namespace.
 
-Ray's servers listen on every address of the machine, whatever they are told; in a namespace there is none but 127.0.0.1.
+Ray's servers listen on every address of the machine, whatever they are told; in a namespace
+there is none but 127.0.0.1.
 """
 
 import fcntl
@@ -22,7 +24,9 @@ def up() -> None:
 
 
 def entering() -> list[str]:
-    """The words before a command that must meet no network but loopback. OSError where this machine lets nobody make a namespace."""
+    """The words before a command that must meet no network but loopback. OSError where this
+    machine lets nobody make a namespace.
+    """
     words = [shutil.which("unshare") or "unshare", "--net"]
     if os.geteuid() != 0:
         words += ["--user", "--map-root-user"]

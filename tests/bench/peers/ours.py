@@ -1,4 +1,6 @@
-"""Quorate's own figures for the same question: the coordinator with scripted parties, and a whole devnet whose programs are no-ops."""
+"""Quorate's own figures for the same question: the coordinator with scripted parties, and a
+whole devnet whose programs are no-ops.
+"""
 
 import asyncio
 import tempfile
@@ -20,7 +22,9 @@ DEVNET_CALM = 4
 def coordinator(
     folder: str, count: int, calm: int, is_signed: bool, is_staked: bool
 ) -> dict[str, float]:
-    """Jobs from posted order to verdict. Throughput with OUTSTANDING under way, latency one at a time."""
+    """Jobs from posted order to verdict. Throughput with OUTSTANDING under way, latency one at a
+    time.
+    """
     many = market_jobs.Setup(count, OUTSTANDING, is_signed=is_signed, is_staked=is_staked)
     single = market_jobs.Setup(calm, 1, is_signed=is_signed, is_staked=is_staked)
     busy, quiet = (_play(folder, setup) for setup in (many, single))
@@ -38,7 +42,9 @@ def _play(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:
 
 
 def devnet(folder: str) -> dict[str, float]:
-    """Chain, beacon, coordinator and three providers as processes; the client uploads, pays, and rechecks every result."""
+    """Chain, beacon, coordinator and three providers as processes; the client uploads, pays, and
+    rechecks every result.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as path:
         return asyncio.run(_devnet(Path(path)))
 

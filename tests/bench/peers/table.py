@@ -1,7 +1,7 @@
 """The rows of `make bench-peers`: what each one promises, and the table in Markdown.
 
-What a row promises of others is what their documentation says; what it promises of Quorate is held by the tests that
-docs/performance.md names.
+What a row promises of others is what their documentation says; what it promises of Quorate is
+held by the tests that docs/performance.md names.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ BASE_CONTAINER = "docker-runc"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system. `scheduler_killed` and `worker_killed`: what becomes of acknowledged work after kill -9."""
+    """One system. `scheduler_killed` and `worker_killed`: what becomes of acknowledged work
+    after kill -9.
+    """
 
     key: str
     name: str
@@ -99,7 +101,10 @@ CONTAINERS: Mapping[str, tuple[str, str]] = {
     ),
     "docker-runc": (
         "a lease in Docker, runc",
-        "no network, no capabilities, own seccomp list, read-only root; processes, memory, outputs and logs bounded; survives the daemon",
+        (
+            "no network, no capabilities, own seccomp list, read-only root; processes, memory, "
+            "outputs and logs bounded; survives the daemon"
+        ),
     ),
     "docker-runsc": ("a lease in Docker, gVisor", "the same, and a kernel of its own"),
     "bwrap": ("a lease in bwrap", "as runc, without an engine"),
@@ -153,7 +158,8 @@ def _queues(found: Found) -> list[str]:
             row.paid,
         )
         lines.append(
-            f"| {row.name} | {_figures(found.get(row.key), base, 'tasks_s')} | {' | '.join(promises)} |"
+            f"| {row.name} | {_figures(found.get(row.key), base, 'tasks_s')} | "
+            f"{' | '.join(promises)} |"
         )
     return lines
 

@@ -1,7 +1,9 @@
-"""No-op tasks on Celery with Redis as broker and result store: a worker process a core on loopback.
+"""No-op tasks on Celery with Redis as broker and result store: a worker process a core on
+loopback.
 
-As it comes, Redis keeps nothing until a snapshot. `--durable` is the strictest that both offer: an append-only file with an fsync
-before Redis answers, and tasks that are acknowledged after they ran (so that a killed worker's tasks run again).
+As it comes, Redis keeps nothing until a snapshot. `--durable` is the strictest that both offer:
+an append-only file with an fsync before Redis answers, and tasks that are acknowledged after
+they ran (so that a killed worker's tasks run again).
 """
 
 import os

@@ -1,4 +1,6 @@
-"""No-op tasks on Dask's distributed scheduler: a worker process a core on loopback, its pages on any free port."""
+"""No-op tasks on Dask's distributed scheduler: a worker process a core on loopback, its pages on
+any free port.
+"""
 
 import os
 

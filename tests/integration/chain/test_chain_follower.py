@@ -152,7 +152,9 @@ async def test_long_history_is_read_in_bounded_ranges() -> None:
 
 @asynccontextmanager
 async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClient, list[int]]]:
-    """A relay that refuses log queries over more than `blocks_max` blocks, and the widths it gave."""
+    """A relay that refuses log queries over more than `blocks_max` blocks, and the widths it
+    gave.
+    """
     given: list[int] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -197,7 +199,9 @@ async def test_a_node_with_narrow_ranges_is_asked_for_less() -> None:
 
 
 class Behind:
-    """Several nodes behind one URL: while `blocks` is set, log queries reach one that lacks the newest so many, or all questions do."""
+    """Several nodes behind one URL: while `blocks` is set, log queries reach one that lacks the
+    newest so many, or all questions do.
+    """
 
     def __init__(self, chain: Node) -> None:
         self.chain, self.blocks, self.is_for_all = chain, 0, False
@@ -231,7 +235,9 @@ class Behind:
 
 
 async def test_a_node_that_is_behind_hides_no_log() -> None:
-    """It answers a range that reaches beyond its newest block with what it has: the rest was never read."""
+    """It answers a range that reaches beyond its newest block with what it has: the rest was
+    never read.
+    """
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
         async with through(behind.answer) as client:

@@ -1,4 +1,6 @@
-"""One key's transactions: each purpose once, through crashes, foreign nonces, silent and lying nodes."""
+"""One key's transactions: each purpose once, through crashes, foreign nonces, silent and lying
+nodes.
+"""
 
 import asyncio
 import time
@@ -277,7 +279,9 @@ async def test_a_transaction_dropped_by_a_reorganisation_is_sent_again(
 
 
 class Proxy:
-    """A TCP-level nuisance between client and node: forwards, drops requests, or loses answers after forwarding."""
+    """A TCP-level nuisance between client and node: forwards, drops requests, or loses answers
+    after forwarding.
+    """
 
     def __init__(self, target: str) -> None:
         self.target = target

@@ -20,7 +20,9 @@ SINK = Address(b"\x22" * 20)
 
 
 class Overpriced:
-    """A node that advises a tip of 400 gwei while blocks are made for one, and keeps every transaction back."""
+    """A node that advises a tip of 400 gwei while blocks are made for one, and keeps every
+    transaction back.
+    """
 
     def __init__(self, chain: Node, history: str) -> None:
         self.chain, self.history = chain, history
@@ -56,7 +58,9 @@ class Overpriced:
 async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
     history: str, tmp_path: Path
 ) -> None:
-    """Neither by its advice nor by keeping back what it was given, until an attempt is dear enough to be let go."""
+    """Neither by its advice nor by keeping back what it was given, until an attempt is dear
+    enough to be let go.
+    """
     async with node("devnet") as chain, through(Overpriced(chain, history).answer) as client:
         await chain.mine(3)
         sender = Sender(
@@ -78,7 +82,9 @@ async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
 async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_second_payment(
     tmp_path: Path,
 ) -> None:
-    """One node says that the nonce is used, which our own transaction did; the one asked for its receipt is a block behind."""
+    """One node says that the nonce is used, which our own transaction did; the one asked for its
+    receipt is a block behind.
+    """
     async with node("devnet") as chain:
         lag = 0
 

@@ -1,4 +1,6 @@
-"""What one key has sent and nobody waits for any more, files that cannot be written, nodes in trouble: none of it stops others."""
+"""What one key has sent and nobody waits for any more, files that cannot be written, nodes in
+trouble: none of it stops others.
+"""
 
 import asyncio
 import json
@@ -179,7 +181,9 @@ async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -
 
 
 async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
-    """What is refused is over: a case would be given up, and its provider let go, because the posting key ran dry."""
+    """What is refused is over: a case would be given up, and its provider let go, because the
+    posting key ran dry.
+    """
     async with node("devnet") as chain:
         poor = KeySigner(b"\x77" * 32)
         sender = Sender(chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK)

@@ -1,4 +1,6 @@
-"""A chain on which no beacon round could be proven is refused where contracts are deployed and where a program meets a deployment."""
+"""A chain on which no beacon round could be proven is refused where contracts are deployed and
+where a program meets a deployment.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""A beacon that lies about a round: nothing false reaches the core, and the rounds that it does not lie about arrive all the same."""
+"""A beacon that lies about a round: nothing false reaches the core, and the rounds that it does
+not lie about arrive all the same.
+"""
 
 import asyncio
 import json

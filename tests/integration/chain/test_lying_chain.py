@@ -1,5 +1,6 @@
-"""A chain node that lies: wrong types, huge and negative numbers, other blocks' logs, reorganisations without end, silence. Whoever
-reads it says `Unavailable` or `Refused`, the coordinator stays up, and when the node tells the truth again nothing is missing.
+"""A chain node that lies: wrong types, huge and negative numbers, other blocks' logs,
+reorganisations without end, silence. Whoever reads it says `Unavailable` or `Refused`, the
+coordinator stays up, and when the node tells the truth again nothing is missing.
 """
 
 import asyncio
@@ -163,7 +164,9 @@ async def test_silence_ends_by_the_deadline() -> None:
 
 
 class LyingProxy:
-    """Before a real node: while `is_lying`, about half of the answers are spoiled, in a seeded order."""
+    """Before a real node: while `is_lying`, about half of the answers are spoiled, in a seeded
+    order.
+    """
 
     def __init__(self, url: str) -> None:
         self._url, self._random = url, random.Random(7)

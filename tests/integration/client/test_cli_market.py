@@ -191,7 +191,9 @@ async def test_no_offer_names_the_limit_to_relax(
 async def test_a_cid_that_no_store_has_is_told_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
-    """The plan said that nothing is to be uploaded and that five offers fit; then the run waited for its image until its time was over."""
+    """The plan said that nothing is to be uploaded and that five offers fit; then the run waited
+    for its image until its time was over.
+    """
     (tmp_path / "data").write_bytes(b"nobody uploaded this")
     image, data = (
         "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
@@ -268,7 +270,9 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
 
 
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
-    """Nothing, with exit code 0: whether the program had printed anything, or its text was lost, nobody said."""
+    """Nothing, with exit code 0: whether the program had printed anything, or its text was lost,
+    nobody said.
+    """
     fake.cheat, fake.auto_finish = Cheat(no_text=True), False
     run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
         "jobId"
@@ -284,7 +288,9 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
 async def test_a_history_waits_for_its_first_event(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the coordinator took more than a second to answer, the history was empty, with exit code 0."""
+    """Where the coordinator took more than a second to answer, the history was empty, with exit
+    code 0.
+    """
     run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
         "jobId"
     ]

@@ -1,4 +1,6 @@
-"""On which contracts providers stake and clients deposit: those that their coordinator named first, whatever it names later."""
+"""On which contracts providers stake and clients deposit: those that their coordinator named
+first, whatever it names later.
+"""
 
 import asyncio
 import json
@@ -223,7 +225,9 @@ def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> No
 def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(
     tmp_path: Path, words: list[str]
 ) -> None:
-    """A full disk or a kill between the two left a profile, or settings, that believe whoever answers first."""
+    """A full disk or a kill between the two left a profile, or settings, that believe whoever
+    answers first.
+    """
     password, file, home = tmp_path / "password", tmp_path / "from-the-web.json", tmp_path / "home"
     password.write_text("correct horse")
     password.chmod(0o600)
@@ -242,7 +246,9 @@ def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(
 
 
 async def test_an_owner_signs_for_no_other_chain_than_the_market_s(tmp_path: Path) -> None:
-    """Its coordinator names the chain node, and a node says which chain it serves: what is signed for another could be sent there."""
+    """Its coordinator names the chain node, and a node says which chain it serves: what is
+    signed for another could be sent there.
+    """
     asked: list[str] = []
     hash_, number = "0x" + "11" * 32, "0x" + "0" * 64
     block = {

@@ -1,4 +1,6 @@
-"""Python images built out of the running environment: deterministic, small enough, complete enough to run."""
+"""Python images built out of the running environment: deterministic, small enough, complete
+enough to run.
+"""
 
 import sys
 import tarfile
@@ -60,17 +62,24 @@ def test_package_that_is_not_installed(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 async def test_image_runs_hardened(tmp_path: Path) -> None:
-    """Every part of the standard library with a shared library of its own, and a matrix product, in the hardened container."""
+    """Every part of the standard library with a shared library of its own, and a matrix product,
+    in the hardened container.
+    """
     built = build_python_image(tmp_path / "image.tar", ["numpy"])
     code = (
-        "import asyncio, bz2, concurrent.futures, ctypes, decimal, hashlib, lzma, multiprocessing, sqlite3, ssl, zlib, zoneinfo\n"
+        "import asyncio, bz2, concurrent.futures, ctypes, decimal, hashlib, lzma, "
+        "multiprocessing, sqlite3, ssl, zlib, zoneinfo\n"
         "import numpy as np, pwd, os, subprocess, sys\n"
         "assert pwd.getpwuid(os.getuid()).pw_name == 'nobody'\n"
         "asyncio.run(asyncio.sleep(0))\n"
-        "with concurrent.futures.ThreadPoolExecutor(4) as pool: assert sum(pool.map(len, ['a']*8)) == 8\n"
-        "with multiprocessing.get_context('spawn').Pool(2) as pool: assert pool.map(abs, [-1]) == [1]\n"
-        "assert subprocess.run([sys.executable, '-c', 'print(5)'], capture_output=True, text=True).stdout == '5\\n'\n"
-        "product = np.arange(10_000.0).reshape(100, 100); np.save('/outputs/product.npy', product @ product)\n"
+        "with concurrent.futures.ThreadPoolExecutor(4) as pool: assert sum(pool.map(len, "
+        "['a']*8)) == 8\n"
+        "with multiprocessing.get_context('spawn').Pool(2) as pool: assert pool.map(abs, [-1]) == "
+        "[1]\n"
+        "assert subprocess.run([sys.executable, '-c', 'print(5)'], capture_output=True, "
+        "text=True).stdout == '5\\n'\n"
+        "product = np.arange(10_000.0).reshape(100, 100); np.save('/outputs/product.npy', product "
+        "@ product)\n"
     )
     task = python_task(built.path, code)
     async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:

@@ -1,4 +1,6 @@
-"""Images of a registry: the tag is made a digest when the job is submitted, providers fetch by digest, and no registry can swap them."""
+"""Images of a registry: the tag is made a digest when the job is submitted, providers fetch by
+digest, and no registry can swap them.
+"""
 
 import asyncio
 import hashlib

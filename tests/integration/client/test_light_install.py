@@ -1,4 +1,6 @@
-"""The client alone: without extras the distribution installs into an empty environment and `import quorate` stays light."""
+"""The client alone: without extras the distribution installs into an empty environment and
+`import quorate` stays light.
+"""
 
 import json
 import subprocess
@@ -25,7 +27,8 @@ HEAVY = (
 )
 IMPORT_SECONDS_MAX = 0.5
 
-# Run three times; the fastest counts, and the processor's time, as other programs share the machine.
+# Run three times; the fastest counts, and the processor's time, as other programs share the
+# machine.
 PROGRAM = f"""
 import importlib.util, json, sys, time
 started = time.process_time()
@@ -57,7 +60,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
     interpreter = folder / "env" / "bin" / "python"
-    # By this environment's pip, and without compiling what no test imports: both would take most of the time.
+    # By this environment's pip, and without compiling what no test imports: both would take most of
+    # the time.
     pip: list[str | Path] = [
         sys.executable,
         "-m",
@@ -115,7 +119,9 @@ def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None
 
 @pytest.mark.index
 def test_a_receipt_is_rechecked_without_extras(python: Path, tmp_path: Path) -> None:
-    """The receipt of a whole run, made by the environment of the tests; signatures, beacon and rules are checked by the light one."""
+    """The receipt of a whole run, made by the environment of the tests; signatures, beacon and
+    rules are checked by the light one.
+    """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
     path = tmp_path / "receipt.json"

@@ -1,4 +1,6 @@
-"""The client against a coordinator of its own kind: what it believes, what it signs, what it refuses."""
+"""The client against a coordinator of its own kind: what it believes, what it signs, what it
+refuses.
+"""
 
 import asyncio
 import hashlib
@@ -234,7 +236,9 @@ async def test_false_evidence_is_refused(
 async def test_the_result_of_another_run_of_ours_is_not_taken_for_this_ones(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Asked for one run, the coordinator told of another one of this client: its output, checked and all, was the result."""
+    """Asked for one run, the coordinator told of another one of this client: its output, checked
+    and all, was the result.
+    """
     async with Market(profile) as market:
         await (await market.submit(job())).result()
         run = await market.submit(job(command=["python", "-c", "print(43)"]))
@@ -315,7 +319,9 @@ async def test_waiting_outlives_a_coordinator_that_starts_again(
 async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
     fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`quorate get` of a run that was stopped while its image was fetched waited over a minute without a word."""
+    """`quorate get` of a run that was stopped while its image was fetched waited over a minute
+    without a word.
+    """
     monkeypatch.setattr("quorate.client.run.TELL_SECONDS", 0.0)
     monkeypatch.setattr("quorate.client.run.POLL_SECONDS", 0.01)
     fake.auto_finish = False
@@ -341,7 +347,9 @@ async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
 async def test_an_order_that_was_taken_is_not_forgotten_for_a_refusal_of_the_next_try(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Its answer was lost, the next try met a busy coordinator: the job ran, and this profile had never heard of it."""
+    """Its answer was lost, the next try met a busy coordinator: the job ran, and this profile
+    had never heard of it.
+    """
     fake.cheat, fake.auto_finish = Cheat(drop_first_order=True, refuse_again=Code.BUSY), False
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
@@ -362,8 +370,10 @@ async def test_a_run_is_found_however_many_came_after_it(
         run = await market.submit(job(name="first"))
         with closing(sqlite3.connect(profile.ledger_path)) as books:
             books.execute(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) INSERT INTO orders SELECT"
-                " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, submitted_at + 1, '7', outputs, ack"
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) "
+                "INSERT INTO orders SELECT"
+                " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, "
+                "submitted_at + 1, '7', outputs, ack"
                 " FROM orders, n"
             )
             books.commit()
@@ -375,7 +385,9 @@ async def test_a_run_is_found_however_many_came_after_it(
 async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Killed between the checked charge and its voucher: nobody signed until the next job was charged, and providers' pay stayed held."""
+    """Killed between the checked charge and its voucher: nobody signed until the next job was
+    charged, and providers' pay stayed held.
+    """
     fake.auto_finish = False
     async with Market(profile) as market:
         run = await market.submit(job())
@@ -392,7 +404,9 @@ async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
 async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Its providers waited for their pay for ever, and nobody heard of it: a voucher that is stale was taken for a sister program's."""
+    """Its providers waited for their pay for ever, and nobody heard of it: a voucher that is
+    stale was taken for a sister program's.
+    """
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
         fake.vouched = Amount(10**9)  # what the other copy has signed
@@ -403,7 +417,9 @@ async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(
 async def test_of_two_commits_only_one_is_witnessed_by_all_programs_of_a_profile(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Each program remembered its own: who shows them different commits chooses, once the beacon is known, who audits."""
+    """Each program remembered its own: who shows them different commits chooses, once the beacon
+    is known, who audits.
+    """
     fake.auto_finish = False
     async with Market(profile) as market:
         run = await market.submit(job())

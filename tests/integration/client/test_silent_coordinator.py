@@ -1,5 +1,6 @@
-"""A coordinator that accepts and never answers, drips, or lets its streams fall silent: the client says whom it waits for, ends with a
-typed error within its bound, and keeps what was acknowledged.
+"""A coordinator that accepts and never answers, drips, or lets its streams fall silent: the
+client says whom it waits for, ends with a typed error within its bound, and keeps what was
+acknowledged.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(slots=True)
 class Stuck:
-    """Answers nothing, or `head` and then a byte each twentieth of a second. Reads nothing but the request's head."""
+    """Answers nothing, or `head` and then a byte each twentieth of a second. Reads nothing but
+    the request's head.
+    """
 
     head: bytes = b""
     said: list[str] = field(default_factory=list)

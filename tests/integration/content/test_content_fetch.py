@@ -1,4 +1,6 @@
-"""Fetching over loopback HTTP: gateways that are honest, cut, stalled, wrong or slow; one fetch for many readers; kill -9."""
+"""Fetching over loopback HTTP: gateways that are honest, cut, stalled, wrong or slow; one fetch
+for many readers; kill -9.
+"""
 
 import asyncio
 import os
@@ -33,7 +35,9 @@ async def handling(handle: Handle) -> AsyncIterator[str]:
 
 
 class Origin:
-    """A store with content and what its CAR route was asked and sent; `cut_after` ends each answer early."""
+    """A store with content and what its CAR route was asked and sent; `cut_after` ends each
+    answer early.
+    """
 
     def __init__(self, store: ContentStore) -> None:
         self.store = store

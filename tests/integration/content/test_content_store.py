@@ -283,7 +283,9 @@ async def test_full_disk_is_unavailable_before_anything_is_written(tmp_path: Pat
 
 
 async def test_empty_files_and_folders_count_for_the_inodes_they_take(tmp_path: Path) -> None:
-    """Fifty bytes for each would let some megabytes of a stranger's folders use up all inodes of an owner's disk."""
+    """Fifty bytes for each would let some megabytes of a stranger's folders use up all inodes of
+    an owner's disk.
+    """
     store = ContentStore(tmp_path / "store", 2 * MIB)
     for number in range(100):
         (tmp_path / "tree" / f"folder-{number}").mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""The coordinator's own documents: durable together, kept for their time, never refused for want of room."""
+"""The coordinator's own documents: durable together, kept for their time, never refused for want
+of room.
+"""
 
 import asyncio
 import os

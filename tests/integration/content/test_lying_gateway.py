@@ -1,6 +1,8 @@
-"""Content sources that mean harm, over raw sockets: drips, heads and bodies without end, wrong lengths, redirects, packed answers.
+"""Content sources that mean harm, over raw sockets: drips, heads and bodies without end, wrong
+lengths, redirects, packed answers.
 
-Every one ends in a typed refusal by its deadline, with flat memory, and an honest source beside it is still used.
+Every one ends in a typed refusal by its deadline, with flat memory, and an honest source beside
+it is still used.
 """
 
 import asyncio
@@ -111,7 +113,8 @@ async def negative(writer: asyncio.StreamWriter, car: bytes) -> None:
 
 async def redirect(writer: asyncio.StreamWriter, car: bytes) -> None:
     writer.write(
-        b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\nContent-Length: 0\r\n\r\n"
+        b"HTTP/1.1 302 Found\r\nLocation: "
+        b"http://169.254.169.254/latest/meta-data\r\nContent-Length: 0\r\n\r\n"
     )
 
 
@@ -225,7 +228,8 @@ async def test_declared_sizes_and_repeated_names_cost_nothing(
 
     async with listening(talk, car) as url:
         with pytest.raises((Unavailable, Refused)):
-            # One leaf for two hundred names: those that follow are not sent again, and only the first is asked for.
+            # One leaf for two hundred names: those that follow are not sent again, and only the
+            # first is asked for.
             async with await store.get(root.cid, [url], 100, 5.0, "a"):
                 pass
     assert await store.used_bytes() == 0

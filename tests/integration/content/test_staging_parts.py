@@ -1,4 +1,6 @@
-"""The parts of the staging store: who may put what where, what a commit changes about it, and what is in use while runs name it."""
+"""The parts of the staging store: who may put what where, what a commit changes about it, and
+what is in use while runs name it.
+"""
 
 import asyncio
 import os
@@ -203,7 +205,8 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         await staging.outputs.put(
             data, Owner(name(lease.provider) + UNCOMMITTED), found.clock.now() + 60
         )
-        # The scripted provider's ciphertext has a digest and no bytes; this one has bytes, and stands for it.
+        # The scripted provider's ciphertext has a digest and no bytes; this one has bytes, and
+        # stands for it.
         market.archive.outputs[ciphertext] = Readers(
             lease.hash, lease.provider, market.clients[0].address
         )
@@ -274,7 +277,9 @@ async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path)
 async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(
     tmp_path: Path,
 ) -> None:
-    """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for those who would execute it again."""
+    """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for
+    those who would execute it again.
+    """
     async with stand(tmp_path) as found:
         staging, until = found.staging, found.clock.now() + 86_400
 

@@ -1,7 +1,9 @@
-"""Accounts that fill the staging store: over HTTP, on a real coordinator and chain, with providers on real sockets.
+"""Accounts that fill the staging store: over HTTP, on a real coordinator and chain, with
+providers on real sockets.
 
-Five fillers, first with a micro-USD each, then with as much as the store's part can hold. An honest client uploads an input and runs
-a job; its provider stores the output; the receipt is there. A tenth of a thousandth of the real sizes.
+Five fillers, first with a micro-USD each, then with as much as the store's part can hold. An
+honest client uploads an input and runs a job; its provider stores the output; the receipt is
+there. A tenth of a thousandth of the real sizes.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""The archive in memory and on disk by the same tests; what only a file can suffer; and the tables that people query, from both."""
+"""The archive in memory and on disk by the same tests; what only a file can suffer; and the
+tables that people query, from both.
+"""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -157,7 +159,9 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, some: list[Archive
 async def test_the_tables_show_runs_from_state_and_archive(
     tmp_path: Path, make: Callable[[], RunArchive]
 ) -> None:
-    """A run that came and left between two looks is shown too; what did not change is not written again."""
+    """A run that came and left between two looks is shown too; what did not change is not
+    written again.
+    """
     archive = make()
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
     tables = await Projection.open(tmp_path / "market.sqlite")

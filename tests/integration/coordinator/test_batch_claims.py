@@ -1,4 +1,6 @@
-"""Claims for everybody, on a real chain: paid once, whoever claims first, and cheaper than one by one."""
+"""Claims for everybody, on a real chain: paid once, whoever claims first, and cheaper than one
+by one.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -152,7 +154,9 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
 
 
 class Book:
-    """A node and a sender of which a token's list refuses one account; what is sent counts as mined."""
+    """A node and a sender of which a token's list refuses one account; what is sent counts as
+    mined.
+    """
 
     def __init__(self, listed: set[Address], reason: str) -> None:
         self.listed, self.reason, self.asked = listed, reason, 0

@@ -1,4 +1,6 @@
-"""`quorate coordinator up` before files that are not whole, or not its own: one sentence with the remedy, and no trace of the program."""
+"""`quorate coordinator up` before files that are not whole, or not its own: one sentence with
+the remedy, and no trace of the program.
+"""
 
 import asyncio
 import fcntl
@@ -95,7 +97,9 @@ async def _work(folder: Path) -> None:
 
 
 def test_files_that_are_not_whole(operator: Operator) -> None:
-    """Those without which money could be paid twice, or signatures contradict each other; without the others it goes on."""
+    """Those without which money could be paid twice, or signatures contradict each other;
+    without the others it goes on.
+    """
     home = operator.folder / "home"
     for path, remedy in (
         (home / "transactions.sqlite", "backup"),

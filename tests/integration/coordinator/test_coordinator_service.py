@@ -1,4 +1,6 @@
-"""The coordinator as a process-sized whole: real chain, real beacon, real contracts, real sockets; only providers are missing."""
+"""The coordinator as a process-sized whole: real chain, real beacon, real contracts, real
+sockets; only providers are missing.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""A coordinator that replays its journal says so, instead of answering from a moment in the past."""
+"""A coordinator that replays its journal says so, instead of answering from a moment in the
+past.
+"""
 
 import asyncio
 import contextlib
@@ -55,7 +57,9 @@ async def test_only_health_is_answered_before_it_is_ready() -> None:
 async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash with more effects pending than events are taken for: ending again would perform none of them."""
+    """A crash with more effects pending than events are taken for: ending again would perform
+    none of them.
+    """
     beacon = BeaconInfo(
         bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
         Seconds(2),

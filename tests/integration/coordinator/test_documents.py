@@ -1,4 +1,6 @@
-"""Spec and receipt of a job reach the store, whatever happens between verdict and archive: no effect carries them."""
+"""Spec and receipt of a job reach the store, whatever happens between verdict and archive: no
+effect carries them.
+"""
 
 from pathlib import Path
 
@@ -89,7 +91,9 @@ async def test_performing_and_keeping_are_one(tmp_path: Path) -> None:
 
 
 class Performing(Market):
-    """Performs documents and archiving as the outbox does: what is `Unavailable` stays, what is `Refused` is over."""
+    """Performs documents and archiving as the outbox does: what is `Unavailable` stays, what is
+    `Refused` is over.
+    """
 
     def __init__(self, file: DocumentFile, *parties: Party) -> None:
         self.outbox: list[StoreSpec | StoreReceipt | ArchiveRuns] = []
@@ -126,7 +130,9 @@ class Performing(Market):
 
 
 async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> None:
-    """Ten jobs play to their end over a full file; then it is given more, and each is archived with its receipt stored."""
+    """Ten jobs play to their end over a full file; then it is given more, and each is archived
+    with its receipt stored.
+    """
     file = DocumentFile(
         tmp_path / "documents.sqlite", Keeping(SPARE_BYTES + (128 << 10), 180 * DAY_SECONDS)
     )

@@ -1,7 +1,9 @@
-"""One account, or one address with many keys, that asks for all there is: what the others notice, over HTTP, counted in matches.
+"""One account, or one address with many keys, that asks for all there is: what the others
+notice, over HTTP, counted in matches.
 
-A real coordinator on a real chain, three scripted providers of one slot each on real sockets. Nothing here depends on how fast the
-machine is: a run ends when the test says so, and what somebody waited is how many matches came between its Ack and its own.
+A real coordinator on a real chain, three scripted providers of one slot each on real sockets.
+Nothing here depends on how fast the machine is: a run ends when the test says so, and what
+somebody waited is how many matches came between its Ack and its own.
 """
 
 import asyncio
@@ -80,7 +82,9 @@ class Hall:
     others: list[Client]
 
     async def waits(self, names: list[str], asked_at: int) -> list[int]:
-        """Ends runs until all these were matched; for each, how many matches came between its Ack and its own."""
+        """Ends runs until all these were matched; for each, how many matches came between its
+        Ack and its own.
+        """
         while not set(names) <= set(self.floor.matched):
             assert len(self.floor.matched) < asked_at + 10 * len(names) + SLOTS, (
                 "they are not matched"
@@ -127,7 +131,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
 
 
 async def quiet(hall: Hall) -> list[int]:
-    """What the others wait when they are alone: every slot is taken first, then all their jobs come at once."""
+    """What the others wait when they are alone: every slot is taken first, then all their jobs
+    come at once.
+    """
     for _ in range(SLOTS):
         await hall.others[0].must()
     await hall.floor.until_matched(SLOTS)
@@ -161,7 +167,8 @@ async def flooded(hall: Hall) -> None:
     beside = await hall.waits(names, asked_at)
     print(f"matches waited: alone {alone}, beside the flood {beside}")
     assert min(beside) <= 1, "the next slot, or the one after it, goes to somebody who has none"
-    # Three accounts share what two shared, and each has an execution running when the last of its jobs comes: no more than that.
+    # Three accounts share what two shared, and each has an execution running when the last of its
+    # jobs comes: no more than that.
     assert max(beside) <= max(alone) * 3 // 2 + SLOTS
     still = [name for name in flood if name not in hall.floor.matched]
     assert len(still) >= FLOOD // 2, "they did not wait for the flood to be over"

@@ -1,6 +1,8 @@
-"""A coordinator whose archive or documents are damaged, gone or another program's goes on, says so, and takes them up when they are back.
+"""A coordinator whose archive or documents are damaged, gone or another program's goes on, says
+so, and takes them up when they are back.
 
-What needs them waits or is told to come again; nobody reads by the gap what is another's, and nothing is sent a second time.
+What needs them waits or is told to come again; nobody reads by the gap what is another's, and
+nothing is sent a second time.
 """
 
 import asyncio
@@ -193,7 +195,9 @@ class Away(MemoryArchive):
 
 
 def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRun]) -> None:
-    """Receipts are public and open ciphertexts: while it is unknown whose they are, nobody gets them, and no claim makes them one's own."""
+    """Receipts are public and open ciphertexts: while it is unknown whose they are, nobody gets
+    them, and no claim makes them one's own.
+    """
     archive = Away()
     archive.keep(runs)
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
@@ -223,7 +227,9 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
 def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
     runs: list[ArchivedRun],
 ) -> None:
-    """Whoever puts a backup of the archive in its place starts anew, and what was claimed in between had become the claimer's."""
+    """Whoever puts a backup of the archive in its place starts anew, and what was claimed in
+    between had become the claimer's.
+    """
     archive = Away()
     archive.keep(runs)
     digest, whose = next(readers_of(runs[0]))

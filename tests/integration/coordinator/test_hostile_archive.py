@@ -1,4 +1,6 @@
-"""The archive lets go of what is old or too much, and of nothing that somebody can still demand; what is sealed stays sealed."""
+"""The archive lets go of what is old or too much, and of nothing that somebody can still demand;
+what is sealed stays sealed.
+"""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,6 @@
-"""Strangers at the coordinator's door: floods, slow clients, bombs, nonsense. Every outcome is typed, bounded, and nobody else notices."""
+"""Strangers at the coordinator's door: floods, slow clients, bombs, nonsense. Every outcome is
+typed, bounded, and nobody else notices.
+"""
 
 import asyncio
 import contextlib
@@ -119,7 +121,10 @@ async def test_what_is_no_http_gets_a_typed_answer(market: Market) -> None:
         + b"".join(b"h%d: 1\r\n" % i for i in range(200))
         + b"\r\n",
         b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
+        (
+            b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: "
+            b"3\r\n\r\nabc"
+        ),
     )
     for data in cases:
         status, tree = typed(await talk(service, data))
@@ -140,7 +145,8 @@ async def test_unknown_places_and_methods_are_typed(market: Market) -> None:
 
 async def test_encoded_bodies_are_refused_unopened(market: Market) -> None:
     stage, service = market
-    # In a thread: while this loop stands still, the service would close idle connections that the client then takes for open ones.
+    # In a thread: while this loop stands still, the service would close idle connections that the
+    # client then takes for open ones.
     bomb = await asyncio.to_thread(gzip.compress, b" " * (64 << 20))
     assert len(bomb) < 100_000
     for method, path in (("POST", "/v1/orders"), ("PUT", "/v1/content")):

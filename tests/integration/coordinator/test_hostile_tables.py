@@ -1,4 +1,6 @@
-"""Thousands of strangers come and go: no table of the coordinator that they can write to remembers them all."""
+"""Thousands of strangers come and go: no table of the coordinator that they can write to
+remembers them all.
+"""
 
 from dataclasses import replace
 
@@ -118,7 +120,9 @@ def test_strangers_who_ask_for_their_runs_are_not_all_remembered(
 
 
 def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
-    """One registered provider names sixteen new ones with every offer; each costs tens of kilobytes while it is known."""
+    """One registered provider names sixteen new ones with every offer; each costs tens of
+    kilobytes while it is known.
+    """
     market = Crowd()
     party = next(iter(market.parties.values()))
     known = market.core.state.providers[party.owner].offer
@@ -154,7 +158,9 @@ def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
 
 
 def test_one_execution_claims_few_outputs_and_an_unknown_one_none() -> None:
-    """A provider that is cut off before its commit was answered leaves its claim: it must not leave thousands."""
+    """A provider that is cut off before its commit was answered leaves its claim: it must not
+    leave thousands.
+    """
     market = ArchivingMarket(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
     lease = market.job(job_id).leases[0]

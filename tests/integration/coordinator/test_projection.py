@@ -1,4 +1,6 @@
-"""The projection's tables by migration: the same as those the program declares, from nothing, from every older version, from ruins."""
+"""The projection's tables by migration: the same as those the program declares, from nothing,
+from every older version, from ruins.
+"""
 
 import asyncio
 import sqlite3
@@ -161,7 +163,9 @@ async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Path) -> None:
-    """No descriptors, a full disk, rights: a file that was thrown away for that left tables that no later look could find."""
+    """No descriptors, a full disk, rights: a file that was thrown away for that left tables that
+    no later look could find.
+    """
     await (await Projection.open(tmp_path / "market.sqlite")).close()
     before = (tmp_path / "market.sqlite").read_bytes()
     error = sqlite3.OperationalError("unable to open database file")
@@ -211,7 +215,9 @@ async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Pat
 async def test_who_is_cancelled_while_tables_are_written_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancellation that came between two statements was lost now and then, and a coordinator that was told to stop waited for ever."""
+    """A cancellation that came between two statements was lost now and then, and a coordinator
+    that was told to stop waited for ever.
+    """
     begun, written = asyncio.Event(), list[int]()
 
     async def write(self: Projection, rows: object, owners: object, newest: int) -> None:

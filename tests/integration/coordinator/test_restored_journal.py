@@ -1,5 +1,5 @@
-"""A coordinator with the journal of another day: what it signed since then it would sign again, lower. Archive, chain and providers know,
-and it ends before it signs a sum.
+"""A coordinator with the journal of another day: what it signed since then it would sign again,
+lower. Archive, chain and providers know, and it ends before it signs a sum.
 """
 
 import asyncio
@@ -214,8 +214,9 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(
 
 
 def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None:
-    """Told of an epoch by the chain's logs, and begun anew at once by whoever keeps it running, it went on: the chain had no epoch that it
-    did not know, and no provider was heard. It signed lower sums.
+    """Told of an epoch by the chain's logs, and begun anew at once by whoever keeps it running,
+    it went on: the chain had no epoch that it did not know, and no provider was heard. It signed
+    lower sums.
     """
     world = World(DEVNET, 5)
     core, now = world.core, world.at

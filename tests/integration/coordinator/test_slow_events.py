@@ -1,4 +1,6 @@
-"""Readers of the event stream that do not read: others get theirs meanwhile, memory stays, and who was cut catches up."""
+"""Readers of the event stream that do not read: others get theirs meanwhile, memory stays, and
+who was cut catches up.
+"""
 
 import asyncio
 import socket

@@ -1,4 +1,6 @@
-"""Thousands of jobs through the core: what it keeps is what is under way, however many there were."""
+"""Thousands of jobs through the core: what it keeps is what is under way, however many there
+were.
+"""
 
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext
@@ -42,7 +44,8 @@ def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
             sizes.append(len(market.core.snapshot()))
     early, late = rows[WARM_BEATS : WARM_BEATS + 10], rows[-10:]
     assert max(late) <= 1.05 * max(early), f"rows grow: {early} ... {late}"
-    # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way, accounts, and eight epochs.
+    # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way,
+    # accounts, and eight epochs.
     nonces = 14 * sum(len(used.listed) for used in market.core.state.nonces.values())
     assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), (
         f"snapshots grow: {sizes}"
@@ -58,5 +61,6 @@ def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
     )
     assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000, "accounts and nonces"
     print(
-        f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and {len(market.core.snapshot())} bytes"
+        f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and "
+        f"{len(market.core.snapshot())} bytes"
     )

@@ -1,5 +1,6 @@
-"""The other files in which something acknowledged stands: the archive, what keys have sent, a client's ledger. Torn anywhere, they are
-whole, or refused by name with the remedy; with a torn WAL they are what they were at some moment before.
+"""The other files in which something acknowledged stands: the archive, what keys have sent, a
+client's ledger. Torn anywhere, they are whole, or refused by name with the remedy; with a torn
+WAL they are what they were at some moment before.
 """
 
 import asyncio
@@ -38,7 +39,9 @@ COORDINATOR, CLIENT = Address(b"\x11" * 20), Address(b"\x22" * 20)
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """One kind of file. `fill` writes the n-th thing, a transaction at a time; `read` gives all that matters."""
+    """One kind of file. `fill` writes the n-th thing, a transaction at a time; `read` gives all
+    that matters.
+    """
 
     name: str
     open: Callable[[Path], object]
@@ -186,7 +189,9 @@ def close(opened: object) -> None:
 
 
 def filled(book: Book, folder: Path) -> tuple[list[object], dict[str, bytes], dict[str, bytes]]:
-    """What could be read after each write; the files before the last one closed them (with a WAL), and after."""
+    """What could be read after each write; the files before the last one closed them (with a
+    WAL), and after.
+    """
     folder.mkdir()
     opened, states = book.open(folder / book.name), []
     states.append(book.read(opened))
@@ -246,7 +251,8 @@ def test_a_file_that_is_gone_beside_its_wal_is_refused(book: Book, tmp_path: Pat
 
 def test_two_processes_that_make_one_file_at_once_make_one(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from quorate_runtime.sqlite.durable import make_whole\n"
+        "import sys; from pathlib import Path; from quorate_runtime.sqlite.durable import "
+        "make_whole\n"
         "for n in range(30): make_whole(Path(sys.argv[1]) / str(n), 'CREATE TABLE t (x);')"
     )
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(2)]

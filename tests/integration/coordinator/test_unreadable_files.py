@@ -1,4 +1,6 @@
-"""Archive and documents while SQLite cannot read its file for a moment: `Unavailable`, so that effects wait and the API says 503."""
+"""Archive and documents while SQLite cannot read its file for a moment: `Unavailable`, so that
+effects wait and the API says 503.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Who may read what of a run: every GET route about it, five kinds of readers, four stages of the run, over real HTTP."""
+"""Who may read what of a run: every GET route about it, five kinds of readers, four stages of
+the run, over real HTTP.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,7 +85,9 @@ class Filing(World):
 
 
 def staged(stage: str) -> tuple[Filing, Job, Lease]:
-    """A world, its first job, a client's, at this stage, and the job's first execution; as they were before they were archived."""
+    """A world, its first job, a client's, at this stage, and the job's first execution; as they
+    were before they were archived.
+    """
     world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     if stage == "running":

@@ -1,4 +1,6 @@
-"""A provider and a coordinator say what is wrong with them by name, and leave in order: what operators and supervisors act upon."""
+"""A provider and a coordinator say what is wrong with them by name, and leave in order: what
+operators and supervisors act upon.
+"""
 
 import asyncio
 import logging
@@ -40,7 +42,7 @@ def root_logger() -> Iterator[logging.Logger]:
     root.setLevel(level)
 
 
-# ------------------------------------------------------------------------------------------------------------------- parts
+# -------------------------------------------------------------------------------------------- parts
 
 
 def test_a_board_holds_the_newest_word_of_each_part() -> None:
@@ -126,7 +128,7 @@ def test_a_log_file_turns_over_and_stays_private(
     assert "line 199 " in kept[0].read_text()
 
 
-# ---------------------------------------------------------------------------------------------------------------- stopping
+# ----------------------------------------------------------------------------------------- stopping
 
 
 async def run_for_ever(ended: list[str]) -> None:
@@ -173,7 +175,7 @@ async def test_an_error_is_not_taken_for_a_signal() -> None:
         await serve_until_signal(broken(), leave, 1)
 
 
-# ------------------------------------------------------------------------------------------------------------ the provider
+# ------------------------------------------------------------------------------------- the provider
 
 
 async def named(daemon_url: str) -> tuple[int, list[str]]:
@@ -265,7 +267,7 @@ async def test_a_kill_in_the_middle_of_draining_does_not_leave_it_drained(market
         assert second.core is not None and not second.core.facts.is_draining
 
 
-# --------------------------------------------------------------------------------------------------------- the coordinator
+# ---------------------------------------------------------------------------------- the coordinator
 
 
 async def get(url: str) -> tuple[int, dict[str, object]]:

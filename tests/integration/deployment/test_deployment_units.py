@@ -1,6 +1,8 @@
-"""The systemd units of docker/systemd: systemd takes them, they are as closed as they claim, and what they start runs as they say it does.
+"""The systemd units of docker/systemd: systemd takes them, they are as closed as they claim, and
+what they start runs as they say it does.
 
-A unit is run here as systemd would run it, in a scratch root: its command line, its credential, its notify socket, its way to stop.
+A unit is run here as systemd would run it, in a scratch root: its command line, its credential,
+its notify socket, its way to stop.
 """
 
 import asyncio
@@ -127,7 +129,9 @@ class Started:
 
 @contextlib.contextmanager
 def started(name: str, role: str, folder: Path) -> Iterator[Started]:
-    """As systemd does it, as far as that needs no systemd: ExecStart, LoadCredential, NOTIFY_SOCKET, StateDirectory."""
+    """As systemd does it, as far as that needs no systemd: ExecStart, LoadCredential,
+    NOTIFY_SOCKET, StateDirectory.
+    """
     unit, home = fields(name), folder / role
     assert unit["StateDirectory"] == [f"quorate/{role}"] and unit["Type"] == ["notify"]
     (credential,) = (line.partition(":")[0] for line in unit["LoadCredential"])
@@ -174,7 +178,9 @@ def initialise(folder: Path, *words: str) -> None:
 
 
 def stop(unit: str, running: Started) -> None:
-    """SIGTERM; the program says that it leaves, and has left well within the unit's time, with status 0."""
+    """SIGTERM; the program says that it leaves, and has left well within the unit's time, with
+    status 0.
+    """
     running.process.send_signal(signal.SIGTERM)
     running.hears(b"STOPPING=1")
     assert running.process.wait(float(fields(unit)["TimeoutStopSec"][0])) == 0, (

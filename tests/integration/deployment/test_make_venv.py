@@ -1,4 +1,6 @@
-"""A machine that lacks something: the script behind every make target names it and its remedy, and says nothing on stdout."""
+"""A machine that lacks something: the script behind every make target names it and its remedy,
+and says nothing on stdout.
+"""
 
 import os
 import shutil
@@ -26,7 +28,9 @@ esac
 
 
 def make_venv(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script in a copy of the little it reads, with nothing on PATH but `python` and a few basic programs."""
+    """Runs the script in a copy of the little it reads, with nothing on PATH but `python` and a
+    few basic programs.
+    """
     programs = folder / "programs"
     programs.mkdir()
     for name in (*TOOLS, "mkdir", "cp"):

@@ -1,4 +1,6 @@
-"""An engine that stops under running containers: what it ends is nobody's result (I4, I5), and an engine that only hangs ends nothing."""
+"""An engine that stops under running containers: what it ends is nobody's result (I4, I5), and
+an engine that only hangs ends nothing.
+"""
 
 import asyncio
 import signal
@@ -23,7 +25,10 @@ from support.requirements import require
 
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
-SLOW = "import os, time; open('/outputs/half', 'w').write('1'); time.sleep({}); open('/outputs/whole', 'w').write('2')"
+SLOW = (
+    "import os, time; open('/outputs/half', 'w').write('1'); time.sleep({}); "
+    "open('/outputs/whole', 'w').write('2')"
+)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,10 @@ async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
 async def test_a_program_that_takes_the_engine_s_sigterm_for_its_own_end_gives_no_result(
     engine: OwnEngine, executor: DockerExecutor, image: Path
 ) -> None:
-    code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)"
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
+        "time.sleep(60)"
+    )
     task = python_task(image, code)
     await executor.start(task)
     waiting = asyncio.create_task(executor.wait(task.lease_id))
@@ -144,7 +152,9 @@ class Scripted(DockerExecutor):
 async def test_an_engine_that_was_away_is_given_its_time_again(
     engine: OwnEngine, tmp_path: Path
 ) -> None:
-    """It said no before a restart that took long, and once more just after: the lease was given up in that moment."""
+    """It said no before a restart that took long, and once more just after: the lease was given
+    up in that moment.
+    """
     clock, task = VirtualClock(), python_task(Path("image.tar"), "")
     executor = Scripted(tmp_path / "leases", OWNER, clock, engine.url, sandbox=Sandbox.DOCKER_RUNC)
     says_no, is_away = docker.errors.APIError("no"), requests.exceptions.ConnectionError("away")

@@ -1,4 +1,6 @@
-"""What only the bwrap executor has: limits without root, the reaper, ways to keep outputs, an image cache that a lease holds on to."""
+"""What only the bwrap executor has: limits without root, the reaper, ways to keep outputs, an
+image cache that a lease holds on to.
+"""
 
 import asyncio
 import contextlib
@@ -196,7 +198,9 @@ async def test_what_it_cannot_grant(image: Path, tmp_path: Path) -> None:
 
 
 async def test_nothing_is_made_outside_of_the_sandbox(image: Path, tmp_path: Path) -> None:
-    """While bubblewrap mounts, the machine's own root is at /oldroot: neither `..` nor an image's link may lead there."""
+    """While bubblewrap mounts, the machine's own root is at /oldroot: neither `..` nor an
+    image's link may lead there.
+    """
     outside = Path(tempfile.mkdtemp(dir="/tmp"))
     outside.chmod(0o777)
     executor = make_executor("bwrap", tmp_path)
@@ -246,7 +250,10 @@ async def test_nothing_of_the_supervisor_is_open_inside(image: Path, tmp_path: P
     await executor.check()
     task = python_task(
         image,
-        "import os, json; print(json.dumps(sorted(int(name) for name in os.listdir('/proc/self/fd'))))",
+        (
+            "import os, json; print(json.dumps(sorted(int(name) for name in "
+            "os.listdir('/proc/self/fd'))))"
+        ),
     )
     try:
         await executor.start(task)

@@ -1,4 +1,6 @@
-"""What runs jobs where nobody said: an engine where one answers, else bubblewrap. That is the demo's second choice, and a daemon's."""
+"""What runs jobs where nobody said: an engine where one answers, else bubblewrap. That is the
+demo's second choice, and a daemon's.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,9 @@ def test_a_devnet_without_an_engine_takes_bwrap(no_engine: str) -> None:
 
 
 def test_the_demo_leaves_the_choice_open() -> None:
-    """`quorate devnet demo` without a word about it asks for what `resolve_executor` decides above."""
+    """`quorate devnet demo` without a word about it asks for what `resolve_executor` decides
+    above.
+    """
     words: Any = get_command(cli.app)
     option = next(item for item in words.commands["demo"].params if item.name == "executor")
     assert ExecutorChoice(option.default) is DemoOptions(Path()).executor is ExecutorChoice.AUTO

@@ -1,4 +1,6 @@
-"""Programs that will not end, or leave behind what should not be there: in every sandbox, from the owner's side."""
+"""Programs that will not end, or leave behind what should not be there: in every sandbox, from
+the owner's side.
+"""
 
 import asyncio
 import subprocess

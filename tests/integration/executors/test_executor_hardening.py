@@ -1,4 +1,6 @@
-"""What only the container engine's executor has: ways to keep outputs, loader variables, images of its own, the reaper."""
+"""What only the container engine's executor has: ways to keep outputs, loader variables, images
+of its own, the reaper.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,7 +77,9 @@ async def test_loader_variables_never_reach_the_engine(
 async def test_loader_variables_of_an_image_are_restored_inside(
     executor: DockerExecutor, image: Path, tmp_path: Path
 ) -> None:
-    """The engine and its hooks never see LD_* of an image; the program does, in an image that has env."""
+    """The engine and its hooks never see LD_* of an image; the program does, in an image that
+    has env.
+    """
     archive = tmp_path / "with-env.tar"
     add_layer(
         image,

@@ -1,4 +1,6 @@
-"""An ordinary scientific image runs unchanged in every sandbox: numpy, worker processes, shared memory, a compiled extension of its own."""
+"""An ordinary scientific image runs unchanged in every sandbox: numpy, worker processes, shared
+memory, a compiled extension of its own.
+"""
 
 import hashlib
 import json

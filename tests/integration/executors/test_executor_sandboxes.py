@@ -1,6 +1,8 @@
-"""The hardened sandboxes against what programs try: each attack that succeeds against an engine's defaults is tried and must fail.
+"""The hardened sandboxes against what programs try: each attack that succeeds against an
+engine's defaults is tried and must fail.
 
-One suite for all of them. gVisor is a kernel of its own: it refuses with other errors than ours, and tells less of itself in /proc.
+One suite for all of them. gVisor is a kernel of its own: it refuses with other errors than ours,
+and tells less of itself in /proc.
 """
 
 import asyncio
@@ -37,7 +39,8 @@ results["clone3"] = syscall(435, 0, 0)
     )
     clone3 = found.pop("clone3")
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        # These it serves, to its own kernel and nothing else: a namespace there, a trace of a program of its own.
+        # These it serves, to its own kernel and nothing else: a namespace there, a trace of a
+        # program of its own.
         harmless = {
             "unshare_user",
             "clone_newuser",
@@ -134,14 +137,19 @@ results["ends first"] = open("/proc/self/oom_score_adj").read().strip()
 async def test_set_user_id_program_gains_nothing(
     executor: Executor, image: Path, tmp_path: Path
 ) -> None:
-    """A set-uid root copy of an interpreter, given as an input by somebody whose files stand on the owner's disk."""
+    """A set-uid root copy of an interpreter, given as an input by somebody whose files stand on
+    the owner's disk.
+    """
     import shutil
     import sys
 
     program = tmp_path / "program"
     shutil.copy(sys.executable, program)
     program.chmod(0o4755)
-    code = "pid=os.fork()\nif not pid: os.execv('/inputs/p', ['p','-c','import os; os._exit(42 if os.geteuid() == 0 else 7)'])\n"
+    code = (
+        "pid=os.fork()\nif not pid: os.execv('/inputs/p', ['p','-c','import os; os._exit(42 if "
+        "os.geteuid() == 0 else 7)'])\n"
+    )
     code += "results['exit'] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
     task = python_task(
         image,
@@ -320,7 +328,9 @@ async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> N
 async def test_volumes_that_an_image_declares_are_sized_memory(
     executor: Executor, image: Path, tmp_path: Path
 ) -> None:
-    """An engine would answer each with a folder on the owner's disk: without a size, and set-user-id programs run from there."""
+    """An engine would answer each with a folder on the owner's disk: without a size, and
+    set-user-id programs run from there.
+    """
     declare_volumes(
         image, tmp_path / "volumes.tar", ["/data/", "/made/here", "/tmp", "/data/below"]
     )

@@ -1,4 +1,6 @@
-"""One suite for every executor: the contract of the port, then what programs do in the ones that run them."""
+"""One suite for every executor: the contract of the port, then what programs do in the ones that
+run them.
+"""
 
 import asyncio
 import json
@@ -69,14 +71,16 @@ async def log(executor: Executor, task: Task, *, follow: bool = True) -> bytes:
 
 
 def portable(code: str) -> str:
-    """The process executor rewrites whole words, not program text: programs ask the environment where the folders are."""
+    """The process executor rewrites whole words, not program text: programs ask the environment
+    where the folders are.
+    """
     return "import os; OUT=os.environ['QUORATE_OUTPUTS']; IN=os.environ['QUORATE_INPUTS']; " + code
 
 
 WRITING = portable("os.mkdir(OUT+'/d'); open(OUT+'/d/x','w').write('7'); print('done')")
 
 
-# ------------------------------------------------------------------------------------------------- the contract of the port
+# ------------------------------------------------------------------------- the contract of the port
 
 
 @every
@@ -159,7 +163,7 @@ async def test_stop_ends_it_at_once(factory: Factory, image: Path) -> None:
     assert ended.usage.wall_ms < 20_000
 
 
-# ------------------------------------------------------------------------------------------------------ what programs do
+# --------------------------------------------------------------------------------- what programs do
 
 
 @running
@@ -187,7 +191,9 @@ async def test_time_out_is_a_result_that_is_paid(factory: Factory, image: Path) 
 
 @running
 async def test_time_out_while_nobody_watched(factory: Factory, image: Path) -> None:
-    """The daemon was away longer than the task may run: what it finds is a time-out, and no more than the limit is paid."""
+    """The daemon was away longer than the task may run: what it finds is a time-out, and no more
+    than the limit is paid.
+    """
     task = python_task(image, "import time; time.sleep(1.3)", max_duration=Seconds(1))
     first = factory()
     await first.check()
@@ -214,7 +220,10 @@ async def test_memory_kill_is_a_result_that_is_paid(factory: Factory, image: Pat
 
 @running
 async def test_usage_is_measured(factory: Factory, image: Path) -> None:
-    code = "import time\nheld=bytearray(b'x')*(64<<20)\nend=time.process_time()+0.5\nwhile time.process_time()<end: pass\ntime.sleep(0.3)"
+    code = (
+        "import time\nheld=bytearray(b'x')*(64<<20)\nend=time.process_time()+0.5\nwhile "
+        "time.process_time()<end: pass\ntime.sleep(0.3)"
+    )
     usage = (await run(factory(), python_task(image, code))).usage
     assert usage.wall_ms >= 800
     assert 400 <= usage.cpu_ms <= usage.wall_ms
@@ -226,7 +235,10 @@ async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path)
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "b").write_text("second")
     (tmp_path / "file").write_text("first")
-    code = "import sys; open(sys.argv[2],'w').write(open(sys.argv[1]).read()+open(sys.argv[3][5:]).read())"
+    code = (
+        "import sys; "
+        "open(sys.argv[2],'w').write(open(sys.argv[1]).read()+open(sys.argv[3][5:]).read())"
+    )
     task = python_task(
         image, code, mounts={"/inputs/a": tmp_path / "file", "/inputs/tree": tmp_path / "tree"}
     )

@@ -1,4 +1,6 @@
-"""Images of registries that mean harm: fetched beside everything else, within a deadline, a pace, a size and the owner's network."""
+"""Images of registries that mean harm: fetched beside everything else, within a deadline, a
+pace, a size and the owner's network.
+"""
 
 import asyncio
 import contextlib
@@ -204,7 +206,10 @@ async def guarded(request: web.Request, body: bytes) -> web.StreamResponse | Non
     if request.path.startswith("/elsewhere/"):
         return None
     if request.headers.get("Authorization") != "Bearer for-anybody":
-        challenge = f'Bearer realm="http://{request.host}/token",service="s",scope="repository:some/image:pull"'
+        challenge = (
+            f"Bearer "
+            f'realm="http://{request.host}/token",service="s",scope="repository:some/image:pull"'
+        )
         return web.Response(status=401, headers={"WWW-Authenticate": challenge})
     if "/blobs/" in request.path:
         return web.Response(
@@ -229,7 +234,9 @@ async def test_an_image_larger_than_the_room_is_refused_before_it_is_fetched(
 
 @pytest.mark.parametrize("lie", ["size", "blob", "manifest"])
 async def test_a_registry_that_lies(tmp_path: Path, engine: docker.APIClient, lie: str) -> None:
-    """More bytes than the manifest says, other bytes, another manifest: its digest is all that is believed."""
+    """More bytes than the manifest says, other bytes, another manifest: its digest is all that
+    is believed.
+    """
     image = served(small(tmp_path, 64 << 10), **({"layer": 1000} if lie == "size" else {}))
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
@@ -327,7 +334,9 @@ def remove_images(engine: docker.APIClient, references: list[str]) -> None:
 async def test_a_registry_in_the_owners_own_network_is_not_asked(
     tmp_path: Path, engine: docker.APIClient
 ) -> None:
-    """Loopback stands for all of it; unit tests have the other addresses. An image that the owner names may come from there."""
+    """Loopback stands for all of it; unit tests have the other addresses. An image that the
+    owner names may come from there.
+    """
     image = served(small(tmp_path))
     async with (
         executing(tmp_path, replace(RULES, private=frozenset({"another"}))) as executor,
@@ -352,7 +361,9 @@ async def test_a_registry_in_the_owners_own_network_is_not_asked(
 async def test_a_registry_cannot_lead_into_the_owners_own_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """127.0.0.1 plays the public address, for nothing public is reachable here; 127.0.0.2 is the owner's."""
+    """127.0.0.1 plays the public address, for nothing public is reachable here; 127.0.0.2 is the
+    owner's.
+    """
     monkeypatch.setattr(registry_http, "is_public", lambda address: str(address) == "127.0.0.1")
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
@@ -388,7 +399,10 @@ async def test_a_registry_cannot_lead_into_the_owners_own_network(
         b'{"layers": [], "config": {}}',
         b'{"manifests": 1}',
         b'{"manifests": []}',
-        b'{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}, "digest": "../x"}]}',
+        (
+            b'{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}, "digest": '
+            b'"../x"}]}'
+        ),
         b'{"layers": [{"digest": "sha256:00", "size": 1}], "config": {"digest": 1, "size": 1}}',
         json.dumps(
             {"layers": [{"digest": "sha256:" + "0" * 64, "size": 1}] * 200, "config": {}}
@@ -467,7 +481,10 @@ async def test_blobs_by_https_from_a_known_certificate_only(
 
 def certificate(folder: Path) -> Path:
     """One file with a key and a certificate of its own for 127.0.0.1."""
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
+    words = (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
+        "/CN=x -addext subjectAltName=IP:127.0.0.1"
+    )
     key, signed = folder / "key.pem", folder / "signed.pem"
     subprocess.run(
         ["openssl", *words.split(), "-keyout", str(key), "-out", str(signed)],

@@ -1,5 +1,5 @@
-"""A job that talks without end: its log is bounded where it lies and where it is read, it ends with its result, and whoever runs it
-does not grow.
+"""A job that talks without end: its log is bounded where it lies and where it is read, it ends
+with its result, and whoever runs it does not grow.
 """
 
 import asyncio

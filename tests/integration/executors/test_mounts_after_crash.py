@@ -1,4 +1,6 @@
-"""A daemon killed between two steps of a mount: the next one finishes it, and nobody can write an input or find a stranger's folder."""
+"""A daemon killed between two steps of a mount: the next one finishes it, and nobody can write
+an input or find a stranger's folder.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""The copy that a provider keeps of what it committed to: past the verdict, and served, so that everybody may sleep (PROTOCOL §4)."""
+"""The copy that a provider keeps of what it committed to: past the verdict, and served, so that
+everybody may sleep (PROTOCOL §4).
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +33,8 @@ async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_pa
     output = await bench.collect(LEASE, ExitStatus(0))
     cid = await bench.seal(LEASE, output.digest, SALT)
     await bench.remove(LEASE)
-    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None)  # type: ignore[arg-type,return-value]  # neither is asked
+    # neither is asked
+    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None)  # type: ignore[arg-type,return-value]
     url = await gateway.listen("127.0.0.1", 0)
     async with (
         aiohttp.ClientSession() as session,

@@ -1,4 +1,6 @@
-"""Images whose configuration is strange: what an owner's machine does with each, the same in every sandbox."""
+"""Images whose configuration is strange: what an owner's machine does with each, the same in
+every sandbox.
+"""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +52,10 @@ async def test_what_an_image_wants_beside_files_and_words_is_nothing(
         reconfigured(image, archive, changes)
         task = python_task(
             archive,
-            "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); print(os.getuid())",
+            (
+                "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); "
+                "print(os.getuid())"
+            ),
         )
         status, names, log = await ended(executor, task, tmp_path / name)
         assert (status, names, log) == (0, ["x"], b"65534\n"), name
@@ -82,7 +87,9 @@ async def test_more_than_a_kernel_takes_is_refused(
 async def test_a_working_folder_that_is_none_keeps_no_slot(
     executor: Executor, image: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an engine answers may be its own trouble, and is asked again; after a while it is the job's."""
+    """What an engine answers may be its own trouble, and is asked again; after a while it is the
+    job's.
+    """
     task = python_task(image, "", working_dir=place)
     if executor.sandbox is not Sandbox.BWRAP:  # which looks at the image itself
         with pytest.raises(Unavailable):

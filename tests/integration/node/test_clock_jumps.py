@@ -1,4 +1,6 @@
-"""A machine's clock that jumps an hour either way under a real provider daemon, and is put right again: nothing lapses, nothing lies."""
+"""A machine's clock that jumps an hour either way under a real provider daemon, and is put right
+again: nothing lapses, nothing lies.
+"""
 
 import asyncio
 import time
@@ -41,7 +43,9 @@ async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> No
 
 
 class Hands:
-    """A clock over two hands that a test moves: the machine's time, and the one that never jumps."""
+    """A clock over two hands that a test moves: the machine's time, and the one that never
+    jumps.
+    """
 
     def __init__(self) -> None:
         self.wall, self.steady = 1_000_000.0, 50.0

@@ -1,4 +1,6 @@
-"""A stranger's first hour, with what goes wrong in it: each message names the cause and the next command to type."""
+"""A stranger's first hour, with what goes wrong in it: each message names the cause and the next
+command to type.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ DEAD = "http://127.0.0.1:1"
 
 @dataclass
 class Stranger:
-    """Somebody at a prompt in a folder, whose passphrase comes from a file unless a test says otherwise."""
+    """Somebody at a prompt in a folder, whose passphrase comes from a file unless a test says
+    otherwise.
+    """
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -104,7 +108,7 @@ def taken() -> Iterator[int]:
         yield int(holder.getsockname()[1])
 
 
-# ------------------------------------------------------------------------------------------------------ before anything
+# ---------------------------------------------------------------------------------- before anything
 
 
 def test_nothing_is_there_yet(stranger: Stranger) -> None:
@@ -173,7 +177,10 @@ def test_a_folder_that_cannot_be_written(stranger: Stranger, words: str) -> None
 def test_a_full_disk(stranger: Stranger) -> None:
     small = stranger.folder / "small"
     small.mkdir()
-    script = f"mount -t tmpfs -o size=8k none {small} && head -c 8192 /dev/zero > {small}/full; exec {QUORATE} node init --home {small}/n"
+    script = (
+        f"mount -t tmpfs -o size=8k none {small} && head -c 8192 /dev/zero > {small}/full; "
+        f"exec {QUORATE} node init --home {small}/n"
+    )
     words = [
         "unshare",
         "--user",
@@ -248,7 +255,7 @@ def test_an_image_that_is_missing(stranger: Stranger) -> None:
     stranger.fails("validate -f nothing.yaml", "nothing.yaml: No such file", status=2)
 
 
-# ------------------------------------------------------------------------------------------------------ with a devnet up
+# --------------------------------------------------------------------------------- with a devnet up
 
 
 def test_a_second_devnet_in_the_folder(market: Stranger) -> None:
@@ -366,7 +373,7 @@ def test_a_client_without_money(market: Stranger) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ the clock
+# ---------------------------------------------------------------------------------------- the clock
 
 
 class Skewed:

@@ -1,4 +1,6 @@
-"""The provider daemon against a scripted coordinator: real sockets, chain and contracts, the noop executor."""
+"""The provider daemon against a scripted coordinator: real sockets, chain and contracts, the
+noop executor.
+"""
 
 import asyncio
 import json
@@ -131,7 +133,9 @@ async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> N
 
 
 async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) -> None:
-    """Killed while the task runs, and again while its commit is not receipted: one run, one commit."""
+    """Killed while the task runs, and again while its commit is not receipted: one run, one
+    commit.
+    """
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
         lease = await market.assign(daemon)
@@ -195,7 +199,9 @@ async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> No
 
 
 async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
-    """A fetch that fails is the world's fault: tried again until commitBy, and no result of the job."""
+    """A fetch that fails is the world's fault: tried again until commitBy, and no result of the
+    job.
+    """
     coordinator, archive = (
         market.coordinator,
         b"an image archive, as far as the noop executor looks",
@@ -246,7 +252,9 @@ async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Sta
 
 
 async def test_a_final_epoch_is_claimed(market: Stage) -> None:
-    """The proof is checked against the chain's root; a false one claims nothing, the true one pays the owner."""
+    """The proof is checked against the chain's root; a false one claims nothing, the true one
+    pays the owner.
+    """
     contracts, coordinator = market.contracts, market.coordinator
     daemon = market.daemon(coordinator.url)
     daemon.clock = Hurried()
@@ -276,7 +284,9 @@ async def test_a_final_epoch_is_claimed(market: Stage) -> None:
 
 
 class Hurried(SystemClock):
-    """Five times as fast: how long a provider leaves a claim to its coordinator is a time of people's."""
+    """Five times as fast: how long a provider leaves a claim to its coordinator is a time of
+    people's.
+    """
 
     def __init__(self) -> None:
         wall, steady = time.time(), time.monotonic()

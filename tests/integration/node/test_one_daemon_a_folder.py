@@ -1,4 +1,6 @@
-"""A second daemon on one folder is refused by name and process id, before it has touched anything there."""
+"""A second daemon on one folder is refused by name and process id, before it has touched
+anything there.
+"""
 
 import os
 from pathlib import Path

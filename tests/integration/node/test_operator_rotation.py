@@ -1,4 +1,6 @@
-"""The provider daemon changes its operator key while a job runs, before a coordinator that takes only what the chain's registry allows."""
+"""The provider daemon changes its operator key while a job runs, before a coordinator that takes
+only what the chain's registry allows.
+"""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +32,9 @@ RUN_MILLISECONDS = 2500  # longer than the first daemon lives
 
 @dataclass
 class Registry:
-    """What a coordinator asks of signatures: of a lease's by the registry, at its acceptBy; of others by the key that it believes in."""
+    """What a coordinator asks of signatures: of a lease's by the registry, at its acceptBy; of
+    others by the key that it believes in.
+    """
 
     market: Stage
     accept_by: dict[Hash32, UnixSeconds] = field(default_factory=dict)
@@ -64,7 +68,9 @@ class Registry:
             raise Refused(Code.WRONG_SIGNER, "another operator key is known")
 
     async def assign(self, daemon: ProviderDaemon, number: int) -> Hash32:
-        """A new assignment, to be answered within two seconds of the chain, which runs ahead here; its hash."""
+        """A new assignment, to be answered within two seconds of the chain, which runs ahead
+        here; its hash.
+        """
         coordinator = self.market.coordinator
         assert daemon.core is not None
         sent = coordinator.assignment(SPEC, number, daemon.core.terms.slots[0].host.id())

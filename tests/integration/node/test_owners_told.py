@@ -1,4 +1,6 @@
-"""How many owners a class has is said beforehand: to a client by its plan, to an owner by `node check` (PROTOCOL §5 Small markets)."""
+"""How many owners a class has is said beforehand: to a client by its plan, to an owner by `node
+check` (PROTOCOL §5 Small markets).
+"""
 
 from aiohttp import ClientSession, web
 

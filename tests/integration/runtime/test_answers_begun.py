@@ -1,4 +1,6 @@
-"""An answer that has begun and cannot go on is cut: whoever reads it must not take what came, or a second answer inside it, for all."""
+"""An answer that has begun and cannot go on is cut: whoever reads it must not take what came, or
+a second answer inside it, for all.
+"""
 
 import logging
 

@@ -1,5 +1,6 @@
-"""Strangers who hold on: readers that do not read, two thousand idle connections, requests in a heap, WebSockets that never say hello
-or never stop talking. A well-behaved client is served meanwhile, and what they held comes back.
+"""Strangers who hold on: readers that do not read, two thousand idle connections, requests in a
+heap, WebSockets that never say hello or never stop talking. A well-behaved client is served
+meanwhile, and what they held comes back.
 """
 
 import asyncio
@@ -86,7 +87,7 @@ async def is_hung_up(pipe: Pipe, seconds: float) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------------------ readers
+# ------------------------------------------------------------------------------------------ readers
 
 
 @contextlib.asynccontextmanager
@@ -183,7 +184,10 @@ async def test_the_providers_own_door_is_typed(
     ):
         for token in ("", "x" * 64, "\udcff\udce9", "é"):
             reader, writer = await dial(gateway.url)
-            head = f"GET /v1/status HTTP/1.1\r\nHost: x\r\nX-Quorate-Token: {token}\r\nConnection: close\r\n\r\n"
+            head = (
+                f"GET /v1/status HTTP/1.1\r\nHost: x\r\nX-Quorate-Token: "
+                f"{token}\r\nConnection: close\r\n\r\n"
+            )
             writer.write(head.encode("utf-8", "surrogateescape"))
             answer = await reader.read()
             assert b" 403 " in answer.split(b"\r\n")[0] and b'"not-yours"' in answer, answer[:200]
@@ -196,7 +200,7 @@ async def test_the_providers_own_door_is_typed(
         pipe[1].close()
 
 
-# --------------------------------------------------------------------------------------------------------------------- many
+# --------------------------------------------------------------------------------------------- many
 
 
 async def test_two_thousand_idle_connections_and_one_client_that_is_served(market: Market) -> None:
@@ -258,7 +262,7 @@ async def test_requests_in_a_heap_and_bodies_without_end(market: Market) -> None
         writer.close()
 
 
-# --------------------------------------------------------------------------------------------------------------- WebSockets
+# --------------------------------------------------------------------------------------- WebSockets
 
 
 def frame(opcode: int, payload: bytes, is_final: bool = True, reserved: int = 0) -> bytes:
@@ -281,7 +285,8 @@ async def upgraded(market: Market, from_address: str, extra: str = "") -> tuple[
     pipe = await dial(market[1].url, from_address)
     key = base64.b64encode(os.urandom(16)).decode()
     pipe[1].write(
-        f"GET /v1/peers HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"GET /v1/peers HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+        f"Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: {key}\r\n{extra}\r\n".encode()
     )
     async with asyncio.timeout(10):

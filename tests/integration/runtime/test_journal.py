@@ -1,4 +1,6 @@
-"""The journal on a real file, and the same promises for the one in memory: what was acknowledged is there, whatever happens."""
+"""The journal on a real file, and the same promises for the one in memory: what was acknowledged
+is there, whatever happens.
+"""
 
 import asyncio
 import os
@@ -149,7 +151,7 @@ async def test_an_append_whose_caller_gave_up_is_written(store: Store) -> None:
     await journal.close()
 
 
-# ------------------------------------------------------------------------------------------------------ the real file alone
+# ------------------------------------------------------------------------------ the real file alone
 
 
 async def test_waiting_callers_share_one_commit(tmp_path: Path) -> None:
@@ -161,7 +163,9 @@ async def test_waiting_callers_share_one_commit(tmp_path: Path) -> None:
 
 
 async def test_what_one_turn_of_the_loop_appends_is_one_transaction(tmp_path: Path) -> None:
-    """A busy loop's turn has many events: the writer wakes once for them, not once for each. A lone one does not wait for others."""
+    """A busy loop's turn has many events: the writer wakes once for them, not once for each. A
+    lone one does not wait for others.
+    """
     journal = Journal.open(tmp_path)
     for number in range(5):
         before = journal.commits
@@ -184,7 +188,9 @@ async def test_closing_writes_what_the_turn_has_gathered(tmp_path: Path) -> None
 
 
 async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_path: Path) -> None:
-    """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does; SQLite's own limit is not involved."""
+    """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does;
+    SQLite's own limit is not involved.
+    """
     output = await asyncio.to_thread(run_writer, tmp_path / "j", "--file-bytes-max", "400000")
     acknowledged = [
         int(line.split()[1]) for line in output.stdout.splitlines() if line.startswith("ok")
@@ -212,7 +218,9 @@ def run_writer(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]
 
 
 def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
-    """Runs concurrent appenders in a process, kills it with -9 and returns what it had acknowledged."""
+    """Runs concurrent appenders in a process, kills it with -9 and returns what it had
+    acknowledged.
+    """
     acknowledged = set()
     with subprocess.Popen(
         [sys.executable, WRITER, folder, "--crash-at", crash_at], stdout=subprocess.PIPE, text=True
@@ -379,7 +387,9 @@ async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) -> None:
-    """What a soak would grow: 40 snapshots of 100 events each, every effect performed but one in a hundred."""
+    """What a soak would grow: 40 snapshots of 100 events each, every effect performed but one in
+    a hundred.
+    """
     journal = Journal.open(tmp_path / "j")
     sizes, pages = [], []
     for start in range(1, 4001, 100):
@@ -432,7 +442,9 @@ async def test_files_are_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["FULL", "IOERR", "CANTOPEN", "READONLY", "BUSY"])
 def test_what_only_keeps_it_from_being_read_is_not_called_damage(tmp_path: Path, name: str) -> None:
-    """A full disk, no inodes, no descriptors: a backup put back for that would lose what is in the file."""
+    """A full disk, no inodes, no descriptors: a backup put back for that would lose what is in
+    the file.
+    """
     error = sqlite3.OperationalError("as SQLite says it")
     error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
     path = tmp_path / "journal.db"

@@ -1,4 +1,6 @@
-"""A daemon killed with -9 at every named place: what it told is there, what it decided is done, its state is that of its events."""
+"""A daemon killed with -9 at every named place: what it told is there, what it decided is done,
+its state is that of its events.
+"""
 
 import asyncio
 import os
@@ -51,7 +53,9 @@ def run_daemon(folder: Path, *options: str) -> "tuple[int, list[list[str]]]":
 
 
 async def replayed(folder: Path) -> Ledger:
-    """State of all events that are kept, without the daemon's code and the snapshot that it would read: from the one before that."""
+    """State of all events that are kept, without the daemon's code and the snapshot that it
+    would read: from the one before that.
+    """
     core, codec, journal, after = Ledger(), ledger_codec(), Journal.open(folder), 0
     with closing(sqlite3.connect(journal_files.database(folder))) as connection:
         snapshots = connection.execute(

@@ -1,4 +1,6 @@
-"""Snapshots that are missing or damaged: the older one and the events behind it give the same state, or the daemon says what is wrong."""
+"""Snapshots that are missing or damaged: the older one and the events behind it give the same
+state, or the daemon says what is wrong.
+"""
 
 import asyncio
 import os
@@ -61,7 +63,10 @@ def change(folder: Path, statement: str) -> None:
     [
         "DELETE FROM snapshots WHERE offset = (SELECT max(offset) FROM snapshots)",
         "UPDATE snapshots SET payload = x'00' WHERE offset = (SELECT max(offset) FROM snapshots)",
-        "UPDATE snapshots SET checksum = checksum + 1 WHERE offset = (SELECT max(offset) FROM snapshots)",
+        (
+            "UPDATE snapshots SET checksum = checksum + 1 WHERE offset = (SELECT max(offset) FROM "
+            "snapshots)"
+        ),
         "DELETE FROM snapshots WHERE offset = (SELECT min(offset) FROM snapshots)",
     ],
 )

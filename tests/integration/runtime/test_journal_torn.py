@@ -1,4 +1,6 @@
-"""The journal torn or flipped at some hundred places each, main file and WAL: whole, a prefix, or refused by name with its remedy."""
+"""The journal torn or flipped at some hundred places each, main file and WAL: whole, a prefix,
+or refused by name with its remedy.
+"""
 
 import asyncio
 import sqlite3
@@ -36,7 +38,9 @@ def record(number: int) -> Record:
 
 
 async def filled(folder: Path) -> tuple[Told, dict[str, bytes]]:
-    """A journal with everything in it, as its daemon knows it; its files while it still runs (with a WAL), as a power cut leaves them."""
+    """A journal with everything in it, as its daemon knows it; its files while it still runs
+    (with a WAL), as a power cut leaves them.
+    """
     journal = Journal.open(folder)
     for start in range(1, EVENTS + 1, BATCH):
         await asyncio.gather(
@@ -88,7 +92,9 @@ async def test_a_main_file_torn_anywhere_is_whole_or_refused_by_name(tmp_path: P
 
 
 async def test_a_wal_torn_anywhere_leaves_what_was_before_it(tmp_path: Path) -> None:
-    """What SQLite synced before the damage is there; nothing behind it is, and nothing else is ever read as an event."""
+    """What SQLite synced before the damage is there; nothing behind it is, and nothing else is
+    ever read as an event.
+    """
     told, files = await filled(tmp_path / "j")
     events = {stored.offset: stored for stored in told.events}
     counts, before = [], -1
@@ -121,9 +127,11 @@ async def test_a_journal_of_the_version_before_gets_its_checksums(tmp_path: Path
     told, _ = await filled(tmp_path / "j")
     with closing(sqlite3.connect(tmp_path / "j" / "journal.db")) as connection:
         connection.executescript(
-            "CREATE TABLE old (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,"
+            "CREATE TABLE old (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT "
+            "NULL, version INTEGER NOT NULL,"
             " payload BLOB NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;"
-            "INSERT INTO old SELECT offset, place, key, version, payload FROM carried; DROP TABLE carried;"
+            "INSERT INTO old SELECT offset, place, key, version, payload FROM carried; DROP TABLE "
+            "carried;"
             "ALTER TABLE old RENAME TO carried; PRAGMA user_version = 2;"
         )
         for offset, payload in connection.execute(

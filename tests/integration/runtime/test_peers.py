@@ -1,4 +1,6 @@
-"""The `Peers` port: one set of promises for the WebSocket adapter and the hub in memory, then what only sockets can do wrong."""
+"""The `Peers` port: one set of promises for the WebSocket adapter and the hub in memory, then
+what only sockets can do wrong.
+"""
 
 import asyncio
 import logging
@@ -242,7 +244,7 @@ async def test_after_close_nobody_is_connected(network: Network) -> None:
         await network.server.request(ADA, b"x", TIMEOUT)
 
 
-# ------------------------------------------------------------------------------------------------------------- sockets alone
+# ------------------------------------------------------------------------------------ sockets alone
 
 
 @asynccontextmanager
@@ -283,7 +285,9 @@ async def test_unknown_accounts_and_false_signatures_are_refused_at_the_door(sit
 
 
 async def test_a_hello_for_another_server_is_of_no_use(site: Site) -> None:
-    """A false server that passes the real one's challenge on gets a signature that the real one refuses."""
+    """A false server that passes the real one's challenge on gets a signature that the real one
+    refuses.
+    """
     other = Address(b"\xdd" * 20)
     async with aiohttp.ClientSession() as session, session.ws_connect(site.url) as ws:
         challenge = canonical.decode(Challenge, (await ws.receive_str()).encode())
@@ -423,7 +427,9 @@ async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(
 async def test_a_journal_that_is_full_is_no_bug_of_a_handler(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An Assignment on its way while the disk became full ended the daemon, as it should, below a page of traceback."""
+    """An Assignment on its way while the disk became full ended the daemon, as it should, below
+    a page of traceback.
+    """
     ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: site.peers.connected() == {ADA})
@@ -473,7 +479,9 @@ class Hasty:
 
 
 async def test_pauses_between_tries_grow_no_longer_than_a_heartbeat(site: Site) -> None:
-    """A provider that comes back later than its heartbeats are due is dead to the coordinator that has just come back."""
+    """A provider that comes back later than its heartbeats are due is dead to the coordinator
+    that has just come back.
+    """
     clock = Hasty()
     eve = WebSocketDialer(
         site.url,

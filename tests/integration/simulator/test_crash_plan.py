@@ -1,4 +1,6 @@
-"""The crash matrix leaves no point out: every one has a market and a deed, and comes first in some commit's part of it."""
+"""The crash matrix leaves no point out: every one has a market and a deed, and comes first in
+some commit's part of it.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""The simulator finds what it is there to find: rules broken on purpose are noticed, and a failing seed shrinks to its cause.
+"""The simulator finds what it is there to find: rules broken on purpose are noticed, and a
+failing seed shrinks to its cause.
 
 `make sim ARGS=--mutants` tries every mutant; here are some of each kind.
 """

@@ -32,7 +32,9 @@ from sim.world import World
 
 
 def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
-    """A crash between telling a refusal and marking it done tells it again; the epoch was built anew in between."""
+    """A crash between telling a refusal and marking it done tells it again; the epoch was built
+    anew in between.
+    """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     first = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(2_990))
@@ -49,7 +51,9 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
 
 
 def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
-    """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the order's passed `quorate verify` once."""
+    """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the
+    order's passed `quorate verify` once.
+    """
     seed = next(
         seed
         for seed in range(1, 100)
@@ -67,7 +71,9 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
 
 
 def test_auditor_that_says_nothing_has_audited_nothing() -> None:
-    """A trusted primary beside an auditor that never revealed was accepted as audited: two of them could pass any result, unheld."""
+    """A trusted primary beside an auditor that never revealed was accepted as audited: two of
+    them could pass any result, unheld.
+    """
     trusted = Execution(
         Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000
     )
@@ -87,7 +93,9 @@ def test_auditor_that_says_nothing_has_audited_nothing() -> None:
 
 
 def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
-    """The court's note was given to the first case without a number: the one that stands stayed "opening", its jobs in memory for ever."""
+    """The court's note was given to the first case without a number: the one that stands stayed
+    "opening", its jobs in memory for ever.
+    """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
@@ -103,8 +111,9 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
 
 
 def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records were compared after each receipt: two reveals that ran out in one tick looked like a wrong record. Few batches have two
-    members any more that can run out together, so two verdicts are compared at once here as such a tick's would be.
+    """Records were compared after each receipt: two reveals that ran out in one tick looked like
+    a wrong record. Few batches have two members any more that can run out together, so two
+    verdicts are compared at once here as such a tick's would be.
     """
     compare = Conduct.compare_records
     monkeypatch.setattr(
@@ -118,7 +127,9 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
 
 
 def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
-    """Neither was in any market before: what was accepted is paid under the old key, and what was spent stays until it is claimed."""
+    """Neither was in any market before: what was accepted is paid under the old key, and what
+    was spent stays until it is claimed.
+    """
     seen = Counter[str]()
     for number in range(1, 1000):
         plan = draw(number)

@@ -1,4 +1,6 @@
-"""The simulator itself: one seed gives one trace, whatever Python's hashes are, and a few seeds hold every invariant."""
+"""The simulator itself: one seed gives one trace, whatever Python's hashes are, and a few seeds
+hold every invariant.
+"""
 
 import json
 import os
@@ -50,7 +52,9 @@ def test_every_kind_of_market_holds(market: plan.Market) -> None:
 
 
 def test_held_pay_ends_by_a_second_look() -> None:
-    """In a large market an unaudited result is provisional; at max_hold or after a fault it may be executed again (PROTOCOL §5)."""
+    """In a large market an unaudited result is provisional; at max_hold or after a fault it may
+    be executed again (PROTOCOL §5).
+    """
     plans = [found for found in map(crowded, map(plan.draw, range(1, 40))) if found is not None]
     found = [play_plan(item) for item in plans[:4]]
     assert all(violation is None for _, _, violation, _ in found)

@@ -1,4 +1,6 @@
-"""The chain under a market whose programs are killed: its sums, a second holder of the posting key, and a node that is away."""
+"""The chain under a market whose programs are killed: its sums, a second holder of the posting
+key, and a node that is away.
+"""
 
 import asyncio
 import signal
@@ -37,16 +39,19 @@ async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
     return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
 
 
-# -------------------------------------------------------------------------------------- a second holder of the posting key
+# --------------------------------------------------------------- a second holder of the posting key
 
 UNSENT = (
-    "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING (domain, account, nonce)"
+    "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING "
+    "(domain, account, nonce)"
     " WHERE purpose LIKE 'epoch-%' AND receipt IS NULL ORDER BY sends.nonce DESC LIMIT 1"
 )
 
 
 async def outbid(crash: CrashMarket) -> bool:
-    """Posts what the coordinator has just signed, from the same key, for more: its own transaction can never stand. Whether it was so."""
+    """Posts what the coordinator has just signed, from the same key, for more: its own
+    transaction can never stand. Whether it was so.
+    """
     devnet = crash.devnet
     with closing(
         sqlite3.connect(
@@ -69,12 +74,14 @@ async def outbid(crash: CrashMarket) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------------ a node that is away
+# ------------------------------------------------------------------------------ a node that is away
 
 
 @dataclass(slots=True)
 class Node:
-    """The chain node as daemons reach it. Away: its process stands still, connections end, and new ones are refused."""
+    """The chain node as daemons reach it. Away: its process stands still, connections end, and
+    new ones are refused.
+    """
 
     crash: CrashMarket
     port: int = 0

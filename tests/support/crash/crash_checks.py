@@ -1,4 +1,6 @@
-"""What must hold of a market after its programs were killed (PROTOCOL §1, I1 to I7): asked until it does, or the time is over."""
+"""What must hold of a market after its programs were killed (PROTOCOL §1, I1 to I7): asked until
+it does, or the time is over.
+"""
 
 import asyncio
 import time
@@ -22,7 +24,9 @@ DOCUMENT_BYTES_MAX = 1 << 20
 
 
 class Checks:
-    """The books of one market from outside. Views of runs are kept: the coordinator need not show old ones for ever."""
+    """The books of one market from outside. Views of runs are kept: the coordinator need not
+    show old ones for ever.
+    """
 
     def __init__(self, crash: CrashMarket, markets: tuple[Market, ...]) -> None:
         self._crash, self._markets = crash, markets
@@ -67,7 +71,9 @@ class Checks:
         ]
 
     async def _charges(self, market: Market, views: dict[bytes, RunView]) -> list[str]:
-        """I4: charged once and no more than ordered; the client's own books agree, and its voucher covers all of it."""
+        """I4: charged once and no more than ordered; the client's own books agree, and its
+        voucher covers all of it.
+        """
         account = await market.account()
         charged = sum(
             view.charged for view in self._views.values() if view.client == account.client
@@ -87,7 +93,9 @@ class Checks:
         return problems
 
     def _ends(self, view: RunView) -> list[str]:
-        """I7, I3, I5, I2: every run has ended well, nobody honest was outvoted, nobody is paid twice, and one primary at most is."""
+        """I7, I3, I5, I2: every run has ended well, nobody honest was outvoted, nobody is paid
+        twice, and one primary at most is.
+        """
         run = "0x" + view.job_id.hex()
         if view.verdict is None and view.phase.lower() != "ended":
             return [f"{view.name} has not ended: {view.phase}"]
@@ -99,14 +107,15 @@ class Checks:
         ]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
-            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the fund as far as that goes (a young
-            # market has none), and never by the client.
+            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the
+            # fund as far as that goes (a young market has none), and never by the client.
             self.unresolved.add(run)
             if view.charged:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self._crash.may_lapse:
             problems.append(
-                f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}"
+                f"{view.name}: {outcome}, "
+                f"{[(item.role, item.phase, item.agreed) for item in view.executions]}"
             )
         problems += [
             f"{view.name}: an honest execution was outvoted, or did not reveal"
@@ -125,8 +134,9 @@ class Checks:
         return problems
 
     def _is_late(self, view: RunView, item: ExecutionView) -> bool:
-        """PROTOCOL §5: who does not reveal in time is faulted. On a busy machine a daemon may need longer than a devnet's six seconds
-        to come back; whoever was there all the time has no such excuse.
+        """PROTOCOL §5: who does not reveal in time is faulted. On a busy machine a daemon may
+        need longer than a devnet's six seconds to come back; whoever was there all the time has
+        no such excuse.
         """
         devnet = self._crash.devnet
         name = f"provider-{devnet.providers.index(item.provider)}"
@@ -139,7 +149,9 @@ class Checks:
         return True
 
     def _shared_slots(self) -> list[str]:
-        """I2: of two leases that one run slot ran at one time, one at most is paid: the other had lapsed or was stopped."""
+        """I2: of two leases that one run slot ran at one time, one at most is paid: the other
+        had lapsed or was stopped.
+        """
         paid = {
             item.assignment_hash.hex()
             for view in self._views.values()
@@ -153,7 +165,9 @@ class Checks:
         ]
 
     async def _pay(self) -> list[str]:
-        """I1, I3: what honest providers are owed is what the runs say, to the last micro-dollar; no strikes."""
+        """I1, I3: what honest providers are owed is what the runs say, to the last micro-dollar;
+        no strikes.
+        """
         owed: Counter[bytes] = Counter()
         for view in self._views.values():
             for item in view.executions:
@@ -170,7 +184,8 @@ class Checks:
                 )
             if found.final + found.held != owed[bytes(account)]:
                 problems.append(
-                    f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}"
+                    f"provider-{index} is owed {found.final + found.held}, its executions say "
+                    f"{owed[bytes(account)]}"
                 )
             if found.strikes > sum(provider == account for _, provider in self.late):
                 problems.append(f"provider-{index} has {found.strikes} strikes")

@@ -1,8 +1,9 @@
-"""A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it has said what came of it.
+"""A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it
+has said what came of it.
 
-The plan is JSON: `home`, `password`, `name`, `image`, `seconds` that its job runs, and for funding `fund` (USD), `chain`. The
-second life of a session finds its order in the profile's books and goes on from there, as `quorate` does; only an order that never
-arrived is made anew.
+The plan is JSON: `home`, `password`, `name`, `image`, `seconds` that its job runs, and for
+funding `fund` (USD), `chain`. The second life of a session finds its order in the profile's
+books and goes on from there, as `quorate` does; only an order that never arrived is made anew.
 """
 
 import asyncio
@@ -29,8 +30,12 @@ SECONDS = 0.2
 
 def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
     """A job whose output names it."""
-    code = f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the answer of {name}')"
-    # An execution that is lost says nothing: its job waits until its whole time and the grace after it are over.
+    code = (
+        f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the "
+        f"answer of {name}')"
+    )
+    # An execution that is lost says nothing: its job waits until its whole time and the grace after
+    # it are over.
     longest = f"{max(LONGEST_SECONDS, 2 * seconds):.0f}s"
     return Job(
         name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest

@@ -1,4 +1,6 @@
-"""A liar before the court while jurors and coordinator die: who dies where, and what the chain must say in the end."""
+"""A liar before the court while jurors and coordinator die: who dies where, and what the chain
+must say in the end.
+"""
 
 import asyncio
 
@@ -47,7 +49,9 @@ PASSED = (
 
 
 def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
-    """Who dies where, in the order of deaths: jurors by turns, so that each has as long as can be to come back."""
+    """Who dies where, in the order of deaths: jurors by turns, so that each has as long as can
+    be to come back.
+    """
     mine = sorted(
         (trial for trial in trials if trial.program is Program.PROVIDER),
         key=lambda trial: PASSED.index(trial.point),
@@ -59,7 +63,9 @@ def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
 
 
 async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
-    """One case from the first lie to the last juror's pay; the trials whose point was passed. What is wrong goes to `violations`."""
+    """One case from the first lie to the last juror's pay; the trials whose point was passed.
+    What is wrong goes to `violations`.
+    """
     placed = seats(trials, crash.providers[LIARS:])
     targets = {trial: Target([Armed(name, trial.point)]) for trial, name in placed.items()}
     for item in {
@@ -79,7 +85,9 @@ async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
 
 
 async def _unsettled(crash: CrashMarket) -> list[str]:
-    """What the chain does not say yet: convicted once, stake lost once, jurors paid once, no money lost (I1, I5)."""
+    """What the chain does not say yet: convicted once, stake lost once, jurors paid once, no
+    money lost (I1, I5).
+    """
     devnet = crash.devnet
     client, contracts = (
         ChainClient(Rpc(devnet.chain_url, crash.session)),

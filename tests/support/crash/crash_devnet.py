@@ -1,6 +1,8 @@
-"""A devnet's own process killed at a named place of its beginning or end: nothing of it is left, and its folder is good for the next.
+"""A devnet's own process killed at a named place of its beginning or end: nothing of it is left,
+and its folder is good for the next.
 
-What is killed after its market is up has a job running then: a container, a sandbox or a process that somebody must end.
+What is killed after its market is up has a job running then: a container, a sandbox or a process
+that somebody must end.
 """
 
 import json

@@ -80,7 +80,7 @@ class CrashMarket:
         """Names of the provider children."""
         return [f"provider-{index}" for index in range(self.devnet.config.providers)]
 
-    # ------------------------------------------------------------------------------------------------------------- kills
+    # ---------------------------------------------------------------------------------------- kills
 
     def arm(self, name: str, point: str) -> None:
         """Has a running child, or the next one of that name, die at a point."""
@@ -104,7 +104,9 @@ class CrashMarket:
         await asyncio.gather(*(self._revive(name, armed) for name in dead))
 
     async def renew(self, name: str, is_awaited: bool = True) -> None:
-        """Ends a child and starts it again, as its owner would; one that dies at its point on the way up is left for `revive`."""
+        """Ends a child and starts it again, as its owner would; one that dies at its point on
+        the way up is left for `revive`.
+        """
         async with self._starting[name]:
             if not self.devnet.family.children[name].is_running:
                 return  # it has just died at its point, and starts again by itself
@@ -148,7 +150,8 @@ class CrashMarket:
                 self.away[name] = max(self.away.get(name, 0.0), time.monotonic() - began)
                 return
             except Unavailable:
-                # Not re-raised: it may be armed for its way up; one that never comes up is told below.
+                # Not re-raised: it may be armed for its way up; one that never comes up is told
+                # below.
                 if self.devnet.family.children[name].is_running:
                     self.devnet.kill(name)
         raise AssertionError(
@@ -177,7 +180,7 @@ class CrashMarket:
         assert folder is not None, "the devnet was made for this"
         return folder / name
 
-    # -------------------------------------------------------------------------------------------------------------- jobs
+    # ----------------------------------------------------------------------------------------- jobs
 
     async def feed(
         self,
@@ -186,7 +189,9 @@ class CrashMarket:
         deeds: Sequence[Awaitable[None]] = (),
         seconds: float = REACH_SECONDS,
     ) -> None:
-        """Keeps jobs under way until every target was hit or the time is over; returns when jobs and deeds have ended."""
+        """Keeps jobs under way until every target was hit or the time is over; returns when jobs
+        and deeds have ended.
+        """
         limit, armed = (
             time.monotonic() + seconds,
             [item for target in targets for item in target.armed],
@@ -235,7 +240,8 @@ class CrashMarket:
         except UnavailableError:
             return None
         except RefusedError as error:
-            # Not re-raised: to a coordinator that has just come back nobody is on offer yet. Nothing was acknowledged.
+            # Not re-raised: to a coordinator that has just come back nobody is on offer yet.
+            # Nothing was acknowledged.
             if error.code != Code.NO_OFFER.value:
                 raise
             await asyncio.sleep(AGAIN_SECONDS)
@@ -252,7 +258,9 @@ class CrashMarket:
             except UnavailableError:
                 await asyncio.sleep(POLL_SECONDS)  # the coordinator is on its way up
             except NotVerifiedError:
-                return  # every other owner failed it twice while all of them died: `Checks` says whether that is so
+                # every other owner failed it twice while all of them died: `Checks` says whether
+                # that is so
+                return
             except QuorateError as error:
                 self.violations.append(f"{run.name}: {error}")
                 return

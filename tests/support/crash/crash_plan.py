@@ -1,4 +1,6 @@
-"""The crash matrix as data: which scenario passes which crash point, and which part is tried this time."""
+"""The crash matrix as data: which scenario passes which crash point, and which part is tried
+this time.
+"""
 
 import os
 import re
@@ -22,9 +24,11 @@ class Scenario(StrEnum):
     START = "start"  # the program starts
     DRAIN = "drain"  # the owner drains a provider
     CONFIGURE = "configure"  # a provider starts with another price
-    DECLINE = "decline"  # an owner allows one image, which is not the jobs'; what was declined is soon forgotten
+    # an owner allows one image, which is not the jobs'; what was declined is soon forgotten
+    DECLINE = "decline"
     REORGANISE = "reorganise"  # the chain takes blocks back
-    OUTBID = "outbid"  # another holder of the posting key posts the epoch first, so that the chain refuses it
+    # another holder of the posting key posts the epoch first, so that the chain refuses it
+    OUTBID = "outbid"
     SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits and allocates
     CLAIM = "claim"  # so many jobs that pay becomes final and is claimed
@@ -90,7 +94,9 @@ class Trial:
 
 
 def trials() -> tuple[Trial, ...]:
-    """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in `program:point`."""
+    """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in
+    `program:point`.
+    """
     only = re.compile(os.environ.get(ONLY, ""))
     found = (
         Trial(program, point, scenario_of(program, point))
@@ -125,7 +131,9 @@ def scenario_of(program: Program, point: str) -> Scenario:
 
 @cache
 def rotation() -> int:
-    """Which part of the matrix is tried: QUORATE_CRASH_ROTATION, else what follows from the commit, else from the day."""
+    """Which part of the matrix is tried: QUORATE_CRASH_ROTATION, else what follows from the
+    commit, else from the day.
+    """
     told = os.environ.get(ROTATION)
     if told:
         return int(told)

@@ -6,14 +6,17 @@ from pathlib import Path
 
 
 def processes(folder: Path, known: Collection[int] = ()) -> list[str]:
-    """Command lines of everything that names the folder, works in it or sees a mount of it; without this process and `known` ones."""
+    """Command lines of everything that names the folder, works in it or sees a mount of it;
+    without this process and `known` ones.
+    """
     ours = _link(os.getpid(), "ns/mnt")
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in (os.getpid(), *known):
             pid = int(entry.name)
             words = _read(pid, "cmdline").replace("\0", " ").strip()
-            # A sandbox's own program names no place of the machine, but its mounts do. Whoever shares our mounts would show all of ours.
+            # A sandbox's own program names no place of the machine, but its mounts do. Whoever
+            # shares our mounts would show all of ours.
             mounts = _read(pid, "mountinfo") if _link(pid, "ns/mnt") != ours else ""
             if any(str(folder) in text for text in (words, _link(pid, "cwd"), mounts)):
                 found.append(f"{pid}: {words or _read(pid, 'comm').strip()}")

@@ -55,7 +55,9 @@ BUSY = (Scenario.JOBS, Scenario.CLAIM)
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: the trials of each program that is killed, one after the other. `ANY`: whichever provider comes there first."""
+    """One round: the trials of each program that is killed, one after the other. `ANY`:
+    whichever provider comes there first.
+    """
 
     scenario: Scenario
     dying: tuple[tuple[str, Trial], ...]
@@ -74,7 +76,9 @@ class RoundPlan:
 def plan_rounds(
     wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW
 ) -> list[RoundPlan]:
-    """Ordinary jobs and claims kill all of `providers` in one round, and daemons several times; others one provider at a time."""
+    """Ordinary jobs and claims kill all of `providers` in one round, and daemons several times;
+    others one provider at a time.
+    """
     rounds = []
     for scenario in Scenario:
         left = {
@@ -140,7 +144,7 @@ def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
     )
 
 
-# ------------------------------------------------------------------------------------------------- what has to happen
+# ------------------------------------------------------------------------------- what has to happen
 
 
 async def _deed(
@@ -234,7 +238,9 @@ async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Another holder of the posting key is faster once; the coordinator hears it some seconds later."""
+    """Another holder of the posting key is faster once; the coordinator hears it some seconds
+    later.
+    """
     limit = time.monotonic() + UP_SECONDS
     while time.monotonic() < limit and not await outbid(crash):
         await asyncio.sleep(QUICK_SECONDS)
@@ -325,11 +331,13 @@ def _remove(crash: CrashMarket, index: int, lease: str) -> None:
         api.close()
 
 
-# ------------------------------------------------------------------------------------------------------ a client's lives
+# --------------------------------------------------------------------------------- a client's lives
 
 
 async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
-    """A client session that is killed at a point, and others of the same profile until one has done everything."""
+    """A client session that is killed at a point, and others of the same profile until one has
+    done everything.
+    """
     profile = crash.devnet.profiles[1]
     crash.jobs += 1
     plan = {
@@ -369,5 +377,7 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         if process.returncode == -signal.SIGKILL:
             died.append(trial)
         elif "UnavailableError" not in said and f"({Code.NO_OFFER})" not in said:
-            break  # a coordinator that is away, or has just come back, is the one other thing that may end it
+            # a coordinator that is away, or has just come back, is the one other thing that may end
+            # it
+            break
     crash.violations.append(f"{plan['name']} after {trial.point}: {said[-600:]}")

@@ -1,4 +1,6 @@
-"""Who runs what at one time (I2), as the machine shows it while jobs run: two programs of one provider that has one run slot."""
+"""Who runs what at one time (I2), as the machine shows it while jobs run: two programs of one
+provider that has one run slot.
+"""
 
 import asyncio
 from itertools import combinations
@@ -17,7 +19,9 @@ LOOK_SECONDS = 0.3
 
 
 class Slots:
-    """Pairs of leases that one run slot was seen to run at one time. One of them may have lapsed; both paid is a violation."""
+    """Pairs of leases that one run slot was seen to run at one time. One of them may have
+    lapsed; both paid is a violation.
+    """
 
     def __init__(self, config: DevnetConfig, executor: ExecutorChoice) -> None:
         self._config, self._executor = config, executor

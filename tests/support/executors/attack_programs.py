@@ -57,7 +57,9 @@ results["files error"] = attempt(touch)
 
 
 def check_filled(found: dict[str, object]) -> None:
-    """What `FILL` must find with 8 MiB and 200 files of outputs, 16 MiB of scratch, 4 MiB of shared memory."""
+    """What `FILL` must find with 8 MiB and 200 files of outputs, 16 MiB of scratch, 4 MiB of
+    shared memory.
+    """
     for name, size in {"/outputs": 8, "/scratch": 16, "/dev/shm": 4}.items():
         reached, error = found[name], found[f"{name} error"]
         assert isinstance(reached, int)

@@ -1,4 +1,6 @@
-"""What the executor tests share: a clock, tasks, an image built once, and the executors under test."""
+"""What the executor tests share: a clock, tasks, an image built once, and the executors under
+test.
+"""
 
 import asyncio
 import uuid
@@ -62,7 +64,9 @@ SANDBOXES = (RUNC, RUNSC, BWRAP)
 
 
 def make_executor(kind: str, folder: Path) -> Executor:
-    """An executor over `folder`; a second one over the same folder is what a restarted daemon has."""
+    """An executor over `folder`; a second one over the same folder is what a restarted daemon
+    has.
+    """
     home = folder / "leases"
     match kind:
         case "noop":
@@ -85,7 +89,9 @@ def make_executor(kind: str, folder: Path) -> Executor:
 
 @asynccontextmanager
 async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]:
-    """The one executor over `folder`, once it has looked around; at the end all its leases go, and nothing may be left."""
+    """The one executor over `folder`, once it has looked around; at the end all its leases go,
+    and nothing may be left.
+    """
     try:
         await executor.check()
         yield executor
@@ -112,7 +118,9 @@ def owner(folder: Path) -> str:
 
 
 def what_is_left(kind: str, folder: Path) -> int:
-    """Cleans up after executors over `folder` that removed all their leases; returns how many containers or leases were there still."""
+    """Cleans up after executors over `folder` that removed all their leases; returns how many
+    containers or leases were there still.
+    """
     if kind.startswith("docker"):
         return reap(owner(folder), folder / "leases")
     return reap_processes(folder / "leases")

@@ -1,4 +1,6 @@
-"""Docker archives made by hand: ordinary ones with a layer more, and the kinds that strangers would make."""
+"""Docker archives made by hand: ordinary ones with a layer more, and the kinds that strangers
+would make.
+"""
 
 import hashlib
 import io
@@ -69,7 +71,9 @@ def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence
 
 
 def declare_volumes(base: Path, target: Path, volumes: Sequence[str]) -> None:
-    """Writes an archive like `base` that declares volumes, with a file in /data, and a link /linked to /var/x."""
+    """Writes an archive like `base` that declares volumes, with a file in /data, and a link
+    /linked to /var/x.
+    """
     folder = entry("data", kind=tarfile.DIRTYPE, mode=0o1777)
     layer = tar(
         [

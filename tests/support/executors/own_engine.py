@@ -1,4 +1,6 @@
-"""A container engine of the test's own, which may be stopped and killed without hurting anybody else's containers."""
+"""A container engine of the test's own, which may be stopped and killed without hurting anybody
+else's containers.
+"""
 
 import os
 import signal
@@ -42,7 +44,9 @@ class OwnEngine:
         self.start()
 
     def start(self) -> None:
-        """Starts, and waits until it answers. After a kill it may need a second try: its containerd is still ending."""
+        """Starts, and waits until it answers. After a kill it may need a second try: its
+        containerd is still ending.
+        """
         for _ in range(TRIES):
             if self._start_once():
                 return
@@ -95,7 +99,9 @@ class OwnEngine:
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
         unmount_below(
             self._folder
-        )  # an engine mounts its data folder upon itself, once more after each kill, and leaves that
+            # an engine mounts its data folder upon itself, once more after each kill, and leaves
+            # that
+        )
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as link:
@@ -117,6 +123,8 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Takes all of them away. CalledProcessError when one stays: pytest could not remove the folder."""
+    """Takes all of them away. CalledProcessError when one stays: pytest could not remove the
+    folder.
+    """
     for point in mounts_below(folder):
         subprocess.run(["umount", point], check=True, capture_output=True)

@@ -55,7 +55,9 @@ async def registry(folder: Path) -> AsyncIterator[str]:
 async def before(
     host: str, change: Callable[[str, bytes, dict[str, str]], bytes]
 ) -> AsyncIterator[str]:
-    """A registry that passes everything on, manifests through `change(path, body, headers)`; yields host:port."""
+    """A registry that passes everything on, manifests through `change(path, body, headers)`;
+    yields host:port.
+    """
 
     async def handle(request: web.Request) -> web.Response:
         headers = {
@@ -93,7 +95,9 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An image as a registry has it: the manifest's digest, and every document and blob by its digest."""
+    """An image as a registry has it: the manifest's digest, and every document and blob by its
+    digest.
+    """
 
     digest: str
     content: dict[str, bytes]
@@ -108,7 +112,9 @@ def served(
     config_changes: Mapping[str, object] | None = None,
     **sizes: int,
 ) -> Served:
-    """What a registry would have of a docker archive, layers compressed. `sizes`: lies of the manifest about `config` and `layer`."""
+    """What a registry would have of a docker archive, layers compressed. `sizes`: lies of the
+    manifest about `config` and `layer`.
+    """
     with tarfile.open(archive) as file:
         manifest = json.loads(_member(file, "manifest.json"))[0]
         config = json.loads(_member(file, manifest["Config"]))
@@ -153,7 +159,9 @@ async def serving(
     image: Served,
     answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse | None]] | None = None,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A registry with one image, and a word of the test's own in each answer (None = the ordinary one); yields (name@digest, requests)."""
+    """A registry with one image, and a word of the test's own in each answer (None = the
+    ordinary one); yields (name@digest, requests).
+    """
     asked: list[web.Request] = []
 
     async def handle(request: web.Request) -> web.StreamResponse:

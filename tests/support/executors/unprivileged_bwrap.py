@@ -1,4 +1,6 @@
-"""Run as a user without any rights: `python unprivileged_bwrap.py ARCHIVE FOLDER`. Prints as JSON what came of each program."""
+"""Run as a user without any rights: `python unprivileged_bwrap.py ARCHIVE FOLDER`. Prints as
+JSON what came of each program.
+"""
 
 import asyncio
 import json
@@ -21,8 +23,14 @@ try:
 except BlockingIOError: pass
 open('/outputs/made', 'w').write(str(made))
 """
-FILL = "import time\nfor i in range(200): open(f'/outputs/{i}','wb').write(bytes(1<<20)); time.sleep(0.05)"
-CLOSED = "import os\nos.mkdir('/outputs/d')\nopen('/outputs/d/y','w').write('y')\nos.chmod('/outputs/d',0)\n"
+FILL = (
+    "import time\nfor i in range(200): open(f'/outputs/{i}','wb').write(bytes(1<<20)); "
+    "time.sleep(0.05)"
+)
+CLOSED = (
+    "import "
+    "os\nos.mkdir('/outputs/d')\nopen('/outputs/d/y','w').write('y')\nos.chmod('/outputs/d',0)\n"
+)
 HIDE = (
     CLOSED
     + "import time\nos.chmod('/outputs/d',0o300)\n"

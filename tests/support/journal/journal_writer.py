@@ -1,4 +1,5 @@
-"""A process for tests to kill: many callers append to one journal and print `ok <offset>` for each acknowledgement.
+"""A process for tests to kill: many callers append to one journal and print `ok <offset>` for
+each acknowledgement.
 
 Exit status 3: an append failed; 4: the folder is in use.
 """

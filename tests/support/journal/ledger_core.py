@@ -1,4 +1,6 @@
-"""A small core with rules, randomness, refusals and effects: what tests of the actor and the journal run."""
+"""A small core with rules, randomness, refusals and effects: what tests of the actor and the
+journal run.
+"""
 
 from dataclasses import dataclass
 from typing import assert_never
@@ -64,7 +66,9 @@ Effect = Notify | Farewell
 
 
 class Ledger(Tables):
-    """Balances; the last input's time and random value are kept so that replay must hand them back."""
+    """Balances; the last input's time and random value are kept so that replay must hand them
+    back.
+    """
 
     def __init__(self) -> None:
         self.balances: Table[str, Amount] = Table(str, Amount)

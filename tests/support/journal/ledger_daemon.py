@@ -1,6 +1,8 @@
-"""The smallest daemon: the ledger over a real journal, for tests to kill. Pays `--events` times, then waits until all is performed.
+"""The smallest daemon: the ledger over a real journal, for tests to kill. Pays `--events` times,
+then waits until all is performed.
 
-Prints `reply <n>` for each acknowledged payment, `effect <key>` for each performed effect and at last `state <hex>`.
+Prints `reply <n>` for each acknowledged payment, `effect <key>` for each performed effect and at
+last `state <hex>`.
 """
 
 import argparse

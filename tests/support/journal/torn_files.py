@@ -1,4 +1,6 @@
-"""Files torn and flipped at many places: cut after every so many bytes, and at seeded ones; single bits and bytes turned over."""
+"""Files torn and flipped at many places: cut after every so many bytes, and at seeded ones;
+single bits and bytes turned over.
+"""
 
 import random
 from collections.abc import Iterator
@@ -11,7 +13,9 @@ SEEDED = 200
 def damages(
     data: bytes, seed: int, stride: int = STRIDE, seeded: int = SEEDED
 ) -> Iterator[tuple[str, bytes]]:
-    """(what was done, the file after it). Half of the seeded ones cut, half flip: a bit, or all bits of a byte."""
+    """(what was done, the file after it). Half of the seeded ones cut, half flip: a bit, or all
+    bits of a byte.
+    """
     draw = random.Random(seed)
     places = sorted(
         {*range(0, len(data), stride), *(draw.randrange(len(data)) for _ in range(seeded // 2))}
@@ -33,7 +37,9 @@ def restore(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
-    """Names and contents; what ends like one of `left_out` is not taken along (a WAL's index is made anew)."""
+    """Names and contents; what ends like one of `left_out` is not taken along (a WAL's index is
+    made anew).
+    """
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()

@@ -1,4 +1,6 @@
-"""The scripted market with an archive beside it, which can be down: for tests of what happens to jobs that are over."""
+"""The scripted market with an archive beside it, which can be down: for tests of what happens to
+jobs that are over.
+"""
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect

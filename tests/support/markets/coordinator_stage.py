@@ -1,4 +1,6 @@
-"""A deployed chain with a beacon, and coordinators that run on it in this process: for tests of the service as a whole."""
+"""A deployed chain with a beacon, and coordinators that run on it in this process: for tests of
+the service as a whole.
+"""
 
 import asyncio
 import contextlib
@@ -74,7 +76,9 @@ class Stage:
         session: KeySigner | None = None,
         now: int = 0,
     ) -> Submission:
-        """A signed order for one execution; by a session key of the client's where one is named. `now` makes it the same again."""
+        """A signed order for one execution; by a session key of the client's where one is named.
+        `now` makes it the same again.
+        """
         at, domain, key = now or int(time.time()), self.deployment.domain(), session or client
         order = an_order(client.address, self.coordinator, spec, nonce, at + 3600)
         lent = Session(
@@ -131,7 +135,9 @@ def token(
 
 @contextlib.asynccontextmanager
 async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """Chain, beacon and contracts; accounts 1 to 4 are the coordinator's three keys and a client."""
+    """Chain, beacon and contracts; accounts 1 to 4 are the coordinator's three keys and a
+    client.
+    """
     beacon = BeaconConfig(
         seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2
     )

@@ -1,6 +1,8 @@
-"""A coordinator with providers in one process, for tests of the client: real messages, signatures, content and receipts, no scheduling.
+"""A coordinator with providers in one process, for tests of the client: real messages,
+signatures, content and receipts, no scheduling.
 
-It is strict about what a client sends (order.validate, tokens, sums), and can be told to cheat in one way at a time.
+It is strict about what a client sends (order.validate, tokens, sums), and can be told to cheat
+in one way at a time.
 """
 
 import asyncio
@@ -69,7 +71,7 @@ __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 class FakeMarket(FakeWork):
     """The API."""
 
-    # ------------------------------------------------------------------------------------------------------------ routes
+    # --------------------------------------------------------------------------------------- routes
 
     def app(self) -> web.Application:
         """The API."""
@@ -95,7 +97,10 @@ class FakeMarket(FakeWork):
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        name = f"{request.method} {request.path.split('/')[2] if request.path.count('/') > 1 else request.path}"
+        name = (
+            f"{request.method} "
+            f"{request.path.split('/')[2] if request.path.count('/') > 1 else request.path}"
+        )
         self.posts[name] = self.posts.get(name, 0) + 1
         try:
             if self.is_silent is not None and self.is_silent(request):

@@ -1,4 +1,5 @@
-"""The work behind the fake market: jobs, executions, draws, verdicts and receipts out of real messages and signatures.
+"""The work behind the fake market: jobs, executions, draws, verdicts and receipts out of real
+messages and signatures.
 
 It can be told to cheat in one way at a time.
 """
@@ -103,7 +104,8 @@ class Cheat:
     ack_twice: bool = False  # the receipt holds another Ack than the order was answered with
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
-    away: int = 0  # so many times a run's status is answered as by a proxy whose coordinator is starting again
+    # so many times a run's status is answered as by a proxy whose coordinator is starting again
+    away: int = 0
     refuse_order: Code | None = None
     refuse_again: Code | None = None  # every try of an order but the first
     is_session_ending: bool = False  # vouchers are refused until a session is sent without an order

@@ -1,4 +1,6 @@
-"""The scripted market with enough owners for the adaptive rule: for tests of what is not audited."""
+"""The scripted market with enough owners for the adaptive rule: for tests of what is not
+audited.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,9 @@ from support.markets.scripted_market import Party
 
 
 class LargeMarket(ArchivingMarket):
-    """Eight owners with a record, and the rule of large markets: most jobs are not audited, and their pay is held."""
+    """Eight owners with a record, and the rule of large markets: most jobs are not audited, and
+    their pay is held.
+    """
 
     slots = 8
 

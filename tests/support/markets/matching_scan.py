@@ -1,4 +1,6 @@
-"""Matching as plain scans over all offers and all jobs: what the columns and the queue are compared with."""
+"""Matching as plain scans over all offers and all jobs: what the columns and the queue are
+compared with.
+"""
 
 from collections import Counter
 
@@ -102,7 +104,9 @@ def _waits_for(phase: Running, owner: Address) -> bool:
 
 
 class ScanQueue:
-    """As `matching_queue.JobQueue`, looking at every live job each time and trying everybody who waits."""
+    """As `matching_queue.JobQueue`, looking at every live job each time and trying everybody who
+    waits.
+    """
 
     def __init__(self, state: State, limits: Limits) -> None:
         self._state, self._limits = state, limits

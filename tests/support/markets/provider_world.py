@@ -1,4 +1,6 @@
-"""What provider tests share: terms, a coordinator's key, signed messages, and a core driven by hand."""
+"""What provider tests share: terms, a coordinator's key, signed messages, and a core driven by
+hand.
+"""
 
 from dataclasses import dataclass, replace
 

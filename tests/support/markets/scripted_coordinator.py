@@ -1,4 +1,6 @@
-"""A coordinator by script: real sockets, real signatures, a real chain behind it; the test says what it sends and when."""
+"""A coordinator by script: real sockets, real signatures, a real chain behind it; the test says
+what it sends and when.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""The coordinator's core with scripted providers and clients in virtual time: for tests of whole jobs."""
+"""The coordinator's core with scripted providers and clients in virtual time: for tests of whole
+jobs.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +69,9 @@ STATEMENT = KeySigner(b"\x02" * 32)
 
 @dataclass
 class Party:
-    """A scripted provider: runs everything at once; a liar shifts the output (those of one `tale` alike), a mute one never reveals."""
+    """A scripted provider: runs everything at once; a liar shifts the output (those of one
+    `tale` alike), a mute one never reveals.
+    """
 
     number: int
     lies: bool = False
@@ -319,7 +323,9 @@ def an_order(
     /,
     **changes: object,
 ) -> Order:
-    """For one execution, whatever becomes of it, at the price that providers of tests ask; `changes` are fields."""
+    """For one execution, whatever becomes of it, at the price that providers of tests ask;
+    `changes` are fields.
+    """
     order = Order(
         client=client,
         coordinator=coordinator,

@@ -1,5 +1,5 @@
-"""Scripted providers on real sockets, for tests of the coordinator as a service: they dial, offer, beat, upload and answer as
-daemons do, and run a job for exactly as long as the test says.
+"""Scripted providers on real sockets, for tests of the coordinator as a service: they dial,
+offer, beat, upload and answer as daemons do, and run a job for exactly as long as the test says.
 """
 
 import asyncio
@@ -74,7 +74,9 @@ class Place:
 
 @dataclass
 class Floor:
-    """All of them together: what was matched, in order, and the runs that wait for the test's word."""
+    """All of them together: what was matched, in order, and the runs that wait for the test's
+    word.
+    """
 
     place: Place
     folder: Path
@@ -108,7 +110,9 @@ class Floor:
 
 @dataclass
 class WiredProvider:
-    """One of them, with one slot. `key` is its operator's; `account` its owner's, where that is another."""
+    """One of them, with one slot. `key` is its operator's; `account` its owner's, where that is
+    another.
+    """
 
     key: KeySigner
     floor: Floor
@@ -230,7 +234,9 @@ class WiredProvider:
         await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
 
     async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:
-        """Digest of an output of one file; CID of its ciphertext, which the coordinator's store has."""
+        """Digest of an output of one file; CID of its ciphertext, which the coordinator's store
+        has.
+        """
         folder = self.floor.folder / hashed.hex()
         folder.mkdir(parents=True)
         (folder / "result").write_text("42\n")

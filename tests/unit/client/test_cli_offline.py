@@ -269,7 +269,8 @@ def test_help_shows_defaults_that_it_took_for_markup(
 
 def test_importing_the_client_is_quick_and_light() -> None:
     script = (
-        "import sys, time; t = time.process_time(); import quorate; first = time.process_time() - t;"
+        "import sys, time; t = time.process_time(); import quorate; first = time.process_time() - "
+        "t;"
         "import quorate.client.market, quorate.cli.app;"
         f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
     )

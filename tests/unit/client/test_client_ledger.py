@@ -140,7 +140,9 @@ def told(chain_id: int = 1, period: int = 2, genesis: int = 1) -> InfoView:
 def test_numbers_that_no_deployment_has_are_not_pinned(
     told_wrong: dict[str, int], tmp_path: Path
 ) -> None:
-    """A beacon without a period ended the attendance of all runs by a division by zero: nothing was witnessed or signed for."""
+    """A beacon without a period ended the attendance of all runs by a division by zero: nothing
+    was witnessed or signed for.
+    """
     with pytest.raises(EvidenceError, match="none such"):
         check_pins(tmp_path / "pins.json", told(**told_wrong))
     assert not list(tmp_path.iterdir())

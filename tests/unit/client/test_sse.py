@@ -1,4 +1,6 @@
-"""The client's event stream: events however they are cut, and a coordinator that sends without an end."""
+"""The client's event stream: events however they are cut, and a coordinator that sends without
+an end.
+"""
 
 from collections.abc import AsyncIterator
 

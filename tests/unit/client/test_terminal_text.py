@@ -1,4 +1,6 @@
-"""What strangers write reaches a terminal as text: no escape sequence, no cursor movement, no hidden direction."""
+"""What strangers write reaches a terminal as text: no escape sequence, no cursor movement, no
+hidden direction.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

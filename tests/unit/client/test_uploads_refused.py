@@ -1,4 +1,6 @@
-"""Local folders that cannot be an input: refused before anything is sent, with the path that is wrong."""
+"""Local folders that cannot be an input: refused before anything is sent, with the path that is
+wrong.
+"""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""CARs from strangers: valid ones in every shape, hostile ones each refused at once, mutated ones never wrong."""
+"""CARs from strangers: valid ones in every shape, hostile ones each refused at once, mutated
+ones never wrong.
+"""
 
 import io
 import os

@@ -1,4 +1,6 @@
-"""Streams read in a thread: what a reader needed goes with it, and its end is told to both sides."""
+"""Streams read in a thread: what a reader needed goes with it, and its end is told to both
+sides.
+"""
 
 import asyncio
 import functools

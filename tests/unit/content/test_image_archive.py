@@ -1,4 +1,6 @@
-"""Archives made by strangers: what is read from a good one, and that a bad one ends in a typed refusal."""
+"""Archives made by strangers: what is read from a good one, and that a bad one ends in a typed
+refusal.
+"""
 
 import gzip
 import io
@@ -244,7 +246,9 @@ def test_every_cut_of_an_archive_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_pax_headers_that_lie(tmp_path: Path, field: bytes) -> None:
-    """Sizes beyond the file, sparse maps, times that no clock has, names that the plain header does not show."""
+    """Sizes beyond the file, sparse maps, times that no clock has, names that the plain header
+    does not show.
+    """
     record = b"%d " % (len(field.split(b" ", 1)[1]) + 3) + field.split(b" ", 1)[1]
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, len(record)

@@ -1,4 +1,6 @@
-"""DAGs made to cost more than they weigh: junk fields, empty shards, one heavy node named a hundred thousand times, endless CARs."""
+"""DAGs made to cost more than they weigh: junk fields, empty shards, one heavy node named a
+hundred thousand times, endless CARs.
+"""
 
 import io
 import time

@@ -1,4 +1,6 @@
-"""Sealed outputs: deterministic, opened by the right salt and digest only, and by no changed byte."""
+"""Sealed outputs: deterministic, opened by the right salt and digest only, and by no changed
+byte.
+"""
 
 import os
 from hashlib import sha256
@@ -119,7 +121,9 @@ def test_wrong_salt_and_wrong_digest_do_not_open(tmp_path: Path) -> None:
 
 
 def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
-    """A provider may seal anything under its own salt: what decrypts must still be the one CAR of the digest, and nothing after it."""
+    """A provider may seal anything under its own salt: what decrypts must still be the one CAR
+    of the digest, and nothing after it.
+    """
     from quorate_content import sealed as module
 
     path, digest = sealed(tmp_path)
@@ -165,7 +169,9 @@ def test_bounds_and_links(tmp_path: Path) -> None:
 def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_upload(
     tmp_path: Path,
 ) -> None:
-    """Their names alone were more than a job of few bytes was allowed: nobody could commit to what it gave, and nobody was paid."""
+    """Their names alone were more than a job of few bytes was allowed: nobody could commit to
+    what it gave, and nobody was paid.
+    """
     root, count = tmp_path / "out", 6_000
     root.mkdir()
     for number in range(count):

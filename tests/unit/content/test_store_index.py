@@ -1,4 +1,6 @@
-"""The store's index: sums that are kept agree with sums that are made, whoever holds most for its weight yields, old files are read."""
+"""The store's index: sums that are kept agree with sums that are made, whoever holds most for
+its weight yields, old files are read.
+"""
 
 import random
 import sqlite3
@@ -219,7 +221,9 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_database_that_fails_is_the_world(tmp_path: Path) -> None:
-    """A full disk shows in any statement: whoever asks has to be told so in the one way that is tried again."""
+    """A full disk shows in any statement: whoever asks has to be told so in the one way that is
+    tried again.
+    """
     index = Index(tmp_path / "index.sqlite", SetClock(1_000.0))
     base = sqlite3.connect(tmp_path / "index.sqlite")
     for table in ("pin", "object", "reservation"):

@@ -1,4 +1,6 @@
-"""UnixFS: the published vectors of both profiles, shapes of the tree, and the builder on real directories."""
+"""UnixFS: the published vectors of both profiles, shapes of the tree, and the builder on real
+directories.
+"""
 
 import json
 import os
@@ -109,7 +111,9 @@ def test_lone_trailing_child_is_wrapped_not_promoted() -> None:
     builder = FileBuilder(narrow, lambda _, block: nodes.append(block))
     for _ in range(
         5
-    ):  # levels: 5 leaves, 3 nodes, 2 nodes, root; the fifth leaf passes through two nodes of its own
+        # levels: 5 leaves, 3 nodes, 2 nodes, root; the fifth leaf passes through two nodes of its
+        # own
+    ):
         builder.add(b"data")
     builder.finish()
     assert len(nodes) == 3 + 2 + 1

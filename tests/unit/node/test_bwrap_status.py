@@ -1,4 +1,6 @@
-"""What the supervisor believes of bubblewrap's report: whoever it names there as its child is killed in the end."""
+"""What the supervisor believes of bubblewrap's report: whoever it names there as its child is
+killed in the end.
+"""
 
 import os
 import subprocess
@@ -46,7 +48,9 @@ def test_what_is_no_word_of_it_is_passed_over(line: bytes) -> None:
 
 
 def test_a_sandbox_that_ended_before_it_was_let_in_ends_no_supervisor() -> None:
-    """Its time was over while it was made, as on a machine that does too much: that is a result, and needs somebody to record it."""
+    """Its time was over while it was made, as on a machine that does too much: that is a result,
+    and needs somebody to record it.
+    """
     program = Supervised.__new__(Supervised)
     gate_end, program.gate = os.pipe()
     os.close(gate_end)
@@ -59,7 +63,9 @@ def test_a_sandbox_that_ended_before_it_was_let_in_ends_no_supervisor() -> None:
 
 
 def test_what_a_tree_of_outputs_exceeds(tmp_path: Path) -> None:
-    """Bytes on disk, entries, depth; bytes that have no name any more are taken off the bound, which may leave less than nothing."""
+    """Bytes on disk, entries, depth; bytes that have no name any more are taken off the bound,
+    which may leave less than nothing.
+    """
     assert not exceeds(str(tmp_path), 0, 0)
     assert exceeds(str(tmp_path), -1, 10)
     (tmp_path / "a" / "b").mkdir(parents=True)

@@ -1,4 +1,6 @@
-"""Limits and counters written to and read from both versions of control groups, on folders that look like the kernel's."""
+"""Limits and counters written to and read from both versions of control groups, on folders that
+look like the kernel's.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""How a provider goes, and what of it its next start takes back: only what the daemon itself did."""
+"""How a provider goes, and what of it its next start takes back: only what the daemon itself
+did.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from support.markets.provider_world import Driver, make_terms
 
 
 class Daemon:
-    """The actor, as far as leaving needs it. What comes before the replay waits, as in the actor's inbox, and is gone with the process."""
+    """The actor, as far as leaving needs it. What comes before the replay waits, as in the
+    actor's inbox, and is gone with the process.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self.is_replayed = driver, False
@@ -26,10 +30,13 @@ class Daemon:
 async def test_a_signal_in_the_middle_of_the_replay_does_not_end_what_the_owner_asked_for(
     tmp_path: Path, drains: bool
 ) -> None:
-    """Nothing is known yet then; it was noted that the daemon had drained by itself, and the next start took work again."""
+    """Nothing is known yet then; it was noted that the daemon had drained by itself, and the
+    next start took work again.
+    """
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
-    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
+    # there is nobody to tell
+    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]
     first = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
     await (first.drain() if drains else first.announce())
     driver.do(events.DrainRequested(True))  # the owner's, of long ago: the second start replays it
@@ -43,7 +50,8 @@ async def test_what_the_daemon_did_is_taken_back(tmp_path: Path) -> None:
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
     daemon.is_replayed = True
-    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
+    # there is nobody to tell
+    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]
     leaving = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
     await leaving.end()
     await leaving.announce()

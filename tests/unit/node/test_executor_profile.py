@@ -205,7 +205,9 @@ def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int)
 
 
 def test_what_an_image_calls_a_variable_and_is_none() -> None:
-    """Bubblewrap makes no sandbox with a variable that has no name; engines pass such words on, and no program sees a variable."""
+    """Bubblewrap makes no sandbox with a variable that has no name; engines pass such words on,
+    and no program sees a variable.
+    """
     plain = program_env(python_task("x", ""), ())
     assert program_env(python_task("x", ""), ("=x", "", "BARE", "A=1", "B=", "C==")) == {
         **plain,

@@ -1,4 +1,6 @@
-"""A provider whose disk is full: it took an Assignment that it could not write down, and ended by it in the middle of others."""
+"""A provider whose disk is full: it took an Assignment that it could not write down, and ended
+by it in the middle of others.
+"""
 
 import asyncio
 import errno
@@ -37,7 +39,8 @@ class Announcements:
 async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     board, core = Board(), ProviderCore(make_terms())
     announcements = Announcements(board)
-    beats = asyncio.create_task(periodic.beat(core, announcements, VirtualClock(), board))  # type: ignore[arg-type]  # as far as it is needed
+    # as far as it is needed
+    beats = asyncio.create_task(periodic.beat(core, announcements, VirtualClock(), board))  # type: ignore[arg-type]
     await announcements.enough.wait()
     beats.cancel()
     slots = sum(item.free for item in core.free_slots())
@@ -94,7 +97,8 @@ class Away:
 async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
+    # no more is asked
+    court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     with pytest.raises(asyncio.CancelledError):
         await court_follower.run()
     assert (

@@ -1,4 +1,6 @@
-"""The volumes that an image declares: which are covered, which are refused, and what an engine adds unasked."""
+"""The volumes that an image declares: which are covered, which are refused, and what an engine
+adds unasked.
+"""
 
 import json
 import tarfile

@@ -1,4 +1,6 @@
-"""The provider's hands: outputs that content addressing cannot take, and pins that nothing may leave behind."""
+"""The provider's hands: outputs that content addressing cannot take, and pins that nothing may
+leave behind.
+"""
 
 import asyncio
 import errno
@@ -79,7 +81,9 @@ def make_bench(folder: Path, store: ContentStore) -> JobRunner:
 async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """Sixty-four folders deep may be collected and not be named: were that a failure, everybody would have run it for nothing."""
+    """Sixty-four folders deep may be collected and not be named: were that a failure, everybody
+    would have run it for nothing.
+    """
     bench = make_bench(tmp_path, store)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await bench.fetch(LEASE, spec, (), 5.0)
@@ -108,7 +112,9 @@ class Heard:
 async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     tmp_path: Path, store: ContentStore, lacks: str
 ) -> None:
-    """Pins have no date: with a case that lacks its last input anybody could fill a juror's store for ever."""
+    """Pins have no date: with a case that lacks its last input anybody could fill a juror's
+    store for ever.
+    """
     bench, heard = make_bench(tmp_path, store), Heard()
     image = await store.put(b"image", "me")
     spec = replace(
@@ -129,7 +135,8 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
-    court = JuryService(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
+    # no chain is asked
+    court = JuryService(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     await court.perform(
         effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit
     )
@@ -147,7 +154,9 @@ class Refusing(NoopExecutor):
 async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a lease is somebody else's to run."""
+    """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a
+    lease is somebody else's to run.
+    """
     bench, heard, clock = make_bench(tmp_path, store), Heard(), VirtualClock(GENESIS)
     bench.executor = Refusing(tmp_path / "noop", clock)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
@@ -159,7 +168,8 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
         )
     )
     driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
-    court = JuryService(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
+    # no chain is asked
+    court = JuryService(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, heard.submit)
@@ -173,12 +183,15 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
 async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on, and the lease lapses by its own date."""
+    """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on,
+    and the lease lapses by its own date.
+    """
     bench, driver = make_bench(tmp_path, store), Driver(ProviderCore(make_terms()))
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
-    performer = EffectPerformer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]  # nothing is signed
+    # nothing is signed
+    performer = EffectPerformer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]
     with pytest.raises(Unavailable, match="Not a directory"):
@@ -210,7 +223,8 @@ async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path
     with pytest.raises(asyncio.CancelledError):
         await write_status(write, VirtualClock())
     (tmp_path / "court.json").write_bytes(b"")
-    court_follower = CourtFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no chain is asked
+    # no chain is asked
+    court_follower = CourtFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     assert court_follower._read_cursor() is None
 
 
@@ -239,7 +253,8 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
         COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0"
     )
     ring = OperatorKeys(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
-    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]  # nothing is asked
+    # nothing is asked
+    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]
     own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
     assert (own.url, own.may_be_private, bool(own.headers)) == (
         "http://10.0.0.7:1/v1/content",
@@ -254,7 +269,9 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
 
 
 def test_names_that_are_no_text_can_be_journaled() -> None:
-    """JSON and tar archives have names with lone surrogates; an image's is told in the event that its lease failed."""
+    """JSON and tar archives have names with lone surrogates; an image's is told in the event
+    that its lease failed.
+    """
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
     codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(
         events.Event, effects.Effect

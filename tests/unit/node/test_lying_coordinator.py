@@ -1,5 +1,6 @@
-"""A coordinator that lies to a provider with its real key: every frame of it is refused by name or changes nothing, nothing runs
-twice, nothing is committed to twice, and honest work goes on. Frames take the way of the daemon: decoded, signatures recovered, journaled.
+"""A coordinator that lies to a provider with its real key: every frame of it is refused by name
+or changes nothing, nothing runs twice, nothing is committed to twice, and honest work goes on.
+Frames take the way of the daemon: decoded, signatures recovered, journaled.
 """
 
 from collections.abc import Callable
@@ -68,7 +69,8 @@ class Node(Driver):
 
     def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
         """A frame arrives; Refused as it is answered."""
-        inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]  # nothing is submitted: `event` alone decides
+        # nothing is submitted: `event` alone decides
+        inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]
         event = inbox.event(frames.decode(frames.encode(frame)))
         assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event
         return self.do(event)
@@ -96,7 +98,7 @@ def lease_of(assignment: Assignment) -> Hash32:
     return digest(DOMAIN, assignment)
 
 
-# -------------------------------------------------------------------------------------------------------------- assignments
+# -------------------------------------------------------------------------------------- assignments
 
 SPEC = make_spec()
 HONEST = make_assignment(SPEC)
@@ -157,7 +159,9 @@ def test_one_slot_is_given_once_however_many_are_assigned() -> None:
 
 
 def test_a_flood_of_assignments_is_bounded_and_the_slot_keeps_working() -> None:
-    """Of those declined some are kept, the run that was accepted stays, and its coordinator's later word counts."""
+    """Of those declined some are kept, the run that was accepted stays, and its coordinator's
+    later word counts.
+    """
     node = fresh()
     lease = node.assign(1)
     node.advance(lease, Running)
@@ -176,7 +180,9 @@ def test_a_flood_of_assignments_is_bounded_and_the_slot_keeps_working() -> None:
 
 
 def test_assigning_and_stopping_leaves_a_line_each_and_only_for_minutes_more() -> None:
-    """Who orders and stops at once must not fill every provider's memory for the seven days that evidence is kept."""
+    """Who orders and stops at once must not fill every provider's memory for the seven days that
+    evidence is kept.
+    """
     node = fresh()
     for number in range(1, 101):
         assignment = make_assignment(SPEC, number, node.now)
@@ -193,7 +199,9 @@ def test_assigning_and_stopping_leaves_a_line_each_and_only_for_minutes_more() -
 
 @pytest.mark.parametrize("end", ["verdict", "stopped"])
 def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end: str) -> None:
-    """Run again it would be committed to again with another salt: two Commits of one Assignment are evidence against this provider."""
+    """Run again it would be committed to again with another salt: two Commits of one Assignment
+    are evidence against this provider.
+    """
     node = fresh()
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
     frame, lease = sent(assignment, SPEC), lease_of(assignment)
@@ -226,7 +234,7 @@ def test_an_accept_that_nobody_takes_frees_its_slot() -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------- what comes after the commit
+# ---------------------------------------------------------------------- what comes after the commit
 
 
 def committed(kind: type = Committed) -> tuple[Node, Hash32]:
@@ -305,7 +313,9 @@ def test_a_second_set_of_one_batch_is_told_as_two_faced(
 
 
 def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
-    """The newer one counts, as a provisional one does before the final; an older one changes nothing, another job's is refused."""
+    """The newer one counts, as a provisional one does before the final; an older one changes
+    nothing, another job's is refused.
+    """
     node, lease = committed(Revealed)
 
     def frame(
@@ -362,7 +372,7 @@ def test_a_providers_own_frames_are_none_of_a_coordinators() -> None:
             frames.decode(data)
 
 
-# ------------------------------------------------------------------------------------------------------------------ anything
+# ----------------------------------------------------------------------------------------- anything
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 13), st.integers(1, 3), st.integers(0, 5)), min_size=5, max_size=60
@@ -370,7 +380,9 @@ STEPS = st.lists(
 
 
 def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | events.Event | None:
-    """One thing that a coordinator may say of one of three assignments, or that the shell may report."""
+    """One thing that a coordinator may say of one of three assignments, or that the shell may
+    report.
+    """
     assignment = make_assignment(SPEC, number, NOW, price=100_000 - detail // 5)
     assignment = replace(assignment, accept_by=UnixSeconds(NOW + (5, 3000)[detail % 2]))
     lease = lease_of(assignment)

@@ -112,7 +112,9 @@ def test_a_bare_process_has_no_registry_images() -> None:
 
 
 def test_a_job_may_demand_a_sandbox() -> None:
-    """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the offer says."""
+    """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the
+    offer says.
+    """
     asked = bid(
         replace(
             make_spec(),
@@ -216,7 +218,9 @@ def test_a_repeated_assignment_is_answered_the_same() -> None:
 
 
 def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_keep() -> None:
-    """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy many of four gigabytes."""
+    """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy
+    many of four gigabytes.
+    """
     spec = replace(
         make_spec(),
         image=str(raw_cid(b"image")),

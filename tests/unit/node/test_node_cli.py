@@ -1,4 +1,6 @@
-"""The owner's commands, prices, host classes and what is missing on chain: everything that needs no network."""
+"""The owner's commands, prices, host classes and what is missing on chain: everything that needs
+no network.
+"""
 
 import json
 from dataclasses import replace
@@ -87,7 +89,9 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
 def test_a_second_init_changes_what_it_names_and_nothing_else(
     tmp_path: Path, password: str
 ) -> None:
-    """Whoever went to another coordinator asked the price of nobody, and became another provider."""
+    """Whoever went to another coordinator asked the price of nobody, and became another
+    provider.
+    """
     home, end = tmp_path / "node", ("--password-file", password, "--json")
     chosen = (
         "--price",
@@ -284,7 +288,7 @@ async def test_the_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     assert refused.value.code is Code.UNSUPPORTED
 
 
-# ------------------------------------------------------------------------------------------------------------- host class
+# --------------------------------------------------------------------------------------- host class
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,7 @@ def test_cpuinfo_is_read() -> None:
     cpu_class("aarch64", read_cpuinfo("processor : 0\nFeatures : fp asimd\n")).validate()
 
 
-# --------------------------------------------------------------------------------------------------------------- standing
+# ----------------------------------------------------------------------------------------- standing
 
 
 def keys(has_owner: bool = True) -> ProviderKeys:

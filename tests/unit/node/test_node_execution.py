@@ -1,4 +1,6 @@
-"""The provider's execution machine: phase × event, what it must never do, and what a restart finds."""
+"""The provider's execution machine: phase × event, what it must never do, and what a restart
+finds.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -207,7 +209,9 @@ def test_stop(phase: type) -> None:
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_a_verdict(phase: type) -> None:
-    """Ends what was committed; before the commit it means that the job ended without this execution."""
+    """Ends what was committed; before the commit it means that the job ended without this
+    execution.
+    """
     driver, lease = at_phase(phase)
     assert driver.refusal(verdict(lease, 2, STRANGER)) is Code.WRONG_SIGNER
     driver.do(verdict(lease, 2))
@@ -248,7 +252,7 @@ def test_a_verdict_of_another_job_is_refused() -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- reveals
+# ------------------------------------------------------------------------------------------ reveals
 
 
 @pytest.mark.parametrize("phase", [Committed, Receipted])
@@ -266,7 +270,9 @@ def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> 
 
 
 def test_one_membership_only() -> None:
-    """A set signed again may have a new closedAt and nothing else; another membership would be a second batch to copy from."""
+    """A set signed again may have a new closedAt and nothing else; another membership would be a
+    second batch to copy from.
+    """
     driver, lease = at_phase(Revealed)
     held = driver.execution(lease)
     other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
@@ -279,7 +285,9 @@ def test_one_membership_only() -> None:
 
 
 def test_the_reveal_opens_the_commit() -> None:
-    """Salt and ciphertext stood in the state before the commit did; class, usage and status are the task's."""
+    """Salt and ciphertext stood in the state before the commit did; class, usage and status are
+    the task's.
+    """
     driver, lease = at_phase(Committed)
     phase, held = driver.execution(lease).phase, driver.execution(lease)
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
@@ -292,7 +300,9 @@ def test_the_reveal_opens_the_commit() -> None:
 
 
 def test_the_salt_is_journaled_before_anything_uses_it() -> None:
-    """It is in the state one step before the ciphertext and two before the commit, and stays the same."""
+    """It is in the state one step before the ciphertext and two before the commit, and stays the
+    same.
+    """
     driver, lease = at_phase(Collecting)
     phase = driver.execution(lease).phase
     assert isinstance(phase, Collecting)
@@ -315,7 +325,7 @@ def test_the_beacon_round_is_ahead_enough() -> None:
     assert execution.beacon_round(terms, UnixSeconds(terms.beacon.genesis_time - 100)) >= 1
 
 
-# ----------------------------------------------------------------------------------------------------------------- commits
+# ------------------------------------------------------------------------------------------ commits
 
 
 def test_one_commit_for_ever() -> None:
@@ -338,7 +348,9 @@ def test_one_commit_for_ever() -> None:
 
 
 def test_receipts() -> None:
-    """Only for a commit that was made here, and only signed by its coordinator; repeats change nothing."""
+    """Only for a commit that was made here, and only signed by its coordinator; repeats change
+    nothing.
+    """
     driver, lease = at_phase(Committed)
     good = receipt(driver.execution(lease))
     assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
@@ -365,7 +377,7 @@ def test_a_lapsed_commit_is_remembered() -> None:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- deadlines
+# ---------------------------------------------------------------------------------------- deadlines
 
 
 @pytest.mark.parametrize(
@@ -414,7 +426,9 @@ def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
 
 
 def test_of_what_is_long_done_only_a_line_is_kept() -> None:
-    """Spec and verdict go after minutes; a later verdict is still no surprise, another voice's is, and after seven days nothing is."""
+    """Spec and verdict go after minutes; a later verdict is still no surprise, another voice's
+    is, and after seven days nothing is.
+    """
     driver, lease = at_phase(Done)
     driver.do(events.Tick(), after=execution.DONE_KEEP_SECONDS)
     assert not driver.core.executions and list(driver.core.settled) == [lease]
@@ -431,7 +445,7 @@ def test_of_what_is_long_done_only_a_line_is_kept() -> None:
         driver.do(late)
 
 
-# ------------------------------------------------------------------------------------------------------------------ results
+# ------------------------------------------------------------------------------------------ results
 
 
 def test_a_time_out_is_a_result() -> None:

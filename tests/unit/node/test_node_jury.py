@@ -198,11 +198,13 @@ def test_the_courts_events_are_translated() -> None:
     assert translate(chain_events.Redraw(CASE, Round(3))) is None and translate(None) is None
 
 
-# ------------------------------------------------------------------------------------------------------------------- money
+# -------------------------------------------------------------------------------------------- money
 
 
 def test_statements_only_grow() -> None:
-    """An older one, a second of the same number, a fall of `final` and strangers' are refused; a fall of `held` is a verdict's doing."""
+    """An older one, a second of the same number, a fall of `final` and strangers' are refused; a
+    fall of `held` is a verdict's doing.
+    """
     driver = Driver(ProviderCore(make_terms()))
     driver.do(statement(100, 1, held=50))
     driver.do(statement(100, 1, held=50))
@@ -238,13 +240,15 @@ def test_offers_are_numbered_for_ever() -> None:
     assert (first.seq, second.seq) == (1, 2)
 
 
-# ----------------------------------------------------------------------------------------------------------- reconciliation
+# ----------------------------------------------------------------------------------- reconciliation
 
 
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.EXITED, TaskState.ABSENT])
 @pytest.mark.parametrize("phase", [Starting, Running, Collecting, Uploading])
 def test_reconcile(phase: type, state: TaskState) -> None:
-    """What still runs or has finished is attached to again; only a container that is gone is a failure."""
+    """What still runs or has finished is attached to again; only a container that is gone is a
+    failure.
+    """
     driver = Driver(ProviderCore(make_terms()))
     held = driver.advance(driver.assign(), phase)
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}

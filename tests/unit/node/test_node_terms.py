@@ -1,4 +1,6 @@
-"""An owner changes price, images or coordinators between two starts: what was decided before stays as it was."""
+"""An owner changes price, images or coordinators between two starts: what was decided before
+stays as it was.
+"""
 
 from dataclasses import dataclass, field, replace
 

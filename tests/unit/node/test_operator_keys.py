@@ -1,4 +1,6 @@
-"""An operator key that is rotated away is kept, and signs, for as long as something may be asked of it (PROTOCOL §2)."""
+"""An operator key that is rotated away is kept, and signs, for as long as something may be asked
+of it (PROTOCOL §2).
+"""
 
 import json
 from dataclasses import replace
@@ -56,7 +58,9 @@ AFTER = (Validity(OPERATOR.address, NOW, SINCE), Validity(NEW.address, SINCE, FO
 
 
 def test_what_a_rotation_leaves_in_the_keystore(tmp_path: Path) -> None:
-    """Keys are added beside the others and moved away one by one: whatever step is the last before a crash, what is needed is there."""
+    """Keys are added beside the others and moved away one by one: whatever step is the last
+    before a crash, what is needed is there.
+    """
     keystore = Keystore.at(tmp_path, "secret", DEVNET)
     first = provider_keys.create(keystore, None, None).operator
     second, third = provider_keys.add_operator(keystore), provider_keys.add_operator(keystore)

@@ -199,7 +199,9 @@ def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Pa
 def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_again(
     tmp_path: Path,
 ) -> None:
-    """What a job links out of its scratch space is its own; it costs as much as it holds, once for every name."""
+    """What a job links out of its scratch space is its own; it costs as much as it holds, once
+    for every name.
+    """
     (tmp_path / "outputs").mkdir()
     (tmp_path / "scratch").write_bytes(b"s" * 400_000)
     for name in ("a", "b"):
@@ -231,7 +233,9 @@ NAMES = (
 
 
 def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
-    """Bytes are compared, never letters: which letters are alike depends on the version of a table, and honest providers must agree."""
+    """Bytes are compared, never letters: which letters are alike depends on the version of a
+    table, and honest providers must agree.
+    """
     source = tmp_path / "outputs"
     source.mkdir()
     for name in NAMES:

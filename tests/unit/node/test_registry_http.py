@@ -1,4 +1,6 @@
-"""Registries without a socket: addresses, names of images, places to be sent to, and what is remembered of images that were brought."""
+"""Registries without a socket: addresses, names of images, places to be sent to, and what is
+remembered of images that were brought.
+"""
 
 import ipaddress
 import os

@@ -1,4 +1,6 @@
-"""Unpacking images without an engine: what layers mean, and that no archive writes outside its root."""
+"""Unpacking images without an engine: what layers mean, and that no archive writes outside its
+root.
+"""
 
 import hashlib
 import os
@@ -177,7 +179,9 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_layer_that_is_not_the_config_s(tmp_path: Path) -> None:
-    """Two archives with one config share a cache entry: the second must not be able to choose its content."""
+    """Two archives with one config share a cache entry: the second must not be able to choose
+    its content.
+    """
     honest = "sha256:" + hashlib.sha256(tar([entry("a", b"honest")])).hexdigest()
     path, info = archive(
         tmp_path, [entry("a", b"poison")], rootfs={"type": "layers", "diff_ids": [honest]}

@@ -1,4 +1,6 @@
-"""The seccomp program, run by a small interpreter, against the profile read as engines read it: every call, and arguments at the edges."""
+"""The seccomp program, run by a small interpreter, against the profile read as engines read it:
+every call, and arguments at the edges.
+"""
 
 import itertools
 import json
@@ -142,7 +144,9 @@ def test_what_matters_most() -> None:
 
 
 def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
-    """A name that is spelt wrong would silently allow nothing. These are calls of other architectures than the two."""
+    """A name that is spelt wrong would silently allow nothing. These are calls of other
+    architectures than the two.
+    """
     foreign = {
         "arm_fadvise64_64",
         "fadvise64_64",

@@ -1,4 +1,5 @@
-"""An owner is told what ended without pay, and why: else a machine that computes wrong works for nothing until somebody wonders.
+"""An owner is told what ended without pay, and why: else a machine that computes wrong works for
+nothing until somebody wonders.
 
 Likewise when its coordinator signs against its own word, with what it signed.
 """

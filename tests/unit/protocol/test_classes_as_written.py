@@ -1,4 +1,6 @@
-"""Host, determinism and job classes are the hashes that the protocol says they are; the environment pins what it names (PROTOCOL §2)."""
+"""Host, determinism and job classes are the hashes that the protocol says they are; the
+environment pins what it names (PROTOCOL §2).
+"""
 
 from dataclasses import replace
 
@@ -60,7 +62,9 @@ def test_the_environment_pins_what_picks_code_paths() -> None:
 
 
 def test_trust_is_earned_whatever_the_image() -> None:
-    """Of kind, comparator and host class alone: else a client's own image would be a class of its own, with trust for the asking."""
+    """Of kind, comparator and host class alone: else a client's own image would be a class of
+    its own, with trust for the asking.
+    """
     known = job_class(JobKind.TASK, Comparator.EXACT, CPU.id())
     assert known == keccak256(
         encode(

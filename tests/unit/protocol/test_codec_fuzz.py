@@ -1,6 +1,8 @@
-"""The codec, the frames and the job spec under arbitrary bytes: whatever comes in is a value that goes out the same, or a typed refusal.
+"""The codec, the frames and the job spec under arbitrary bytes: whatever comes in is a value
+that goes out the same, or a typed refusal.
 
-600 inputs here, for the quick check; `tests/fuzz` runs the same properties over many times as many.
+600 inputs here, for the quick check; `tests/fuzz` runs the same properties over many times as
+many.
 """
 
 import time
@@ -40,7 +42,9 @@ def test_any_json_text_parses_to_something_with_canonical_bytes(data: bytes) -> 
     ids=["escaped-quotes", "escaped-newlines", "quotes", "open-end"],
 )
 def test_counting_brackets_takes_linear_time(body: bytes) -> None:
-    """A quarter of a megabyte without a closing quote took minutes of the one thread, before any signature was looked at."""
+    """A quarter of a megabyte without a closing quote took minutes of the one thread, before any
+    signature was looked at.
+    """
     started = time.process_time()
     with pytest.raises(Refused):
         canonical.parse(body, 1 << 20)

@@ -1,4 +1,6 @@
-"""The short cut writes what the codec writes, to the byte: over everything that simulated markets journal, send and publish."""
+"""The short cut writes what the codec writes, to the byte: over everything that simulated
+markets journal, send and publish.
+"""
 
 from dataclasses import dataclass
 

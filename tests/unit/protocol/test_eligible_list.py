@@ -1,4 +1,6 @@
-"""The eligible list: every index is shown to be what it is, and cannot be shown to be anything else."""
+"""The eligible list: every index is shown to be what it is, and cannot be shown to be anything
+else.
+"""
 
 from dataclasses import replace
 from itertools import combinations

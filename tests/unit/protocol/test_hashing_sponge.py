@@ -1,4 +1,6 @@
-"""The kept sponge gives what the library's public class gives, in every thread and after whatever broke into it."""
+"""The kept sponge gives what the library's public class gives, in every thread and after
+whatever broke into it.
+"""
 
 import threading
 
@@ -43,7 +45,9 @@ def test_threads_do_not_share_a_state() -> None:
 
 
 class Nosy(bytes):
-    """Bytes that hash something else when their length is asked for, as a finaliser or a signal handler may in between."""
+    """Bytes that hash something else when their length is asked for, as a finaliser or a signal
+    handler may in between.
+    """
 
     inner: bytes = b""
 

@@ -1,4 +1,6 @@
-"""The numbers of docs/protocol.md are those that programs and contracts are built with: MAINNET's first, DEVNET's in brackets."""
+"""The numbers of docs/protocol.md are those that programs and contracts are built with:
+MAINNET's first, DEVNET's in brackets.
+"""
 
 import json
 from pathlib import Path
@@ -97,14 +99,18 @@ def test_numbers_that_all_deployments_share(words: str, found: object, expected:
 
 @pytest.mark.parametrize("found", [MAINNET, DEVNET], ids=lambda limits: limits.name)
 def test_a_release_is_longer_than_any_hold(found: limits.Limits) -> None:
-    """Of pay, of a voucher's way into an epoch and its challenge: else a client could have its deposit back before its jobs are final."""
+    """Of pay, of a voucher's way into an epoch and its challenge: else a client could have its
+    deposit back before its jobs are final.
+    """
     assert found.allocation_release > found.max_hold + found.epoch_every + found.challenge_window
     assert found.allocation_release > found.voucher_margin >= 3 * found.epoch_every
     assert found.unbond_after > found.case_evidence_age + 2 * found.jury_window
 
 
 def test_nothing_on_chain_can_be_paused() -> None:
-    """There is no pause, and nobody who could ask for one: claims, cases and withdrawals cannot be stopped."""
+    """There is no pause, and nobody who could ask for one: claims, cases and withdrawals cannot
+    be stopped.
+    """
     folder = Path(quorate_contracts.__file__).parent / "abi"
     for path in folder.glob("*.json"):
         names = {

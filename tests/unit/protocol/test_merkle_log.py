@@ -1,4 +1,6 @@
-"""Logs of credits: every entry can be shown, nothing else can, and appending costs the same after a million entries."""
+"""Logs of credits: every entry can be shown, nothing else can, and appending costs the same
+after a million entries.
+"""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""What a client must have signed before anything is matched: every field of Order and Session that a coordinator could be deceived by
-(PROTOCOL §2, §3, §4).
+"""What a client must have signed before anything is matched: every field of Order and Session
+that a coordinator could be deceived by (PROTOCOL §2, §3, §4).
 """
 
 from collections.abc import Callable

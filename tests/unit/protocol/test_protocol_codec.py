@@ -1,4 +1,6 @@
-"""The codec: one canonical form, everything else refused by name; every frame and event survives the way there and back."""
+"""The codec: one canonical form, everything else refused by name; every frame and event survives
+the way there and back.
+"""
 
 from dataclasses import dataclass
 

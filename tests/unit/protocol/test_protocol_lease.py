@@ -1,4 +1,6 @@
-"""The lease machine as a table: every phase × every event, and each deadline at its last and first second."""
+"""The lease machine as a table: every phase × every event, and each deadline at its last and
+first second.
+"""
 
 import pytest
 
@@ -70,13 +72,16 @@ EVENTS: dict[str, machine.Event] = {
     "tick": machine.Tick(),
 }
 ROWS = list(PHASES)
-# Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W wrong-phase, Q equivocation.
+# Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W
+# wrong-phase, Q equivocation.
 TABLE = {
     #                Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
     "accept": "Accepted   =          W          W         W         W         W       W       W",
     "decline": "Declined   Lapsed     W          W         W         =         =       W       W",
     "commit": "W          Committed  =          =         =         W         W       =       W",
-    "other commit": "W          Committed  Q          Q         Q         W         W       Q       W",
+    "other commit": (
+        "W          Committed  Q          Q         Q         W         W       Q       W"
+    ),
     "close": "W          W          Closed     Closed    =         W         W       W       W",
     "reveal": "W          W          W          Revealed  =         W         W       W       W",
     "stop": "Stopped    Stopped    =          =         =         =         =       =       =",

@@ -1,4 +1,6 @@
-"""Receipts of whole simulated jobs: they verify, and no byte can be changed without a check that names it."""
+"""Receipts of whole simulated jobs: they verify, and no byte can be changed without a check that
+names it.
+"""
 
 from dataclasses import replace
 
@@ -34,7 +36,9 @@ def bodies() -> list[Receipt]:
 
 
 class _Stopped(Market):
-    """Its client stops every job as soon as a provider has accepted it; the provider commits the time that passed."""
+    """Its client stops every job as soon as a provider has accepted it; the provider commits the
+    time that passed.
+    """
 
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
@@ -100,7 +104,9 @@ def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt
 
 
 def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> None:
-    """The CID alone proves nothing: whoever changes the body can make a new one. The signatures must notice."""
+    """The CID alone proves nothing: whoever changes the body can make a new one. The signatures
+    must notice.
+    """
     body = _of(bodies, Outcome.ACCEPTED)[0]
     tree = canonical.to_json(body)
     missed = []

@@ -1,4 +1,6 @@
-"""Verdict, settlement, audit rate, draw, trust, bearer: the pure rules, each with its boundaries."""
+"""Verdict, settlement, audit rate, draw, trust, bearer: the pure rules, each with its
+boundaries.
+"""
 
 from dataclasses import replace
 
@@ -110,7 +112,9 @@ def test_adaptive_counts_suspicion() -> None:
 @pytest.mark.parametrize("newcomers", [2, 3, 4])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) -> None:
-    """The largest group was the only one looked at: as many fresh registrations as the trusted are kept them from being believed."""
+    """The largest group was the only one looked at: as many fresh registrations as the trusted
+    are kept them from being believed.
+    """
     trusted, fresh = runs("A", "A", suspicion=1_000), runs(*"B" * newcomers)
     every = [*trusted, *fresh] if is_first else [*fresh, *trusted]
     places = [every.index(item) for item in trusted], [every.index(item) for item in fresh]
@@ -144,7 +148,7 @@ def test_verdicts_are_sound(results: list[str], cap: int, exhausted: bool) -> No
         assert len(results) + decision.count <= max(cap, len(results) + 1)
 
 
-# ------------------------------------------------------------------------------------------------------------ settlement
+# --------------------------------------------------------------------------------------- settlement
 
 
 def order(**changes: object) -> Order:
@@ -230,7 +234,7 @@ def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
     assert (found.credits[0].amount, found.charged) == (limit, worst)
 
 
-# ------------------------------------------------------------------------------------------------------------- audit
+# -------------------------------------------------------------------------------------------- audit
 
 
 def test_rate_by_rule_tier_and_trust() -> None:
@@ -309,7 +313,7 @@ def test_a_list_made_long_with_places_of_nobody_leaves_a_draw_few() -> None:
     assert found(8) > 7.9 and 1.5 < found(264) < 2.1
 
 
-# ------------------------------------------------------------------------------------------------------------- trust
+# -------------------------------------------------------------------------------------------- trust
 
 
 def test_trust_moves_slowly_up_and_falls_at_once() -> None:
@@ -338,7 +342,7 @@ def test_trust_is_a_fold_of_bounded_size(history: list[bool]) -> None:
     assert 1_000 <= trust.suspicion_ppm() <= 200_000
 
 
-# ------------------------------------------------------------------------------------------------------------ bearer
+# ------------------------------------------------------------------------------------------- bearer
 
 KEY = KeySigner(b"\x31" * 32)
 COORDINATOR = Address(b"\x05" * 20)

@@ -1,4 +1,6 @@
-"""The vectors: what this code computes, and what other implementations (eth-account, eth-abi, a tree written anew) say of it."""
+"""The vectors: what this code computes, and what other implementations (eth-account, eth-abi, a
+tree written anew) say of it.
+"""
 
 import json
 from itertools import zip_longest

@@ -1,4 +1,6 @@
-"""How long the demo waits: as long as its story moves, within a bound; not for a story that stands still."""
+"""How long the demo waits: as long as its story moves, within a bound; not for a story that
+stands still.
+"""
 
 from quorate_devnet.demo.run_demo import DEADLINE_SECONDS, PATIENCE_SECONDS, Stage
 

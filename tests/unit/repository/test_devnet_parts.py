@@ -135,7 +135,9 @@ def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["logs", "provider-1", "coordinator", "password"])
 def test_a_folder_is_not_a_devnets_because_of_its_names(tmp_path: Path, name: str) -> None:
-    """Somebody's logs, or the keys of a real provider, were emptied away by `quorate devnet up --dir` of the folder that held them."""
+    """Somebody's logs, or the keys of a real provider, were emptied away by `quorate devnet up
+    --dir` of the folder that held them.
+    """
     precious = tmp_path / name if name == "password" else tmp_path / name / "keys.json"
     precious.parent.mkdir(exist_ok=True)
     precious.write_text("precious")
@@ -145,7 +147,9 @@ def test_a_folder_is_not_a_devnets_because_of_its_names(tmp_path: Path, name: st
 
 
 def test_a_devnet_asks_for_its_sandbox_by_name() -> None:
-    """An engine that learns of gVisor must not change what the demo and the tests of a market run in."""
+    """An engine that learns of gVisor must not change what the demo and the tests of a market
+    run in.
+    """
     assert ExecutorChoice.DOCKER.kind() is ExecutorKind.DOCKER_RUNC
     assert ExecutorChoice.DOCKER_RUNSC.kind() is ExecutorKind.DOCKER_RUNSC
     assert {choice.kind() for choice in ExecutorChoice if not choice.is_engine} == {

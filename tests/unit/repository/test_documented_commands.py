@@ -1,7 +1,8 @@
-"""Every `quorate ...` that the documents tell somebody to type is understood by the command line's own parser; nothing is executed.
+"""Every `quorate ...` that the documents tell somebody to type is understood by the command
+line's own parser; nothing is executed.
 
-Lines of shell blocks are parsed whole. What a sentence mentions may be half a command (`quorate plan -f`): there each command and
-each option has to exist.
+Lines of shell blocks are parsed whole. What a sentence mentions may be half a command (`quorate
+plan -f`): there each command and each option has to exist.
 """
 
 import re
@@ -63,7 +64,9 @@ def parse(words: list[str]) -> None:
 
 
 def look(words: list[str]) -> None:
-    """UnknownError for a command or an option that there is not; values and what is missing are not looked at."""
+    """UnknownError for a command or an option that there is not; values and what is missing are
+    not looked at.
+    """
     command: Any = get_command(app)
     rest = iter(words)
     for word in rest:

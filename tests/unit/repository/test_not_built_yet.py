@@ -1,4 +1,6 @@
-"""What docs/protocol.md asks for and nobody has built, as docs/trust.md says: each shown once; whoever builds it changes the page."""
+"""What docs/protocol.md asks for and nobody has built, as docs/trust.md says: each shown once;
+whoever builds it changes the page.
+"""
 
 import json
 from dataclasses import fields, replace
@@ -82,7 +84,9 @@ def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
 
 
 def test_no_log_of_receipts_is_published() -> None:
-    """One receipt can be had for each run; what follows from all of them, in their order, nobody outside can compute."""
+    """One receipt can be had for each run; what follows from all of them, in their order, nobody
+    outside can compute.
+    """
     assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == [
         "/v1/receipts/{job}"
     ]

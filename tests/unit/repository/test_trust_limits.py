@@ -1,4 +1,6 @@
-"""What docs/trust.md says that nobody is protected from: each limit shown once, so that the page can neither boast nor be forgotten."""
+"""What docs/trust.md says that nobody is protected from: each limit shown once, so that the page
+can neither boast nor be forgotten.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""The one loop: nothing is told or done before it is durable, replay gives the same state, effects are done at least once."""
+"""The one loop: nothing is told or done before it is durable, replay gives the same state,
+effects are done at least once.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -197,7 +199,10 @@ def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptur
             for record in caplog.records
             if "behind the journal" in record.getMessage()
         ] == [
-            "the clock is 3600 s behind the journal: no deadline comes and nothing lapses here until it has caught up"
+            (
+                "the clock is 3600 s behind the journal: no deadline comes and nothing lapses here "
+                "until it has caught up"
+            )
         ]
         assert again.core.last_at.value == int(clock.now())
         await again.stop()

@@ -1,4 +1,6 @@
-"""What a block says that may still be taken back is not acted on: deposits, slots and cases wait for `chain_depth` blocks."""
+"""What a block says that may still be taken back is not acted on: deposits, slots and cases wait
+for `chain_depth` blocks.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -32,7 +34,9 @@ def word(value: bytes | int) -> str:
 
 
 class Chain:
-    """A node with `head` blocks; in block 5 a client allocated 70. It answers the watch's questions."""
+    """A node with `head` blocks; in block 5 a client allocated 70. It answers the watch's
+    questions.
+    """
 
     def __init__(self, head: int) -> None:
         self.head, self.asked_at = head, []  # type: tuple[int, list[str]]
@@ -128,7 +132,9 @@ async def test_after_a_long_absence_the_present_is_asked_for() -> None:
 
 
 def test_mainnet_waits_and_its_acks_are_young_enough_all_the_same() -> None:
-    """A block of twelve seconds, the slowest of chains with EIP-2537: slots at that depth are younger than an Ack may rest on."""
+    """A block of twelve seconds, the slowest of chains with EIP-2537: slots at that depth are
+    younger than an Ack may rest on.
+    """
     assert DEVNET.chain_depth == 1 and MAINNET.chain_depth == 32
     assert MAINNET.chain_depth * 12 < MAINNET.ack_age_max * 2 // 3
 

@@ -1,4 +1,6 @@
-"""The table of crash points and the source say the same: none is forgotten, and none is listed that nothing passes."""
+"""The table of crash points and the source say the same: none is forgotten, and none is listed
+that nothing passes.
+"""
 
 import ast
 import os

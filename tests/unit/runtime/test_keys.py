@@ -49,7 +49,9 @@ def test_eth_account_reads_our_files_and_we_read_its(keystore: Keystore, tmp_pat
 
 
 def test_the_standards_own_vector_opens() -> None:
-    """Test vector "PBKDF2-SHA-256" of the web3 secret storage definition. (OpenSSL derives no scrypt key with r = 1 and n = 2^18.)"""
+    """Test vector "PBKDF2-SHA-256" of the web3 secret storage definition. (OpenSSL derives no
+    scrypt key with r = 1 and n = 2^18.)
+    """
     vector = {
         "crypto": {
             "cipher": "aes-128-ctr",

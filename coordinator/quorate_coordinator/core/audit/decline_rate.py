@@ -1,6 +1,8 @@
-"""How a provider answers what the beacon draws it for (PROTOCOL §4): who declines too much of it would choose what it audits (I9).
+"""How a provider answers what the beacon draws it for (PROTOCOL §4): who declines too much of it
+would choose what it audits (I9).
 
-Not counted: what keeps its place, and what its offer did not promise, for the draw looks at the host class alone.
+Not counted: what keeps its place, and what its offer did not promise, for the draw looks at the
+host class alone.
 """
 
 from quorate_coordinator.core.lease import Lease
@@ -23,7 +25,9 @@ def accepted(context: StepContext, lease: Lease) -> None:
 
 
 def declined(context: StepContext, lease: Lease, reason: DeclineReason) -> None:
-    """It declined one outright: of the last draws more than a fifth, and its offer goes until it offers anew."""
+    """It declined one outright: of the last draws more than a fifth, and its offer goes until it
+    offers anew.
+    """
     job, provider = context.state.jobs[lease.job_id], context.state.providers[lease.provider]
     if (
         _is_drawn(job, lease)

@@ -41,7 +41,9 @@ DECLINES_MAX = 2  # outright: then it is asked no more
 
 
 def newest_round(context: StepContext) -> Round:
-    """The newest round that has appeared: by the clock, or by what was seen. A clock that is late must not draw by a known round (I9)."""
+    """The newest round that has appeared: by the clock, or by what was seen. A clock that is
+    late must not draw by a known round (I9).
+    """
     by_clock = (
         max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
     )
@@ -49,7 +51,9 @@ def newest_round(context: StepContext) -> Round:
 
 
 def known_moment(context: StepContext) -> UnixSeconds:
-    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is later than that says."""
+    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is
+    later than that says.
+    """
     seen = context.state.counters.get(NEWEST_ROUND)
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 
@@ -65,7 +69,9 @@ def first_usable_round(context: StepContext, named: Round) -> Round:
 
 
 def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round, each at the rate of before: what one draw releases must not move the next one's."""
+    """Draws for every job that waits for this round, each at the rate of before: what one draw
+    releases must not move the next one's.
+    """
     if waiting:  # what nobody asked for is no clock
         context.state.counters[NEWEST_ROUND] = max(
             event.round, context.state.counters.get(NEWEST_ROUND) or 0
@@ -78,7 +84,9 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
-    """The job's audit rate at the draw; an unwitnessed commit is always audited unless the order accepts that."""
+    """The job's audit rate at the draw; an unwitnessed commit is always audited unless the order
+    accepts that.
+    """
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
     order = job.submission.order.message
@@ -102,7 +110,8 @@ def _draw(
     context: StepContext, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm
 ) -> None:
     if phase.is_again:
-        # By the round of before: who may call a draw empty and have another would go on until one suits him (I9).
+        # By the round of before: who may call a draw empty and have another would go on until one
+        # suits him (I9).
         beacon = job.beacons[-1]
     else:
         job = context.put(job, beacons=(*job.beacons, beacon))
@@ -159,9 +168,11 @@ def _draw_places(context: StepContext, job: Job, phase: Running, beacon: BeaconU
 
 
 def used_slots(context: StepContext, job: Job) -> list[audit.StakeSlot]:
-    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone, or decline it once.
+    """Who may not be drawn (again): everybody that had an assignment of this job and did not
+    merely postpone, or decline it once.
 
-    Those of closed batches as they were then too: a receipt shows them so, however they are registered by now.
+    Those of closed batches as they were then too: a receipt shows them so, however they are
+    registered by now.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
@@ -204,7 +215,9 @@ def _has_left(context: StepContext, place: Place, host_class: Hash32) -> bool:
 
 
 def assign_place(context: StepContext, job: Job, place: Place) -> Job:
-    """Assigns a drawn place; a provider without a free slot keeps it for a while, a dead one is skipped on record."""
+    """Assigns a drawn place; a provider without a free slot keeps it for a while, a dead one is
+    skipped on record.
+    """
     assert isinstance(job.phase, Running)
     before = job.phase
     provider = context.state.providers[place.slot.owner]

@@ -1,5 +1,6 @@
-"""What jobs draw from, kept as which slots of a class's list were alive: lists change with every heartbeat that fails to come, their
-slots only with the chain. A list of 400 slots is 50 bytes so, and 130 KB written out.
+"""What jobs draw from, kept as which slots of a class's list were alive: lists change with every
+heartbeat that fails to come, their slots only with the chain. A list of 400 slots is 50 bytes
+so, and 130 KB written out.
 """
 
 from quorate_coordinator.core.state import Frame, HostList, Roster
@@ -48,7 +49,8 @@ def _roster(context: StepContext, host_class: Hash32) -> int:
     if number is None or known is None or (known.slots is not slots and known.slots != slots):
         number, known = context.count(ROSTERS), Roster(host_class, slots, 0)
         state.newest_rosters[host_class] = number
-    # After a restore the two are equal and not one: made one, they are compared at once the next time.
+    # After a restore the two are equal and not one: made one, they are compared at once the next
+    # time.
     state.rosters[number] = replace(known, slots=slots)
     return number
 

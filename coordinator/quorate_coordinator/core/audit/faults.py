@@ -1,4 +1,6 @@
-"""Trust and faults: what a verdict does to a provider's record, and when a case is opened (PROTOCOL §5)."""
+"""Trust and faults: what a verdict does to a provider's record, and when a case is opened
+(PROTOCOL §5).
+"""
 
 from collections.abc import Callable
 
@@ -38,7 +40,11 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
         context.note(
             job,
             "faulted",
-            f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days",
+            (
+                f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted "
+                f"group, a "
+                f"strike for 90 days"
+            ),
         )
         held_pay.reexamine(context, lease.provider, job)
         open_case_if_due(context, lease.provider)
@@ -50,7 +56,9 @@ def is_killed(lease: Lease) -> bool:
 
 
 def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
-    """A slow or small machine may be honest; every third one in 90 days is a strike all the same."""
+    """A slow or small machine may be honest; every third one in 90 days is a strike all the
+    same.
+    """
     known = context.state.trust.get(owner) or Trusts()
     kills = (*(at for at in known.kills if context.at - at < trusts.STRIKE_SECONDS), context.at)
     is_strike = len(kills) >= KILLS_FOR_STRIKE
@@ -60,7 +68,10 @@ def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
         context.note(
             job,
             "faulted",
-            f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days",
+            (
+                f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike "
+                f"for 90 days"
+            ),
         )
 
 
@@ -79,7 +90,9 @@ def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) ->
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
-    """Two faults on exact jobs of different clients, or three in all, that a court would hear: freeze and open a case."""
+    """Two faults on exact jobs of different clients, or three in all, that a court would hear:
+    freeze and open a case.
+    """
     if context.state.providers[accused].is_frozen or any(
         case.accused == accused and case.is_convicted is None
         for case in context.state.cases.values()
@@ -97,7 +110,8 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
     executions = tuple(_evidence(context, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
     while context.state.cases.get(key) is not None:
-        key += f"-{context.at}"  # the one before was refused, and what was sent for it is not sent again
+        # the one before was refused, and what was sent for it is not sent again
+        key += f"-{context.at}"
     jobs = tuple(fault.job_id for fault in chosen)
     context.state.cases[key] = Case(key, accused, jobs, executions)
     named = {fault.lease for fault in chosen}
@@ -116,7 +130,9 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:
-    """Its faults within its last 300 checked executions: an honest machine that errs once in a thousand is no case."""
+    """Its faults within its last 300 checked executions: an honest machine that errs once in a
+    thousand is no case.
+    """
     checked = (context.state.trust.get(owner) or Trusts()).checked
     return [
         fault
@@ -126,7 +142,9 @@ def recent(context: StepContext, owner: Address) -> list[Fault]:
 
 
 def bar(context: StepContext, owner: Address) -> None:
-    """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is held of it is executed again."""
+    """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is
+    held of it is executed again.
+    """
     until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
     context.state.providers[owner] = replace(
         context.state.providers[owner], is_frozen=True, barred_until=until
@@ -138,7 +156,9 @@ def bar(context: StepContext, owner: Address) -> None:
 
 
 def _is_due(context: StepContext, faults: list[Fault]) -> bool:
-    """Two on exact jobs of different clients, or three in all: as many as make a case, could a court hear them."""
+    """Two on exact jobs of different clients, or three in all: as many as make a case, could a
+    court hear them.
+    """
     found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
     clients = {
         job.submission.order.message.client
@@ -195,7 +215,9 @@ def in_court(context: StepContext) -> frozenset[Hash32]:
 
 
 def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
-    """The court did not hear a case: what it named may be named again, alone or with what comes; `is_for_three`: in no two."""
+    """The court did not hear a case: what it named may be named again, alone or with what comes;
+    `is_for_three`: in no two.
+    """
     _mark(
         context,
         case,
@@ -220,7 +242,9 @@ def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) ->
 
 
 def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
-    """What we know of executions that somebody else named, in that order; empty unless we know all of it."""
+    """What we know of executions that somebody else named, in that order; empty unless we know
+    all of it.
+    """
     found = []
     for digest in assignments:
         lease = context.state.leases.get(digest)

@@ -54,7 +54,9 @@ def close_if_complete(context: StepContext, job: Job) -> None:
 
 
 def _nobody_drawn(context: StepContext, job: Job, phase: Running) -> None:
-    """An escalation found nobody: the same draw once more a little later (they may be back), then the job is unresolved."""
+    """An escalation found nobody: the same draw once more a little later (they may be back),
+    then the job is unresolved.
+    """
     if not phase.is_again:
         later = Round(draw.newest_round(context) + ROUNDS_UNTIL_AGAIN)
         context.put(job, phase=AwaitingRound(phase.batch, 1, later, (), is_again=True))
@@ -100,7 +102,9 @@ def _commit_of(lease: Lease) -> Envelope[Commit]:
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """A reveal with a ciphertext that opened; one that did not open is silence (the lease runs out)."""
+    """A reveal with a ciphertext that opened; one that did not open is silence (the lease runs
+    out).
+    """
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
@@ -125,7 +129,8 @@ def decide_if_open(context: StepContext, job: Job) -> None:
     if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
         return
     if len(job.batches) == 1 and len(members) == 1 and isinstance(members[0].phase, leases.Silent):
-        # A batch of one that is not revealed lapses unpaid, and the next provider runs it (reveal demands come later).
+        # A batch of one that is not revealed lapses unpaid, and the next provider runs it (reveal
+        # demands come later).
         context.note(job, "lapsed", f"execution {members[0].index} was not revealed")
         if job.stop is not None:
             assignment.end(context, job, "stopped by its client, and what it gave was not revealed")
@@ -151,7 +156,9 @@ def _was_cut_short(job: Job) -> bool:
 
 
 def _pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> None:
-    """A stop by the client pays elapsed time (I4) and says nothing about anybody: no audit, no fault, no trust."""
+    """A stop by the client pays elapsed time (I4) and says nothing about anybody: no audit, no
+    fault, no trust.
+    """
     verdict = _sign_verdict(context, job, Outcome.LAPSED, members, [])
     job = context.put(job, phase=Decided(verdict, True, context.at))
     context.note(job, "verdict", "lapsed: stopped by its client, elapsed time is paid")
@@ -207,14 +214,19 @@ def _result_of(lease: Lease) -> Hash32 | None:
 
 
 def _escalate(context: StepContext, job: Job, count: int) -> None:
-    """A fresh batch, drawn by the round that follows from the moment at which the last one was closed: nobody may choose it (I9)."""
+    """A fresh batch, drawn by the round that follows from the moment at which the last one was
+    closed: nobody may choose it (I9).
+    """
     number = len(job.batches)
     later = context.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
     context.put(job, phase=AwaitingRound(number, count, later, ()))
     context.note(
         job,
         "escalated",
-        f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}",
+        (
+            f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon "
+            f"round {later}"
+        ),
     )
 
 
@@ -225,7 +237,10 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
     context.note(
         job,
         "verdict",
-        f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted",
+        (
+            f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} "
+            f"faulted"
+        ),
     )
     if job.held_verdict is not None:
         held_pay.confirmed_or_caught(context, job, verdict, group, faulted)
@@ -247,8 +262,8 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
         windows.advance(context, job, primary)
     if is_provisional:
         windows.hold(context, job, primary)
-    # Under the adaptive rule audits are paid by the fund that the premiums fill, and the client pays one execution: but for the audit that
-    # its own absence has caused (PROTOCOL §4).
+    # Under the adaptive rule audits are paid by the fund that the premiums fill, and the client
+    # pays one execution: but for the audit that its own absence has caused (PROTOCOL §4).
     billed = group[: 2 if ledger.is_audit_billed(job) else 1] if rule is Label.ADAPTIVE else group
     ledger.settle(context, job, billed)
     ledger.pay_from_fund(context, context.state.jobs[job.id], group[len(billed) :])
@@ -340,7 +355,9 @@ def _open_batch(context: StepContext, job: Job, batch: Batch, members: list[Leas
 
 
 def reclose(context: StepContext, job: Job) -> None:
-    """A set that was not delivered (a restart, a short absence) is signed again with a new closedAt and nothing else changed."""
+    """A set that was not delivered (a restart, a short absence) is signed again with a new
+    closedAt and nothing else changed.
+    """
     assert isinstance(job.phase, Revealing)
     old = job.phase.batch
     missing = [
@@ -360,7 +377,9 @@ def reclose(context: StepContext, job: Job) -> None:
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:
-    """Providers refuse a set older than one beacon period, so silence for longer means that it did not reach them."""
+    """Providers refuse a set older than one beacon period, so silence for longer means that it
+    did not reach them.
+    """
     assert isinstance(job.phase, Revealing)
     if (
         draw.known_moment(context)

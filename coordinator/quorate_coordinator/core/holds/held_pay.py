@@ -1,8 +1,11 @@
-"""Held pay: how a provisional job becomes final, by age or by re-execution (PROTOCOL §5 Holding, Faults).
+"""Held pay: how a provisional job becomes final, by age or by re-execution (PROTOCOL §5 Holding,
+Faults).
 
-At the end of the hold a fresh draw decides, at the job's own rate, whether it is executed once more; after a fault of its
-provider its held jobs are, the faulting client's first. A re-execution is paid by the fund; a lie that it finds forfeits the
-held pay, which pays the re-execution; what cannot be re-executed costs nobody stake, and the held pay goes back to the client.
+At the end of the hold a fresh draw decides, at the job's own rate, whether it is executed once
+more; after a fault of its provider its held jobs are, the faulting client's first. A
+re-execution is paid by the fund; a lie that it finds forfeits the held pay, which pays the
+re-execution; what cannot be re-executed costs nobody stake, and the held pay goes back to the
+client.
 """
 
 from collections.abc import Sequence
@@ -33,7 +36,9 @@ def at_exit(context: StepContext, job: Job) -> None:
 
 
 def window_passed(context: StepContext, job: Job) -> None:
-    """Its provider has served W further jobs, each as likely to be audited: the verdict stands and is final."""
+    """Its provider has served W further jobs, each as likely to be audited: the verdict stands
+    and is final.
+    """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is held"
     )
@@ -43,8 +48,9 @@ def window_passed(context: StepContext, job: Job) -> None:
 
 
 def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
-    """A fault of `owner` in a job: its held jobs are executed again, those of the same client all, of others' a number that the
-    beacon draws. It is the round that drew the job's last batch: anybody can recheck whom it names, and nobody chose it.
+    """A fault of `owner` in a job: its held jobs are executed again, those of the same client
+    all, of others' a number that the beacon draws. It is the round that drew the job's last
+    batch: anybody can recheck whom it names, and nobody chose it.
     """
     held = held_by(context, owner)
     client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
@@ -57,7 +63,9 @@ def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
 
 
 def reexamine_all(context: StepContext, owner: Address) -> None:
-    """Everything that is held of it is executed again: it is taken to court, or barred, for faults of which the newest was just found."""
+    """Everything that is held of it is executed again: it is taken to court, or barred, for
+    faults of which the newest was just found.
+    """
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
     ]
@@ -80,7 +88,9 @@ def _closed_at(job: Job) -> int:
 
 
 def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None:
-    """The round follows from a moment that others know, within what the job's own receipt can show: nobody may choose it (I9)."""
+    """The round follows from a moment that others know, within what the job's own receipt can
+    show: nobody may choose it (I9).
+    """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is looked at again"
     )
@@ -115,7 +125,9 @@ def confirmed_or_caught(
     group: Sequence[Lease],
     faulted: Sequence[Lease],
 ) -> None:
-    """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited and pays for it."""
+    """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited
+    and pays for it.
+    """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
     helpers = [lease for lease in group if lease.hash != primary.hash]
@@ -148,7 +160,9 @@ def _finish(context: StepContext, job: Job) -> None:
 
 
 def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away; the amount. A log of credits only grows, so a later entry says that there is none."""
+    """Takes the primary's held credit away; the amount. A log of credits only grows, so a later
+    entry says that there is none.
+    """
     amount = Amount(
         sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash)
     )
@@ -166,7 +180,9 @@ def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
 def _forfeit(
     context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]
 ) -> list[Lease]:
-    """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns whom it did not reach."""
+    """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns
+    whom it did not reach.
+    """
     left = _take_back(context, job, primary)
     credits: list[Credit] = []
     unpaid: list[Lease] = []

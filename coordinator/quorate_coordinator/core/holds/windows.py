@@ -1,4 +1,6 @@
-"""Held jobs become final once their provider has served W further ones (PROTOCOL §5 Holding); `held` knows the other ways."""
+"""Held jobs become final once their provider has served W further ones (PROTOCOL §5 Holding);
+`held` knows the other ways.
+"""
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -15,12 +17,15 @@ MEDIAN_SECONDS = 600  # a class's median price is looked up so often; it is of a
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """A primary's accepted job counts for its held ones of the class; `hold` of the same job comes after it."""
+    """A primary's accepted job counts for its held ones of the class; `hold` of the same job
+    comes after it.
+    """
     trust_class, order = trust_class_of(job), job.submission.order.message
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(context, job.ack.message.host_class)
-    # Shares are counted over stretches of one length, whatever tiers the clients choose: an order of another would end the stretch.
+    # Shares are counted over stretches of one length, whatever tiers the clients choose: an order
+    # of another would end the stretch.
     length = window_jobs(VerifyTier.STANDARD, context.rules.limits)
     further = after_job(
         window, order.client, primary.assignment.message.price_per_hour, median, length
@@ -55,7 +60,9 @@ class Passing:
         self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
 
     def over(self, most: int) -> Iterator[Job]:
-        """Those whose providers have come far enough, at most `most`; the caller takes each out of `held`."""
+        """Those whose providers have come far enough, at most `most`; the caller takes each out
+        of `held`.
+        """
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:

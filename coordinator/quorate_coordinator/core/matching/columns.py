@@ -1,11 +1,15 @@
-"""One host class's offers as columns (DESIGN §12): the cheapest that fit, without looking at everybody.
+"""One host class's offers as columns (DESIGN §12): the cheapest that fit, without looking at
+everybody.
 
-Rows stand sorted by price; what changes its price goes to an unsorted tail and leaves a tombstone, and a full tail is merged.
-Offers of one price are a ring: a search enters it at a random point, so that nobody is first for ever. The answer is always the
-same function of the rows, however they came to lie where they lie: a core that was restored finds what the killed one found.
+Rows stand sorted by price; what changes its price goes to an unsorted tail and leaves a
+tombstone, and a full tail is merged. Offers of one price are a ring: a search enters it at a
+random point, so that nobody is first for ever. The answer is always the same function of the
+rows, however they came to lie where they lie: a core that was restored finds what the killed one
+found.
 
-What else was considered: sorted Python lists with bisect (three times slower at 10^5 rows, ten times at 10^6), one flat table of
-all classes (slower with every class more), SQL (five to a hundred times slower); figures in `tests/bench/market.py`.
+What else was considered: sorted Python lists with bisect (three times slower at 10^5 rows, ten
+times at 10^6), one flat table of all classes (slower with every class more), SQL (five to a
+hundred times slower); figures in `tests/bench/market.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +38,9 @@ TAIL_MIN, TAIL_MAX = 512, 8192
 REST_MIN, REST_ROWS = (
     16,
     16,
-)  # a tail is merged early once it has rested for so many searches: at least, and one for so many rows
+    # a tail is merged early once it has rested for so many searches: at least, and one for so many
+    # rows
+)
 FAILED_MAX = 1024
 MODELS_MAX = 1024
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
@@ -51,7 +57,9 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
 
 
 class Row(NamedTuple):
-    """One provider in one class. Of a machine whose GPUs differ (MIXED) `vram` is the largest and `model` 0."""
+    """One provider in one class. Of a machine whose GPUs differ (MIXED) `vram` is the largest
+    and `model` 0.
+    """
 
     key: int  # price << 24 | place in the ring of that price
     bits: int
@@ -65,7 +73,9 @@ class Row(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a job asks of a machine, price apart. `model` in lower case, "" = any. A tuple, because it is a key again and again."""
+    """What a job asks of a machine, price apart. `model` in lower case, "" = any. A tuple,
+    because it is a key again and again.
+    """
 
     bits: int
     memory: int
@@ -76,8 +86,9 @@ class Needs(NamedTuple):
 
 
 def key_of(price: int, number: int) -> int:
-    """Sorting key of a row. The ring's places are the multiples of the golden ratio by registration `number`, so that neighbours
-    in the ring are strangers and gaps are even; they repeat after 2^24 accounts.
+    """Sorting key of a row. The ring's places are the multiples of the golden ratio by
+    registration `number`, so that neighbours in the ring are strangers and gaps are even; they
+    repeat after 2^24 accounts.
     """
     return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
 
@@ -120,7 +131,9 @@ class Bucket:
         return local is not None and int(self._places[local]) >= 0
 
     def model_number(self, model: str) -> int:
-        """Number of a GPU model's name (lower case); 0: there are too many names already (a row may say MIXED instead)."""
+        """Number of a GPU model's name (lower case); 0: there are too many names already (a row
+        may say MIXED instead).
+        """
         if len(self._models) >= MODELS_MAX:
             return self._models.get(model, 0)
         return self._models.setdefault(model, len(self._models))
@@ -157,7 +170,9 @@ class Bucket:
             self._mixed[local] = row.mixed
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Whether an owner that has a row has a free slot: what a claim and its end change, and nothing else."""
+        """Whether an owner that has a row has a free slot: what a claim and its end change, and
+        nothing else.
+        """
         at = int(self._places[self._locals[owner]])
         bits = int(self._bits[at])
         if is_free == bool(bits & FREE):
@@ -191,7 +206,9 @@ class Bucket:
             self.version += 1
 
     def _heed(self, row: Row, at: int) -> None:
-        """What a change means to those who wait, and to what was derived from the rows that live."""
+        """What a change means to those who wait, and to what was derived from the rows that
+        live.
+        """
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
         if not was_alive or row.until < int(self._until[at]):
             self.version += 1
@@ -212,7 +229,9 @@ class Bucket:
                 self._hopeful[needs] = min(price, self._hopeful.get(needs, price))
 
     def _is_same(self, row: Row, at: int) -> bool:
-        """Whether a living row would be written as it is: most changes of a provider are of its money."""
+        """Whether a living row would be written as it is: most changes of a provider are of its
+        money.
+        """
         until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
         return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
@@ -291,7 +310,9 @@ class Bucket:
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """Positions of the first `limit` rows that fit, by price, those of one price from `start` on around the ring."""
+        """Positions of the first `limit` rows that fit, by price, those of one price from
+        `start` on around the ring.
+        """
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
         highest = min(price_max, PRICE_LIMIT) << SPREAD_BITS | SPREAD_MASK
@@ -300,18 +321,22 @@ class Bucket:
         found = self._scan(search, 0, end, limit)
         if found.size >= limit:
             found = self._round_the_ring(search, found[:limit], start)
-            # Whoever stands in the tail at a higher price than the last of these has nothing to look for here.
+            # Whoever stands in the tail at a higher price than the last of these has nothing to
+            # look for here.
             highest = min(highest, int(self._key[found[-1]]) | SPREAD_MASK)
         if self._used > self._sorted:
             found = self._with_tail(search, found, highest)
         keys = self._key[found]
-        # Where several rows share a key (2^24 accounts apart) the layout decides; nothing else ever does.
+        # Where several rows share a key (2^24 accounts apart) the layout decides; nothing else ever
+        # does.
         order = (keys & _UNSPREAD) | ((keys - np.uint64(start)) & _SPREAD)
         first: Positions = found[order.argsort()[:limit]]
         return first
 
     def first(self, needs: Needs, price_max: int, at: int) -> Positions:
-        """The cheapest row that fits, or none, whether it is busy or not. Kept for a second: every order of a kind asks it anew."""
+        """The cheapest row that fits, or none, whether it is busy or not. Kept for a second:
+        every order of a kind asks it anew.
+        """
         assert not needs.bits & FREE, "claims change what is free, and are not heard of here"
         if at != self._firsts_at or len(self._firsts) >= FAILED_MAX:
             self._firsts.clear()
@@ -397,7 +422,9 @@ class Bucket:
         return found
 
     def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
-        """For each row, whether it meets the search. Whole columns are compared: cheaper than picking rows out in between."""
+        """For each row, whether it meets the search. Whole columns are compared: cheaper than
+        picking rows out in between.
+        """
         needs = search.needs
         good: Truths = (self._bits[rows] & search.bits) == search.bits
         good &= self._until[rows] > search.at
@@ -457,8 +484,8 @@ class Bucket:
         self._sorted_key = self._key[: self._sorted]
 
     def _merge_if_rested(self) -> None:
-        """A tail is dear to search and cheap to write to: one that is only searched goes into the sorted rows, where there are few
-        rows after a few searches.
+        """A tail is dear to search and cheap to write to: one that is only searched goes into
+        the sorted rows, where there are few rows after a few searches.
         """
         if self._used == self._sorted:
             return

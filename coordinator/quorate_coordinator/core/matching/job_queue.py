@@ -1,10 +1,13 @@
-"""Who waits for what, and until when: derived from the state's tables, so that no step looks at jobs that have nothing to do.
+"""Who waits for what, and until when: derived from the state's tables, so that no step looks at
+jobs that have nothing to do.
 
-Jobs that wait for a primary stand in lanes (one for each client and need); the client with the fewest executions running comes
-first, and of its lanes the one whose oldest job is oldest. A lane for whose need nobody was found is parked until somebody may
-meet it again. Jobs that wait for a round stand under that round, every other wait under the second in which it ends.
+Jobs that wait for a primary stand in lanes (one for each client and need); the client with the
+fewest executions running comes first, and of its lanes the one whose oldest job is oldest. A
+lane for whose need nobody was found is parked until somebody may meet it again. Jobs that wait
+for a round stand under that round, every other wait under the second in which it ends.
 
-Nothing here may decide by how it came about: what is chosen follows from the tables alone, or a replay would choose otherwise.
+Nothing here may decide by how it came about: what is chosen follows from the tables alone, or a
+replay would choose otherwise.
 """
 
 from bisect import bisect_left, insort
@@ -36,7 +39,9 @@ LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
 
 
 class Ranking(Generic[K, P]):
-    """Keys by rank, lowest first; a rank may change or go at any time. Ranks name their key, so no two are equal."""
+    """Keys by rank, lowest first; a rank may change or go at any time. Ranks name their key, so
+    no two are equal.
+    """
 
     def __init__(self) -> None:
         self._ranks: dict[K, P] = {}
@@ -152,7 +157,8 @@ class JobQueue:
         """Live jobs with a deadline that may be over, oldest first."""
         self.refresh()
         found = self._due.take_until(at)
-        # Whatever comes of it, they are ranked again: a deadline may lead to nothing and be due for ever.
+        # Whatever comes of it, they are ranked again: a deadline may lead to nothing and be due for
+        # ever.
         self._changed[0].update(found)
         return self._oldest_first(found)
 
@@ -164,7 +170,9 @@ class JobQueue:
         return [self._state.jobs[job_id] for job_id in found]
 
     def kept_for(self, owner: Address) -> Job | None:
-        """The job whose drawn execution waits for a slot of just this provider; of several the one that `next` would take."""
+        """The job whose drawn execution waits for a slot of just this provider; of several the
+        one that `next` would take.
+        """
         self.refresh()
         found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
         return min(found, key=self._rank_of, default=None)
@@ -191,7 +199,9 @@ class JobQueue:
         return self._state.jobs[first[0][2]] if first is not None else None
 
     def park(self, job: Job) -> bool:
-        """Nobody was found for a job's lane; False when that cannot be remembered, and the lane must be set aside."""
+        """Nobody was found for a job's lane; False when that cannot be remembered, and the lane
+        must be set aside.
+        """
         lane = self._lanes[self._lane_of[job.id]]
         _, host_class, needs, price, _ = lane.key
         bucket = self._market.bucket(host_class)
@@ -267,10 +277,9 @@ class JobQueue:
         job = self._state.jobs.get(job_id)
         is_live = job is not None and job_id in self._state.live
         is_held = job is not None and job_id in self._state.held and isinstance(job.phase, Decided)
-        self._holds.set(
-            job_id,
-            (job.phase.hold_until, job_id) if is_held and isinstance(job.phase, Decided) else None,
-        )  # type: ignore[union-attr]
+        phase = job.phase if is_held and job is not None else None
+        hold_until = phase.hold_until if isinstance(phase, Decided) else None
+        self._holds.set(job_id, None if hold_until is None else (hold_until, job_id))
         due = deadline_of(self._state, job, self._limits) if is_live and job is not None else None
         self._due.set(job_id, None if due is None else (due, job_id))
         self._derive_kept(job_id, _waiting_for(job) if is_live and job is not None else ())
@@ -367,12 +376,15 @@ class JobQueue:
         best = account.lanes.first()
         self._ready.set(client, None if best is None else (account.running, *best[0]))
         if best is None and not account.running:
-            # It says nothing any more that a new one would not: whoever comes with a new key for every job leaves nothing here.
+            # It says nothing any more that a new one would not: whoever comes with a new key for
+            # every job leaves nothing here.
             del self._accounts[client]
 
 
 def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
-    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for
+    good.
+    """
     found = tuple(changed)
     changed.clear()
     return found
@@ -397,7 +409,9 @@ def _stand_of(job: Job) -> _Stand:
 
 
 def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
-    """The first second in which time alone may change a job; later ones follow from what it changes."""
+    """The first second in which time alone may change a job; later ones follow from what it
+    changes.
+    """
     found: list[int] = []
     for digest in job.leases[-LEASES_WATCHED:]:
         lease = state.leases[digest]

@@ -1,7 +1,9 @@
-"""The market in columns, derived from the state's tables: never written by anybody else, never part of a snapshot.
+"""The market in columns, derived from the state's tables: never written by anybody else, never
+part of a snapshot.
 
-Every write to a table that matters here leaves its key behind (`Table.follow`); before a search those rows are derived anew. So
-a step that was refused, a restore and a replay all end with the index that the tables give.
+Every write to a table that matters here leaves its key behind (`Table.follow`); before a search
+those rows are derived anew. So a step that was refused, a restore and a replay all end with the
+index that the tables give.
 """
 
 from collections import deque
@@ -65,7 +67,9 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
 
 
 def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. What others took, the provider says by Decline."""
+    """Run slots of the class without a lease of ours. What others took, the provider says by
+    Decline.
+    """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
         return 0
@@ -81,7 +85,9 @@ def _held_in(state: "State", held: tuple[Hash32, ...], host_class: Hash32) -> in
 
 
 def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> bool:
-    """Whether one of so many run slots is free; leases are looked at only when there are enough to fill them."""
+    """Whether one of so many run slots is free; leases are looked at only when there are enough
+    to fill them.
+    """
     held = state.occupied.get(owner) or ()
     return count > len(held) or count > _held_in(state, held, host_class)
 
@@ -169,7 +175,9 @@ class MarketIndex:
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        """Classes that were left and that nobody has come back to. One for which somebody waits is looked at again."""
+        """Classes that were left and that nobody has come back to. One for which somebody waits
+        is looked at again.
+        """
         for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
             host_class = self._left.popleft()
             bucket = self.buckets.get(host_class)
@@ -260,7 +268,9 @@ class MarketIndex:
         return owners
 
     def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
-        """The frame of a draw (PROTOCOL §5): slots active on chain whose owner is alive and offers the class."""
+        """The frame of a draw (PROTOCOL §5): slots active on chain whose owner is alive and
+        offers the class.
+        """
         bucket = self.bucket(host_class)
         self.staked(host_class)
         staked = self._staked[host_class]
@@ -285,7 +295,9 @@ class MarketIndex:
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
-        """The list with this root, which jobs draw from; kept, because neighbouring jobs draw from one."""
+        """The list with this root, which jobs draw from; kept, because neighbouring jobs draw
+        from one.
+        """
         found = self._lists.pop(root, None)
         if found is not None:
             self._lists[root] = found  # the newest now
@@ -329,14 +341,18 @@ def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
 
 
 def _drained(changed: set[Address]) -> tuple[Address, ...]:
-    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for
+    good.
+    """
     owners = tuple(changed)
     changed.clear()
     return owners
 
 
 def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-    """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model, VRAM) of each)."""
+    """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model,
+    VRAM) of each).
+    """
     first = hardware.gpus[0]
     if len(hardware.gpus) > 1:
         gpus = tuple(

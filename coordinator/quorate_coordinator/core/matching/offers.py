@@ -24,7 +24,8 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
 
-CANDIDATES_MAX = 64  # cheapest that fit and are scored: within 0.1 % of the best score of all (measured at 10^6 offers)
+# cheapest that fit and are scored: within 0.1 % of the best score of all (measured at 10^6 offers)
+CANDIDATES_MAX = 64
 JITTER_PPM = 10_000  # prices within a hundredth are as good as equal
 STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as a twentieth of the price
 CACHED_PPM = 50_000  # having the image or an input saves its fetch
@@ -109,7 +110,9 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. What others took, the provider says by Decline."""
+    """Run slots of the class without a lease of ours. What others took, the provider says by
+    Decline.
+    """
     return market_index.free_slots(context.state, provider, host_class)
 
 
@@ -118,13 +121,15 @@ def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
     return context.state.market.staked(host_class)
 
 
-# ---------------------------------------------------------------------------------------------------------- who runs it
+# -------------------------------------------------------------------------------------- who runs it
 
 
 def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
-    """The best free providers for a job now, best first, no two of one owner or network; fewer than `wanted` when there are no more.
+    """The best free providers for a job now, best first, no two of one owner or network; fewer
+    than `wanted` when there are no more.
 
-    Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The jitter is one that nobody can foresee.
+    Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The
+    jitter is one that nobody can foresee.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
     bucket = context.state.market.bucket(host_class)
@@ -214,7 +219,7 @@ def _digests_of(spec: job_rules.JobSpec) -> list[Hash32]:
     return [job_rules.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
 
 
-# ------------------------------------------------------------------------------------------------------ which class fits
+# --------------------------------------------------------------------------------- which class fits
 
 
 def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
@@ -242,8 +247,9 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who names none gets no thin one: whoever owns
-    most of a class decides what is right there, and may have made it up.
+    """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who
+    names none gets no thin one: whoever owns most of a class decides what is right there, and
+    may have made it up.
     """
     market, is_gpu = context.state.market, spec.resources.gpu is not None
     market.refresh()

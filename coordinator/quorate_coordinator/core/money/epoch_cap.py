@@ -1,10 +1,13 @@
-"""What of the credits the chain has money for (PROTOCOL §6). It refuses an epoch whole whose final credits are above what vouchers brought
-in, or all credits above what is allocated: one client's fault would keep everybody's money. So an epoch shows no more than that.
+"""What of the credits the chain has money for (PROTOCOL §6). It refuses an epoch whole whose
+final credits are above what vouchers brought in, or all credits above what is allocated: one
+client's fault would keep everybody's money. So an epoch shows no more than that.
 
-There is less when a voucher is not on the chain yet (an epoch has room for fifty), and when it never will be: the coordinator or its
-chain was away until a client had its deposit back. What is missing is shown as held, not as final: of the coordinator's own fee first, then
-of the audit fund, and only what is left of everybody, in parts equal to what is new of each. Nothing of this is remembered: the state keeps
-what everybody is owed, each epoch looks anew, and fees and vouchers that come later fill the gap.
+There is less when a voucher is not on the chain yet (an epoch has room for fifty), and when it
+never will be: the coordinator or its chain was away until a client had its deposit back. What is
+missing is shown as held, not as final: of the coordinator's own fee first, then of the audit
+fund, and only what is left of everybody, in parts equal to what is new of each. Nothing of this
+is remembered: the state keeps what everybody is owed, each epoch looks anew, and fees and
+vouchers that come later fill the gap.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,9 @@ FUND = 0  # index of the audit fund's leaf
 def backed(
     context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]
 ) -> tuple[Leaf, ...]:
-    """The leaves as far as there is money, once these vouchers are on the chain too. Linear in accounts."""
+    """The leaves as far as there is money, once these vouchers are on the chain too. Linear in
+    accounts.
+    """
     covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
     now, margin = chain_time(context), context.rules.limits.voucher_margin
     charged = allocated = 0
@@ -54,7 +59,8 @@ def _shown(context: StepContext) -> dict[int, int]:
 
 
 def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> dict[int, int]:
-    """How much of each part goes, so that in all `missing` does: whole parts of `first`, then of the others in proportion.
+    """How much of each part goes, so that in all `missing` does: whole parts of `first`, then of
+    the others in proportion.
 
     Rounded so that the sum is exact: each gets what the running total grows by.
     """

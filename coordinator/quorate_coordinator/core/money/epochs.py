@@ -10,14 +10,17 @@ from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_PER_EPOCH_MAX = 50
-FULL_EPOCHS = 24  # at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of the others
+# at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of
+# the others
+FULL_EPOCHS = 24
 EPOCHS_KEPT = 8
 INDICES = 1 << 32  # the registry has no more
 
 
 def build_if_due(context: StepContext) -> None:
-    """Builds and posts an epoch when there is a voucher or final credit that the chain does not have yet, at most every `epoch_every`;
-    sooner when the one before had no room for all vouchers. Never empty.
+    """Builds and posts an epoch when there is a voucher or final credit that the chain does not
+    have yet, at most every `epoch_every`; sooner when the one before had no room for all
+    vouchers. Never empty.
     """
     own = context.state.own
     if (
@@ -86,9 +89,10 @@ def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
 
 
 def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
-    """One leaf an account, for it has one claim: a provider that is a client too gets both in one. And one account an index: two have the
-    same when a reorganisation gave it to another and the first did not register again. The contract pays the account whatever its index
-    is, so the later one stands where no registration comes to be.
+    """One leaf an account, for it has one claim: a provider that is a client too gets both in
+    one. And one account an index: two have the same when a reorganisation gave it to another and
+    the first did not register again. The contract pays the account whatever its index is, so the
+    later one stands where no registration comes to be.
     """
     owed: dict[Address, trees.Leaf] = {}
     for leaf in leaves:
@@ -108,7 +112,9 @@ def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
 
 
 def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
-    """The newest voucher of every client that the chain has not seen and will honour; those with least time left first."""
+    """The newest voucher of every client that the chain has not seen and will honour; those with
+    least time left first.
+    """
     found = []
     now = chain_time(context)
     for client in context.state.clients.values():
@@ -131,8 +137,9 @@ def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
 
 
 def on_posted(context: StepContext, number: int, root: Hash32) -> None:
-    """A root of ours stands on chain. One that is not in the state was posted by another holder of the posting key, or was given up as
-    refused: its number is taken, or every later posting would be refused, and all credits go into the next one.
+    """A root of ours stands on chain. One that is not in the state was posted by another holder
+    of the posting key, or was given up as refused: its number is taken, or every later posting
+    would be refused, and all credits go into the next one.
     """
     record = context.state.epochs.get(number)
     if (record is None or record.root != root) and number >= context.state.own.epoch + (
@@ -150,8 +157,9 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_newest(context: StepContext, number: int, root: Hash32) -> None:
-    """The chain was asked what stands. A posting of ours that it no longer has was taken away by a reorganisation, and one that we have not
-    heard of stands all the same: else every later number would be refused, or waited for, for ever.
+    """The chain was asked what stands. A posting of ours that it no longer has was taken away by
+    a reorganisation, and one that we have not heard of stands all the same: else every later
+    number would be refused, or waited for, for ever.
     """
     if number >= context.state.own.epoch:
         if number:
@@ -165,10 +173,13 @@ def on_newest(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_refused(context: StepContext, purpose: str) -> None:
-    """The chain refused a posting: the credits go into the next one under a new number, once what made it refuse had time to be heard."""
+    """The chain refused a posting: the credits go into the next one under a new number, once
+    what made it refuse had time to be heard.
+    """
     number = int(purpose.split("-")[1])
     record = context.state.epochs.get(number)
-    # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt that is already replaced.
+    # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt
+    # that is already replaced.
     if record is not None and not record.is_posted and purpose == purpose_of(record):
         del context.state.epochs[number]
         context.books(epoch=number - 1, last_epoch_at=context.at, is_dirty=True)

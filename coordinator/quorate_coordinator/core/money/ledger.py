@@ -1,7 +1,7 @@
 """Money: what verdicts charge, what vouchers cover, what statements promise (PROTOCOL §6, I1).
 
-A credit is `held` until its job is final and the client's voucher covers it, then `final`. Charged always equals final + held +
-fee + fund, which `check` asserts.
+A credit is `held` until its job is final and the client's voucher covers it, then `final`.
+Charged always equals final + held + fee + fund, which `check` asserts.
 """
 
 from collections import Counter
@@ -26,7 +26,9 @@ STATEMENTS_PER_TICK_MAX = 512
 
 
 def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """What one execution of a closed batch earns: whoever has the receipt computes the same (I10)."""
+    """What one execution of a closed batch earns: whoever has the receipt computes the same
+    (I10).
+    """
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
     closed = next(batch.commit_set.message for batch in job.batches if lease.hash in batch.members)
@@ -39,7 +41,9 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
 
 
 def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
-    """Charges the client for the executions that count and credits their providers, held for now."""
+    """Charges the client for the executions that count and credits their providers, held for
+    now.
+    """
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.hash, pay_of(context, job, lease)) for lease in paid]
     bounded = replace(order, budget=_room(context, job))
@@ -86,9 +90,11 @@ def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
 
 
 def _room(context: StepContext, job: Job) -> Amount:
-    """The most that this job may be charged: its budget, as far as its reservation and what is free of allocation and session go (I4).
+    """The most that this job may be charged: its budget, as far as its reservation and what is
+    free of allocation and session go (I4).
 
-    Only a program with many different answers comes near: its executions are all paid, more of them than were reserved for.
+    Only a program with many different answers comes near: its executions are all paid, more of
+    them than were reserved for.
     """
     order, session = job.submission.order.message, job.submission.session.message
     client = context.state.clients[order.client]
@@ -110,7 +116,9 @@ def release_reservation(context: StepContext, job: Job) -> None:
 
 
 def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
-    """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it reaches."""
+    """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it
+    reaches.
+    """
     for lease in ran:
         own = context.state.own
         amount = Amount(min(pay_of(context, job, lease), own.fund))
@@ -128,9 +136,11 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
 
 
 def state_credits(context: StepContext) -> None:
-    """Statements for everybody whose credit has changed since the last tick, bounded; who is left over waits for the next.
+    """Statements for everybody whose credit has changed since the last tick, bounded; who is
+    left over waits for the next.
 
-    Not at each credit: the newest replaces all before it, and its root is over every credit there ever was.
+    Not at each credit: the newest replaces all before it, and its root is over every credit
+    there ever was.
     """
     for owner in list(islice(context.state.unstated, STATEMENTS_PER_TICK_MAX)):
         del context.state.unstated[owner]
@@ -177,7 +187,10 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     if message.cumulative > client.charged:
         raise Refused(
             Code.BAD_AMOUNT,
-            f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe",
+            (
+                f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no "
+                f"more than you owe"
+            ),
         )
     is_repeated = client.voucher == event.voucher
     if is_repeated and message.cumulative <= client.vouched:
@@ -196,7 +209,9 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """A voucher that is sent again may have a session that lasts longer than the one it came with."""
+    """A voucher that is sent again may have a session that lasts longer than the one it came
+    with.
+    """
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         context.state.clients[client.account] = replace(client, voucher_session=session)
@@ -206,15 +221,19 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
 def _check_honoured(
     context: StepContext, client: Client, session: Session, cumulative: Amount
 ) -> None:
-    """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch whole for one voucher that it does not
-    honour: everybody's credit would wait. The later of our clock and the chain's decides, so that an error only refuses too early.
+    """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch
+    whole for one voucher that it does not honour: everybody's credit would wait. The later of
+    our clock and the chain's decides, so that an error only refuses too early.
     """
     margin = context.rules.limits.voucher_margin
     now = chain_time(context)
     if now >= session.expires - margin:
         raise Refused(
             Code.EXPIRED,
-            f"voucher: its session ends within {margin} s, too soon for an epoch; send a new session, then this again",
+            (
+                f"voucher: its session ends within {margin} s, too soon for an epoch; send a new "
+                f"session, then this again"
+            ),
         )
     if cumulative > client.escrowed:
         raise Refused(
@@ -224,8 +243,10 @@ def _check_honoured(
     if cumulative > client.reach(now, margin):
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"voucher: a release may be finished from {client.release_at} on, before an epoch is sure to be on the chain, and leaves"
-            f" {client.allocation}; announce the release anew, which starts its delay again, then send this voucher again",
+            f"voucher: a release may be finished from {client.release_at} on, before an epoch is "
+            f"sure to be on the chain, and leaves"
+            f" {client.allocation}; announce the release anew, which starts its delay again, then "
+            f"send this voucher again",
         )
 
 
@@ -235,8 +256,9 @@ def chain_time(context: StepContext) -> UnixSeconds:
 
 
 def reconsider(context: StepContext, account: Address) -> None:
-    """A voucher counts for as long as the chain holds what it says. What a finished release took before an epoch brought it there counts no
-    longer: pay that it covered and that is not final yet is held again. It counts anew once the client has allocated as much again.
+    """A voucher counts for as long as the chain holds what it says. What a finished release took
+    before an epoch brought it there counts no longer: pay that it covered and that is not final
+    yet is held again. It counts anew once the client has allocated as much again.
     """
     client = context.state.clients[account]
     if client.voucher is None:
@@ -252,7 +274,9 @@ def reconsider(context: StepContext, account: Address) -> None:
 
 
 def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
-    """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so (`backing`)."""
+    """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so
+    (`backing`).
+    """
     mine = [
         job
         for job in context.state.jobs.values()
@@ -274,7 +298,9 @@ def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
 
 
 def _cover(context: StepContext, account: Address) -> None:
-    """Charges are covered in the order in which they were made: only those that are, and the first that is not, are looked at."""
+    """Charges are covered in the order in which they were made: only those that are, and the
+    first that is not, are looked at.
+    """
     client = context.state.clients[account]
     covered = 0
     for job_id in client.open_charges:
@@ -327,7 +353,9 @@ def release(context: StepContext, job: Job) -> None:
 
 
 def check(context: StepContext) -> None:
-    """I1 off chain: charged = final + held + fees + fund + refunds. Linear in accounts: for the simulator and tests."""
+    """I1 off chain: charged = final + held + fees + fund + refunds. Linear in accounts: for the
+    simulator and tests.
+    """
     state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())
     credited = sum(provider.final + provider.held for provider in state.providers.values())

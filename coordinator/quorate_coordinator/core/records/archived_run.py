@@ -1,4 +1,6 @@
-"""What is kept of a run that has left the state: all that its client, its providers and strangers may ask for."""
+"""What is kept of a run that has left the state: all that its client, its providers and
+strangers may ask for.
+"""
 
 from dataclasses import dataclass
 
@@ -24,7 +26,9 @@ class ArchivedLease:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """A run that is over. `run` as its client sees it; `session_key` may say what the client may."""
+    """A run that is over. `run` as its client sees it; `session_key` may say what the client
+    may.
+    """
 
     run: RunView
     ack: Envelope[Ack]

@@ -1,10 +1,14 @@
-"""Documents that were just made and wait to be stored, so that they need not be made twice. Derived: never part of a snapshot."""
+"""Documents that were just made and wait to be stored, so that they need not be made twice.
+Derived: never part of a snapshot.
+"""
 
 BYTES_MAX = 16 << 20
 
 
 class DocumentCache:
-    """By CID, as many of the newest as fit. Whoever does not find one makes it anew, the same to the byte."""
+    """By CID, as many of the newest as fit. Whoever does not find one makes it anew, the same to
+    the byte.
+    """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._documents: dict[str, bytes] = {}

@@ -1,7 +1,9 @@
-"""Builds the receipt of a decided job from what the state holds, when the verdict falls and again when it is stored.
+"""Builds the receipt of a decided job from what the state holds, when the verdict falls and
+again when it is stored.
 
-Nothing of it changes between the two: what a verdict rests on is over. So the effect need not carry the document (0007); mostly the
-two lie milliseconds apart, and what was made waits in memory.
+Nothing of it changes between the two: what a verdict rests on is over. So the effect need not
+carry the document (0007); mostly the two lie milliseconds apart, and what was made waits in
+memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,9 +40,11 @@ def publish(context: StepContext, job: Job) -> Job:
 
 
 def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:
-    """What the effect stores. None when the job has left the state: its documents were stored before that.
+    """What the effect stores. None when the job has left the state: its documents were stored
+    before that.
 
-    Refused when a later verdict has replaced this one and took along what the first rested on: its own receipt is what counts.
+    Refused when a later verdict has replaced this one and took along what the first rested on:
+    its own receipt is what counts.
     """
     job = state.jobs.get(effect.job_id)
     if job is None:
@@ -118,7 +122,9 @@ def _execution(state: State, lease: Lease) -> ExecutionEvidence:
 def job_documents(
     state: State, rules: Rules, job_id: Hash32
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """(CID, what writes it) of spec and receipt of a job that is over: both are stored before it leaves the state."""
+    """(CID, what writes it) of spec and receipt of a job that is over: both are stored before it
+    leaves the state.
+    """
     job = state.jobs.get(job_id)
     if job is None:
         return

@@ -1,8 +1,11 @@
-"""Jobs leave the state when nothing can need them any more (docs/decisions/0005); `archive` keeps what their clients may ask for.
+"""Jobs leave the state when nothing can need them any more (docs/decisions/0005); `archive`
+keeps what their clients may ask for.
 
-A job is over when it has ended, or when its verdict is final and its pay released. It stays as long as a court may hear of one of
-its executions. Then an effect writes it into the archive, durably, and only after that an event takes its rows out of the state:
-whoever looks finds it in one of the two, in both for a moment, and a crash in between repeats the writing, which changes nothing.
+A job is over when it has ended, or when its verdict is final and its pay released. It stays as
+long as a court may hear of one of its executions. Then an effect writes it into the archive,
+durably, and only after that an event takes its rows out of the state: whoever looks finds it in
+one of the two, in both for a moment, and a crash in between repeats the writing, which changes
+nothing.
 """
 
 from heapq import heapify, heappop, heappush
@@ -21,7 +24,9 @@ ARCHIVED = "archived"
 
 
 class Leaving:
-    """Jobs that are over, by the moment from which they may go: derived from the table `finished`."""
+    """Jobs that are over, by the moment from which they may go: derived from the table
+    `finished`.
+    """
 
     def __init__(self, state: State) -> None:
         self._finished, self._changed = state.finished, state.finished.follow()
@@ -33,7 +38,9 @@ class Leaving:
         return first is not None and (at is None or first[0] <= at)
 
     def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
-        """Those whose moment has come, in order of their moments; the caller writes to the rows of all of them."""
+        """Those whose moment has come, in order of their moments; the caller writes to the rows
+        of all of them.
+        """
         found: list[Hash32] = []
         while len(found) < most and (first := self._first()) is not None and first[0] <= at:
             found.append(heappop(self._heap)[1])

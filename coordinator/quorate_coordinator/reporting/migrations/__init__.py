@@ -1,4 +1,6 @@
-"""Alembic migrations of the projection's tables, run in code at every start: `upgrade` needs no file of settings and no command line."""
+"""Alembic migrations of the projection's tables, run in code at every start: `upgrade` needs no
+file of settings and no command line.
+"""
 
 import logging
 from pathlib import Path
@@ -32,7 +34,9 @@ def is_known(connection: Connection) -> bool:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Brings the tables to a revision. Tables from before there were migrations are those of the first one."""
+    """Brings the tables to a revision. Tables from before there were migrations are those of the
+    first one.
+    """
     config, names = settings(connection), set(inspect(connection).get_table_names())
     if "runs" in names and "alembic_version" not in names:
         command.stamp(config, FIRST)

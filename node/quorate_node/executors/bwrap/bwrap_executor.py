@@ -1,7 +1,9 @@
-"""The executor for machines without a container engine: bubblewrap, namespaces, our seccomp profile, control groups.
+"""The executor for machines without a container engine: bubblewrap, namespaces, our seccomp
+profile, control groups.
 
-Root is given up before bubblewrap starts, so that a way out of the sandbox leads to user 65534 and not to root. Without root, or
-without writable control groups, limits are kept by looking (memory, outputs) and processor shares not at all; `limits` says which.
+Root is given up before bubblewrap starts, so that a way out of the sandbox leads to user 65534
+and not to root. Without root, or without writable control groups, limits are kept by looking
+(memory, outputs) and processor shares not at all; `limits` says which.
 """
 
 import asyncio
@@ -38,7 +40,8 @@ from quorate_node.images.image_volumes import covers
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-STAGE = "/tmp"  # covered in a mount namespace that ends with the program: the one folder that every machine has
+# covered in a mount namespace that ends with the program: the one folder that every machine has
+STAGE = "/tmp"
 _MASKED = (
     "/proc/asound",
     "/proc/kcore",
@@ -49,10 +52,15 @@ _MASKED = (
     "/proc/timer_list",
 )
 _READABLE_BY_ALL = 0o004
-_BESIDE = 1  # processes in the group that are not the job's: bubblewrap outside. Its first process inside counts, as an engine's init
+# processes in the group that are not the job's: bubblewrap outside. Its first process inside
+# counts, as an engine's init
+_BESIDE = 1
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
-_WATCHED = f"processes and memory by watching (kernels from {'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
+_WATCHED = (
+    f"processes and memory by watching (kernels from "
+    f"{'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
+)
 _UNCOUNTED = frozenset(
     {"shmget", "semget", "msgget"}
 )  # memory that belongs to no process: only control groups count it
@@ -64,7 +72,8 @@ class OutputKind(StrEnum):
     """How outputs are kept within their size."""
 
     LOOP = "loop"  # an ext4 file system in a file
-    MEMORY = "memory"  # a memory file system; its pages count in the job's memory, whose limit is raised by as much
+    # a memory file system; its pages count in the job's memory, whose limit is raised by as much
+    MEMORY = "memory"
     FOLDER = "folder"  # without root: an ordinary folder that is looked at
 
 
@@ -100,7 +109,10 @@ class BwrapExecutor(DetachedExecutor):
             if cgroups.counts_by_namespace(platform.release())
             else _WATCHED
         )
-        return f"limits of {counted}, no processor shares: {_NO_GROUPS}; outputs in a {self._outputs.value}"
+        return (
+            f"limits of {counted}, no processor shares: {_NO_GROUPS}; outputs in a "
+            f"{self._outputs.value}"
+        )
 
     async def check(self) -> None:
         """Makes one sandbox. Unavailable says what is missing and what to do."""
@@ -111,7 +123,7 @@ class BwrapExecutor(DetachedExecutor):
         check_bwrap()
         self._has_groups = cgroups.can_make_groups()
 
-    # ------------------------------------------------------------------------------------------------- in worker threads
+    # ---------------------------------------------------------------------------- in worker threads
 
     def _begin(self, task: Task) -> None:
         if not isinstance(task.image, Path):
@@ -254,7 +266,9 @@ class BwrapExecutor(DetachedExecutor):
 
 
 def check_bwrap() -> None:
-    """Makes one sandbox with bubblewrap. Unavailable says what is missing and what to do. Blocking."""
+    """Makes one sandbox with bubblewrap. Unavailable says what is missing and what to do.
+    Blocking.
+    """
     if platform.machine() not in ARCHITECTURES:
         raise Unavailable(
             f"bubblewrap sandboxes need {' or '.join(ARCHITECTURES)}, not {platform.machine()}",
@@ -285,9 +299,16 @@ def check_bwrap() -> None:
     except subprocess.TimeoutExpired as error:
         raise Unavailable("bubblewrap does not answer", 60.0) from error
     if done.returncode != 0:
-        remedy = "allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0)"
+        remedy = (
+            "allow user namespaces (sysctl user.max_user_namespaces, "
+            "kernel.apparmor_restrict_unprivileged_userns=0)"
+        )
         raise Unavailable(
-            f"bubblewrap makes no sandbox here ({done.stderr.decode(errors='replace').strip()}); {remedy}",
+            (
+                f"bubblewrap makes no sandbox here "
+                f"({done.stderr.decode(errors='replace').strip()}); "
+                f"{remedy}"
+            ),
             3600.0,
         )
 
@@ -300,7 +321,9 @@ def choose_kind() -> OutputKind:
 
 
 def end_lease(folder: Path) -> None:
-    """Ends everything of a lease: processes, groups, mount, folder. Safe to repeat, and for a folder that is not there."""
+    """Ends everything of a lease: processes, groups, mount, folder. Safe to repeat, and for a
+    folder that is not there.
+    """
     kill_supervised(folder)
     cgroups.end_lease_groups(folder.name)
     mounts.unmount(folder / "outputs")
@@ -321,10 +344,12 @@ def _check_folder(root: Path, working_dir: str) -> None:
 
 
 def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """The image's volumes, each with a folder to mount on. At every start: roots of earlier versions lack the folders.
+    """The image's volumes, each with a folder to mount on. At every start: roots of earlier
+    versions lack the folders.
 
-    By their real names, which are looked at once more: bubblewrap follows a link at or above a mount's place out of the image, and
-    makes what is missing there, on the machine itself. `/tmp` is a fresh file system, where nothing of the image is.
+    By their real names, which are looked at once more: bubblewrap follows a link at or above a
+    mount's place out of the image, and makes what is missing there, on the machine itself.
+    `/tmp` is a fresh file system, where nothing of the image is.
     """
     inputs = [mount.target for mount in task.mounts]
     found = covers(info.volumes, inputs)

@@ -1,8 +1,9 @@
 """From a task to one command line of bubblewrap. Pure.
 
-The same world as the hardened container: nothing shared with the machine but a read-only root, read-only inputs and one folder for
-outputs; no network, no capabilities, user 65534; sized memory file systems for /scratch, /tmp and /dev/shm. What a job chooses is what
-`Task` has fields for.
+The same world as the hardened container: nothing shared with the machine but a read-only root,
+read-only inputs and one folder for outputs; no network, no capabilities, user 65534; sized
+memory file systems for /scratch, /tmp and /dev/shm. What a job chooses is what `Task` has fields
+for.
 """
 
 import posixpath
@@ -21,7 +22,9 @@ _MADE_HERE = ("/scratch", "/tmp")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where on the host the sandbox's mounts come from. `inputs` in the order of the task's mounts."""
+    """Where on the host the sandbox's mounts come from. `inputs` in the order of the task's
+    mounts.
+    """
 
     root: str
     outputs: str
@@ -52,7 +55,9 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
 def bwrap_command(
     program: str, task: Task, image: ImageInfo, sources: Sources, masks: Sequence[str]
 ) -> list[str]:
-    """`program` is bubblewrap's path, `masks` are files of /proc that this kernel has and nobody should read."""
+    """`program` is bubblewrap's path, `masks` are files of /proc that this kernel has and nobody
+    should read.
+    """
     argv = check_task(task, image)
     words = [
         program,
@@ -80,7 +85,8 @@ def bwrap_command(
     words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
     for mask in masks:
         words += ["--ro-bind", "/dev/null", mask]
-    # A program could take back there that it is the first to go when the machine's memory is out (`supervisor.OOM_SCORE`).
+    # A program could take back there that it is the first to go when the machine's memory is out
+    # (`supervisor.OOM_SCORE`).
     words += ["--remount-ro", "/proc"]
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
@@ -103,7 +109,9 @@ def bwrap_command(
 
 
 def working_folder(working_dir: str) -> str:
-    """Where the program begins, without `..`: with one, bubblewrap would make a folder outside of the sandbox, on the machine itself."""
+    """Where the program begins, without `..`: with one, bubblewrap would make a folder outside
+    of the sandbox, on the machine itself.
+    """
     return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
 
 

@@ -1,9 +1,12 @@
-"""Root file systems for sandboxes without an engine: the layers of an image unpacked once, read-only ever after.
+"""Root file systems for sandboxes without an engine: the layers of an image unpacked once,
+read-only ever after.
 
-The archive is a stranger's and this process may be root. So: every name is resolved link by link inside the root, as if it were the
-whole machine; nothing is opened through a link; no device, no setuid bit, no sparse file is made; each layer must hash to the diff id
-that the config gives, because the cache is keyed by the config and a later job must not get another job's files.
-Layers: https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower layers only, hence two passes).
+The archive is a stranger's and this process may be root. So: every name is resolved link by link
+inside the root, as if it were the whole machine; nothing is opened through a link; no device, no
+setuid bit, no sparse file is made; each layer must hash to the diff id that the config gives,
+because the cache is keyed by the config and a later job must not get another job's files.
+Layers: https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower
+layers only, hence two passes).
 """
 
 import errno
@@ -25,10 +28,13 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 
 IMAGES_MAX = 16
 BYTES_MAX = 64 << 30  # of all unpacked images, as an engine's
-START_SECONDS = 60  # an image that was asked for just now is about to be started, although no lease names it yet
+# an image that was asked for just now is about to be started, although no lease names it yet
+START_SECONDS = 60
 MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
 _FILES = {  # what an engine puts into every container
-    "etc/hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n",
+    "etc/hosts": (
+        "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n"
+    ),
     "etc/hostname": "job\n",
     "etc/resolv.conf": "",
 }
@@ -53,7 +59,9 @@ _WORLD_FAILS = frozenset(
 
 
 class RootfsCache:
-    """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking; one unpacking at a time."""
+    """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking;
+    one unpacking at a time.
+    """
 
     def __init__(
         self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX
@@ -64,7 +72,9 @@ class RootfsCache:
         self._lock = threading.Lock()
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """The root of the image. Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable without room."""
+        """The root of the image. Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be
+        unpacked, Unavailable without room.
+        """
         with self._lock:
             root = self._home / info.config_digest
             if not root.is_dir():
@@ -75,7 +85,9 @@ class RootfsCache:
             return root
 
     def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
-        """When the disk has no room the longest unused image goes, and it is tried again: full of images, nothing could run for ever."""
+        """When the disk has no room the longest unused image goes, and it is tried again: full
+        of images, nothing could run for ever.
+        """
         fresh = root.with_suffix(".partial")
         while not root.is_dir():
             delete_tree(fresh)
@@ -94,19 +106,27 @@ class RootfsCache:
         if size > self._bytes_max:
             raise Refused(
                 Code.OVERSIZE,
-                f"image: it has {size} bytes unpacked, all images together have room for {self._bytes_max}",
+                (
+                    f"image: it has {size} bytes unpacked, all images together have room for "
+                    f"{self._bytes_max}"
+                ),
             )
         while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
             pass
         while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
             if not self._drop_oldest():
                 raise Unavailable(
-                    f"no room for an image of {size} bytes: the images in use have {held} of {self._bytes_max}",
+                    (
+                        f"no room for an image of {size} bytes: the images in use have {held} of "
+                        f"{self._bytes_max}"
+                    ),
                     30.0,
                 )
 
     def _drop_oldest(self) -> bool:
-        """Removes the image that no lease needs and nobody used for longest; False when there is none."""
+        """Removes the image that no lease needs and nobody used for longest; False when there is
+        none.
+        """
         kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
         idle = [
             root
@@ -122,7 +142,9 @@ class RootfsCache:
 
 
 def _disk_bytes(roots: Sequence[Path]) -> int:
-    """What these trees take on the disk. Not kept anywhere: looking costs less than the unpacking that follows."""
+    """What these trees take on the disk. Not kept anywhere: looking costs less than the
+    unpacking that follows.
+    """
     done = (
         subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
         if roots
@@ -173,7 +195,10 @@ def _verified_bytes(layer: Layer) -> int:
     if layer.diff_id != f"sha256:{digest.hexdigest()}":
         raise Refused(
             Code.MALFORMED,
-            f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config names",
+            (
+                f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config "
+                f"names"
+            ),
         )
     return size
 
@@ -187,7 +212,9 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
-    """An image of empty files has few bytes; file systems that make inodes as they are needed count none."""
+    """An image of empty files has few bytes; file systems that make inodes as they are needed
+    count none.
+    """
     found = os.statvfs(folder)
     if found.f_files and found.f_favail < needed + _SPARE_INODES:
         raise Unavailable(
@@ -196,7 +223,9 @@ def _check_inodes(folder: Path, needed: int) -> None:
 
 
 class Tree:
-    """One root while layers are put on it. Nobody else writes there, so what was looked at stays so."""
+    """One root while layers are put on it. Nobody else writes there, so what was looked at stays
+    so.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -242,7 +271,8 @@ class Tree:
             )
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
-        """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link.
+        """Makes those that are missing, for something will be mounted there; where each really
+        is, as seen inside, without a link.
 
         Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
         """
@@ -255,7 +285,9 @@ class Tree:
             raise _failure(error) from error
 
     def has_folder(self, path: str) -> bool:
-        """Whether a directory is there, with links followed inside the root and never on this machine."""
+        """Whether a directory is there, with links followed inside the root and never on this
+        machine.
+        """
         try:
             self._folder(path, makes=False)
         except (Refused, OSError):  # not re-raised: the answer to the question
@@ -292,12 +324,18 @@ class Tree:
         if base in ("", ".") or not os.path.lexists(first) or stat.S_ISDIR(os.lstat(first).st_mode):
             raise Refused(
                 Code.MALFORMED,
-                f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no file of the image",
+                (
+                    f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no "
+                    f"file "
+                    f"of the image"
+                ),
             )
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
-        """The directory behind a name, with every link on the way followed inside the root; made where it is missing, if it may be."""
+        """The directory behind a name, with every link on the way followed inside the root; made
+        where it is missing, if it may be.
+        """
         pending = _parts(name)
         real: list[str] = []
         links = 0
@@ -362,7 +400,8 @@ def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> 
         shutil.copyfileobj(source, file, _COPY_BYTES)
         os.fchmod(descriptor, entry.mode & 0o777)
     _give_user(path, entry)
-    # Compiled modules name their source by its time: without it every start would compile them anew.
+    # Compiled modules name their source by its time: without it every start would compile them
+    # anew.
     os.utime(path, (entry.mtime, entry.mtime))
 
 

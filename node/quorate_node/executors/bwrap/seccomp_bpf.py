@@ -1,8 +1,11 @@
-"""The strict seccomp profile as a classic BPF program, for sandboxes that no engine compiles it for.
+"""The strict seccomp profile as a classic BPF program, for sandboxes that no engine compiles it
+for.
 
-Own assembler instead of libseccomp: the profile is an allow-list with a handful of argument tests, which is a hundred lines, and one
-native library less to find on an owner's machine. Numbers of system calls stand in `syscalls.json`; a name that an architecture lacks
-is left out, as engines do. Layout of the input (`struct seccomp_data`) and of instructions: seccomp(2), the kernel's networking/filter.
+Own assembler instead of libseccomp: the profile is an allow-list with a handful of argument
+tests, which is a hundred lines, and one native library less to find on an owner's machine.
+Numbers of system calls stand in `syscalls.json`; a name that an architecture lacks is left out,
+as engines do. Layout of the input (`struct seccomp_data`) and of instructions: seccomp(2), the
+kernel's networking/filter.
 """
 
 import json
@@ -56,7 +59,9 @@ class Rule:
 
 
 def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The program for `platform.machine()`, with calls that are refused beyond the profile. KeyError for an unknown architecture."""
+    """The program for `platform.machine()`, with calls that are refused beyond the profile.
+    KeyError for an unknown architecture.
+    """
     known = json.loads(_NUMBERS.read_text())[machine]
     numbers = {name: number for name, number in known.items() if name not in without}
     return b"".join(
@@ -68,7 +73,9 @@ def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
 def assemble(
     profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int
 ) -> list[Instruction]:
-    """Foreign architectures are killed (their numbers mean other calls); then calls with tests, then ranges of plain allowed ones."""
+    """Foreign architectures are killed (their numbers mean other calls); then calls with tests,
+    then ranges of plain allowed ones.
+    """
     refusal = ERRNO | _integer(profile["defaultErrnoRet"])
     rules = rules_of(profile, numbers)
     program = [
@@ -94,7 +101,9 @@ def assemble(
 
 
 def rules_of(profile: Mapping[str, object], numbers: Mapping[str, int]) -> dict[int, list[Rule]]:
-    """Rules by number of the call, in the profile's order. ValueError for what this assembler does not know."""
+    """Rules by number of the call, in the profile's order. ValueError for what this assembler
+    does not know.
+    """
     if profile["defaultAction"] != "SCMP_ACT_ERRNO":
         raise ValueError("only an allow-list can be assembled")
     rules: dict[int, list[Rule]] = {}
@@ -137,7 +146,9 @@ def _tested_call(number: int, rules: Sequence[Rule], refusal: int) -> list[Instr
 
 
 def _rule(rule: Rule) -> list[Instruction]:
-    """Each test leaves the rule when it fails. An argument is two 32-bit words, the low one first on both architectures."""
+    """Each test leaves the rule when it fails. An argument is two 32-bit words, the low one
+    first on both architectures.
+    """
     words = [
         (
             OFFSET_ARGUMENTS + 8 * test.index + 4 * half,

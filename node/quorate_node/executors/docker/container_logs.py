@@ -1,7 +1,9 @@
-"""Standard output and error of containers, whose engine keeps none (an engine's log costs host CPU that no limit of the job covers).
+"""Standard output and error of containers, whose engine keeps none (an engine's log costs host
+CPU that no limit of the job covers).
 
-A daemon thread per container reads the engine's attach stream into a file, up to a cap, and then hangs up: the engine discards the
-rest. What a container writes while no daemon is attached (between a crash and the restart) is lost; logs are never part of a result.
+A daemon thread per container reads the engine's attach stream into a file, up to a cap, and then
+hangs up: the engine discards the rest. What a container writes while no daemon is attached
+(between a crash and the restart) is lost; logs are never part of a result.
 """
 
 import socket
@@ -25,8 +27,8 @@ class LogReaders:
         self._readers: dict[str, threading.Thread] = {}
 
     def attach(self, container: str, path: Path) -> None:
-        """Starts reading, unless it is being read already or the file is full. Returns once the engine has accepted: what follows is
-        not lost.
+        """Starts reading, unless it is being read already or the file is full. Returns once the
+        engine has accepted: what follows is not lost.
         """
         if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
@@ -60,7 +62,8 @@ def _copy(stream: socket.SocketIO, path: Path) -> None:
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
         return  # the engine or the lease's folder went away: a log is no promise
     finally:
-        # The response owns the connection. Closing the stream first would leave the socket open: the SDK keeps two handles on it.
+        # The response owns the connection. Closing the stream first would leave the socket open:
+        # the SDK keeps two handles on it.
         stream._response.close()  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,9 @@
-"""The default executor: hardened containers of a Docker engine. The SDK blocks, so each call runs in a worker thread.
+"""The default executor: hardened containers of a Docker engine. The SDK blocks, so each call
+runs in a worker thread.
 
-The container's name is the lease id and its labels are the record: a daemon that restarts, or a second executor object, finds
-everything by asking the engine. Nothing is stopped when the daemon ends.
+The container's name is the lease id and its labels are the record: a daemon that restarts, or a
+second executor object, finds everything by asking the engine. Nothing is stopped when the daemon
+ends.
 """
 
 import asyncio
@@ -73,7 +75,8 @@ Inspection = Mapping[str, "Mapping[str, object]"]
 
 
 class DockerExecutor:
-    """`Executor` on a Docker engine. `home` holds one folder per lease; `owner` labels this daemon's containers.
+    """`Executor` on a Docker engine. `home` holds one folder per lease; `owner` labels this
+    daemon's containers.
 
     `sandbox` None: gVisor where the engine has it, else runc.
     """
@@ -113,19 +116,25 @@ class DockerExecutor:
         )  # more at once only lengthens each start
 
     async def check(self) -> None:
-        """Asks the engine what it can do, and settles on a sandbox. Unavailable when it has not the one that is wanted."""
+        """Asks the engine what it can do, and settles on a sandbox. Unavailable when it has not
+        the one that is wanted.
+        """
         engine = await self._call(self._facts)
         self.sandbox = (
             Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
         )
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Brings a registry's image into the engine; `stop` and `remove` end it. Other leases do not wait for it."""
+        """Brings a registry's image into the engine; `stop` and `remove` end it. Other leases do
+        not wait for it.
+        """
         if not await self._has(name):
             await self._fetches.fetch(lease_id, name, deadline_seconds, lambda: self._has(name))
 
     async def start(self, task: Task) -> None:
-        """Loads the image, makes the lease's folders, creates and starts the container: each step only if it is not done."""
+        """Loads the image, makes the lease's folders, creates and starts the container: each
+        step only if it is not done.
+        """
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(
                 Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container"
@@ -140,7 +149,9 @@ class DockerExecutor:
         return await self._call(lambda: self._observe(lease_id)[0])
 
     async def wait(self, lease_id: str) -> Exit:
-        """Ends the container when its time is over. Unavailable when there is none, or the engine is away."""
+        """Ends the container when its time is over. Unavailable when there is none, or the
+        engine is away.
+        """
         while True:
             state, found = await self._call(lambda: self._observe(lease_id))
             match state:
@@ -191,7 +202,9 @@ class DockerExecutor:
         await self._call(lambda: self._remove(lease_id))
 
     async def leases(self) -> Sequence[str]:
-        """From the engine's labels and the folders: a crash may have left either without the other."""
+        """From the engine's labels and the folders: a crash may have left either without the
+        other.
+        """
         return await self._call(self._leases)
 
     async def close(self) -> None:
@@ -200,7 +213,7 @@ class DockerExecutor:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
-    # ------------------------------------------------------------------------------------------------- in worker threads
+    # ---------------------------------------------------------------------------- in worker threads
 
     async def _has(self, name: str) -> bool:
         return await self._call(lambda: self._images.has(name))
@@ -223,7 +236,9 @@ class DockerExecutor:
         return self._engine
 
     def _runtime(self, known: Mapping[str, Mapping[str, object]]) -> str:
-        """gVisor's name where it is registered so that jobs have a loopback device, "" for runc. Unavailable names what is wanted."""
+        """gVisor's name where it is registered so that jobs have a loopback device, "" for runc.
+        Unavailable names what is wanted.
+        """
         problem = gvisor_problem(known)
         if self._wanted is Sandbox.DOCKER_RUNSC and problem:
             raise Unavailable(problem, 3600.0)
@@ -232,7 +247,9 @@ class DockerExecutor:
         return "" if problem or self._wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR
 
     def _start_in_time(self, task: Task) -> None:
-        """An engine that answers, and says no for long enough, says it to the job: its slot is not kept for the whole duration."""
+        """An engine that answers, and says no for long enough, says it to the job: its slot is
+        not kept for the whole duration.
+        """
         try:
             self._start(task)
         except docker.errors.APIError as error:
@@ -279,7 +296,8 @@ class DockerExecutor:
             found = self._inspect(task.lease_id)
             if _state(found) is not TaskState.EXITED:
                 raise
-            # the program could not be started (not there, not executable): as with a shell, that is its exit status 127 or 126
+            # the program could not be started (not there, not executable): as with a shell, that is
+            # its exit status 127 or 126
         crash_point("container.after-start")
 
     def _create(self, body: dict[str, object], name: str) -> None:
@@ -294,12 +312,17 @@ class DockerExecutor:
         self._check_mounts(body, name)
 
     def _check_mounts(self, body: dict[str, object], name: str) -> None:
-        """Whatever an image can make an engine add: what was made is looked at before it runs. The caller removes what is refused."""
+        """Whatever an image can make an engine add: what was made is looked at before it runs.
+        The caller removes what is refused.
+        """
         strange = strange_mounts(body, self._api.inspect_container(name))
         if strange:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"image: the engine mounts {strange} for it, which was not asked; build it without VOLUME",
+                (
+                    f"image: the engine mounts {strange} for it, which was not asked; build it "
+                    f"without VOLUME"
+                ),
             )
 
     def _exit(self, lease_id: str, found: Inspection) -> Exit:
@@ -343,9 +366,11 @@ class DockerExecutor:
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
-        """State and record. A container that ended with an earlier life of the engine is as good as none: its program did not end.
+        """State and record. A container that ended with an earlier life of the engine is as good
+        as none: its program did not end.
 
-        The life is asked for on a connection of its own: an engine that is stopping still answers on those that it has.
+        The life is asked for on a connection of its own: an engine that is stopping still
+        answers on those that it has.
         """
         found = self._inspect(lease_id)
         state = _state(found)
@@ -376,10 +401,12 @@ class DockerExecutor:
                 raise
             # it has ended meanwhile
 
-    # ------------------------------------------------------------------------------------------------------------ waiting
+    # -------------------------------------------------------------------------------------- waiting
 
     async def _wait_on(self, lease_id: str, found: Inspection) -> None:
-        """Waits until the container ends, its time is over, or a while has passed; reads its log if nobody does."""
+        """Waits until the container ends, its time is over, or a while has passed; reads its log
+        if nobody does.
+        """
         name = PREFIX + lease_id
         await self._call(
             lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id)))
@@ -405,7 +432,8 @@ class DockerExecutor:
         try:
             self._api.kill(name, "SIGKILL")
         except docker.errors.APIError as error:
-            # Not re-raised: engines say so of one that is ending just now, too. Whoever waits looks again in a second.
+            # Not re-raised: engines say so of one that is ending just now, too. Whoever waits looks
+            # again in a second.
             _logger.debug("%s is not killed: %s", name, error.explanation)
 
     def _sample(self, lease_id: str, found: Inspection) -> None:
@@ -414,8 +442,9 @@ class DockerExecutor:
         )
 
     async def _exit_within(self, name: str, seconds: float) -> None:
-        """Returns at the exit or when the time is over. A thread of its own, not one of the pool: many leases wait at once, and a
-        cancelled wait must not keep the daemon from ending.
+        """Returns at the exit or when the time is over. A thread of its own, not one of the
+        pool: many leases wait at once, and a cancelled wait must not keep the daemon from
+        ending.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -428,9 +457,12 @@ class DockerExecutor:
 
         def block() -> None:
             try:
-                self._api.wait(name, timeout=max(seconds, 0.05))  # type: ignore[arg-type]  # fractions work
+                # fractions work
+                self._api.wait(name, timeout=max(seconds, 0.05))  # type: ignore[arg-type]
             except (requests.exceptions.RequestException, docker.errors.DockerException):
-                pass  # a time-out (which the SDK gives many names) or an engine that is away: the caller asks the engine again
+                # a time-out (which the SDK gives many names) or an engine that is away: the caller
+                # asks the engine again
+                pass
             tell()
 
         threading.Thread(target=block, name=f"wait-{name}", daemon=True).start()
@@ -441,7 +473,9 @@ class DockerExecutor:
 
 
 def _translated(work: Callable[[], Result]) -> Result:
-    """Errors of the SDK as ours: whatever the engine refuses or fails at is the world failing; rules were checked before."""
+    """Errors of the SDK as ours: whatever the engine refuses or fails at is the world failing;
+    rules were checked before.
+    """
     try:
         return work()
     except docker.errors.APIError as error:
@@ -456,7 +490,8 @@ def _translated(work: Callable[[], Result]) -> Result:
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
     """Why the engine's runtimes cannot run jobs under gVisor; "" when they can.
 
-    With a network stack of the container's (its default) gVisor takes the loopback device as the engine left it, which is down.
+    With a network stack of the container's (its default) gVisor takes the loopback device as the
+    engine left it, which is down.
     """
     if RUNTIME_GVISOR not in known:
         return (
@@ -465,7 +500,10 @@ def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
     arguments = known[RUNTIME_GVISOR].get("runtimeArgs") or []
     assert isinstance(arguments, list), "the engine lists a runtime's arguments"
     if "network=none" not in [str(item).lstrip("-") for item in arguments]:
-        return f"the engine's runtime {RUNTIME_GVISOR} is registered without --network=none, so programs would have no loopback device"
+        return (
+            f"the engine's runtime {RUNTIME_GVISOR} is registered without --network=none, so "
+            f"programs would have no loopback device"
+        )
     return ""
 
 

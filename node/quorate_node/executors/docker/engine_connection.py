@@ -13,7 +13,9 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """A client of the named engine, or of the one that the environment names (DOCKER_HOST and its like), or of the usual socket."""
+    """A client of the named engine, or of the one that the environment names (DOCKER_HOST and
+    its like), or of the usual socket.
+    """
     options = kwargs_from_env()
     if engine_url:
         options = {"base_url": engine_url}
@@ -21,7 +23,9 @@ def connect(
 
 
 class _Client(docker.APIClient):
-    """The SDK's, over connections that leave no socket behind. It calls the engine while it is made: later they could not be exchanged."""
+    """The SDK's, over connections that leave no socket behind. It calls the engine while it is
+    made: later they could not be exchanged.
+    """
 
     def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
         if isinstance(adapter, UnixHTTPAdapter):
@@ -43,12 +47,16 @@ class _Adapter(UnixHTTPAdapter):
 
 
 class _Pool(UnixHTTPConnectionPool):
-    def _new_conn(self) -> UnixHTTPConnection:  # type: ignore[override]  # as the SDK's own, which the types do not know
-        return _Connection(self.base_url, self.socket_path, self.timeout)  # type: ignore[arg-type]  # an int, whatever the types say
+    # as the SDK's own, which the types do not know
+    def _new_conn(self) -> UnixHTTPConnection:  # type: ignore[override]
+        # an int, whatever the types say
+        return _Connection(self.base_url, self.socket_path, self.timeout)  # type: ignore[arg-type]
 
 
 class _Connection(UnixHTTPConnection):
-    """The SDK's drops its socket, open, where nobody answers: the collector then warns of it in whatever runs at that time."""
+    """The SDK's drops its socket, open, where nobody answers: the collector then warns of it in
+    whatever runs at that time.
+    """
 
     def connect(self) -> None:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

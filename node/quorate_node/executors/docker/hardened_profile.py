@@ -1,9 +1,10 @@
 """The hardened profile: from a task to the one container request that an engine ever sees. Pure.
 
-A job chooses only what `Task` has fields for; nothing of a job reaches the host configuration otherwise. Each setting answers an
-attack that succeeds against an engine's defaults: unbounded forks, memory, disk and logs; a network; setuid programs; device nodes;
-io_uring and vsock; volumes that an image declares; environment variables that steer the loader or the GPU hooks, which run as root on
-the host.
+A job chooses only what `Task` has fields for; nothing of a job reaches the host configuration
+otherwise. Each setting answers an attack that succeeds against an engine's defaults: unbounded
+forks, memory, disk and logs; a network; setuid programs; device nodes; io_uring and vsock;
+volumes that an image declares; environment variables that steer the loader or the GPU hooks,
+which run as root on the host.
 """
 
 import posixpath
@@ -29,7 +30,8 @@ RUNTIME_GVISOR = "runsc"
 _GVISOR_PIDS = 64
 _ENV_PROGRAM = "/usr/bin/env"
 _HIDDEN_PREFIX = "LD_"
-_GPU_CONTROLS = (  # variables with which an image could ask the GPU hooks for devices that nobody rented to it
+# variables with which an image could ask the GPU hooks for devices that nobody rented to it
+_GPU_CONTROLS = (
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_MIG_CONFIG_DEVICES",
     "NVIDIA_MIG_MONITOR_DEVICES",
@@ -67,7 +69,9 @@ _CACHES = {
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the profile must know of the engine. `cgroup_parent` "" = the engine's own; `runtime` "" = its default (runc)."""
+    """What the profile must know of the engine. `cgroup_parent` "" = the engine's own; `runtime`
+    "" = its default (runc).
+    """
 
     seccomp: str  # the profile as JSON text
     cgroup_parent: str = ""
@@ -78,7 +82,9 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """An image that the engine holds. `has_env` False = known to lack /usr/bin/env; None = not looked into (registry images)."""
+    """An image that the engine holds. `has_env` False = known to lack /usr/bin/env; None = not
+    looked into (registry images).
+    """
 
     reference: str
     env: tuple[str, ...]
@@ -92,8 +98,9 @@ class ImageFacts:
 class Places:
     """Where inputs and outputs come from.
 
-    `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes of it count in memory. `are_views`: the inputs are mounts
-    of ours that are read-only, nosuid and nodev already; an engine that is asked for read-only mounts them anew and drops the rest.
+    `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes of it count in
+    memory. `are_views`: the inputs are mounts of ours that are read-only, nosuid and nodev
+    already; an engine that is asked for read-only mounts them anew and drops the rest.
     """
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
@@ -106,7 +113,9 @@ class Places:
 def container_request(
     task: Task, owner: str, engine: EngineFacts, image: ImageFacts, places: Places
 ) -> dict[str, object]:
-    """The body of the engine's create call. Refused(UNSUPPORTED) names the field that cannot be granted."""
+    """The body of the engine's create call. Refused(UNSUPPORTED) names the field that cannot be
+    granted.
+    """
     check_targets([target for _, target in places.inputs])
     hidden, env = _environment(task, image)
     return {
@@ -118,13 +127,15 @@ def container_request(
         "WorkingDir": task.working_dir or "/scratch",
         "Hostname": "job",
         "Domainname": "",
-        "NetworkDisabled": False,  # the mode `none` is the network; "disabled" would leave /etc/hosts, and so localhost, out
+        # the mode `none` is the network; "disabled" would leave /etc/hosts, and so localhost, out
+        "NetworkDisabled": False,
         "Tty": False,
         "OpenStdin": False,
         "AttachStdout": True,
         "AttachStderr": True,
         "Healthcheck": {"Test": ["NONE"]},
-        "Volumes": {},  # the engine adds the image's to it, unless something stands there: see `covers`
+        # the engine adds the image's to it, unless something stands there: see `covers`
+        "Volumes": {},
         "Labels": {
             LABEL_LEASE: task.lease_id,
             LABEL_OWNER: owner,
@@ -140,7 +151,9 @@ def container_request(
 
 
 def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
-    """What stands in a container beside the mounts of its request, for the reader; "" when nothing does."""
+    """What stands in a container beside the mounts of its request, for the reader; "" when
+    nothing does.
+    """
     config = body["HostConfig"]
     assert isinstance(config, dict), "a request as made here"
     asked = {
@@ -148,7 +161,8 @@ def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) 
         for item in config["Mounts"]
     }
     found = [_mount_of(item) for item in _list(container["Mounts"])]
-    # Engines list a memory file system either nowhere or by its target; it holds nothing of the machine's disk.
+    # Engines list a memory file system either nowhere or by its target; it holds nothing of the
+    # machine's disk.
     strange = [
         item
         for item in found
@@ -158,7 +172,9 @@ def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) 
 
 
 def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
-    """(kind, a volume's name, target): engines in a machine of their own write the sources of binds in another way."""
+    """(kind, a volume's name, target): engines in a machine of their own write the sources of
+    binds in another way.
+    """
     kind = str(item["Type"])
     return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
 
@@ -169,7 +185,9 @@ def _list(value: object) -> list[dict[str, object]]:
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Inputs may stand anywhere that is not taken and not inside each other (their mount points would be made in the store)."""
+    """Inputs may stand anywhere that is not taken and not inside each other (their mount points
+    would be made in the store).
+    """
     for target in targets:
         if (
             not target.startswith("/")
@@ -202,7 +220,9 @@ def standard_env(
 
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
-    """What the program sees in the end, by whatever way it gets there: the image's variables, ours, the job's."""
+    """What the program sees in the end, by whatever way it gets there: the image's variables,
+    ours, the job's.
+    """
     named = dict(
         item.partition("=")[::2] for item in image_env if "=" in item[1:]
     )  # the rest are no variables, whatever an image says
@@ -222,7 +242,9 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
-    """(loader variables to restore inside, the engine's list). A bare name in that list removes the image's variable."""
+    """(loader variables to restore inside, the engine's list). A bare name in that list removes
+    the image's variable.
+    """
     named = dict(item.partition("=")[::2] for item in image.env)
     wanted = {**standard_env(), **task.env}
     hidden = {
@@ -244,23 +266,31 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
 
 
 def _restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
-    """Restores loader variables inside the container, after every hook of the engine and the GPU toolkit has run.
+    """Restores loader variables inside the container, after every hook of the engine and the GPU
+    toolkit has run.
 
-    The engine's init cannot set variables and an image need not have a shell, but whatever image relies on LD_LIBRARY_PATH has
-    coreutils' env. One that is known not to have it is refused rather than run differently from what its maker meant.
+    The engine's init cannot set variables and an image need not have a shell, but whatever image
+    relies on LD_LIBRARY_PATH has coreutils' env. One that is known not to have it is refused
+    rather than run differently from what its maker meant.
     """
     if not hidden:
         return []
     if image.has_env is False:
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and has no {_ENV_PROGRAM} to restore it",
+            (
+                f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and "
+                f"has "
+                f"no {_ENV_PROGRAM} to restore it"
+            ),
         )
     return [_ENV_PROGRAM, *(f"{name}={hidden[name]}" for name in sorted(hidden))]
 
 
 def _command(task: Task, image: ImageFacts) -> list[str]:
-    """The job's words replace the image's entry point and command alike; without them the image's own run."""
+    """The job's words replace the image's entry point and command alike; without them the
+    image's own run.
+    """
     command = list(task.argv) or [*image.entrypoint, *image.command]
     if not command:
         raise Refused(Code.UNSUPPORTED, "command: the job gives none and the image has none")
@@ -309,8 +339,9 @@ def _host_config(
 
 
 def _host_pids(task: Task, engine: EngineFacts) -> int:
-    """gVisor's kernel is a program with some thirty threads of its own and two for each process inside (measured); the limit counts
-    those of the machine. One who goes beyond ends the sandbox, not the machine.
+    """gVisor's kernel is a program with some thirty threads of its own and two for each process
+    inside (measured); the limit counts those of the machine. One who goes beyond ends the
+    sandbox, not the machine.
     """
     return (
         2 * task.pids + _GVISOR_PIDS
@@ -320,7 +351,9 @@ def _host_pids(task: Task, engine: EngineFacts) -> int:
 
 
 def _mounts(places: Places) -> list[dict[str, object]]:
-    """Not the `Binds` shorthand: it splits at colons, and makes folders for sources that are not there."""
+    """Not the `Binds` shorthand: it splits at colons, and makes folders for sources that are not
+    there.
+    """
     inputs: list[dict[str, object]] = [
         {
             "Type": "bind",
@@ -342,7 +375,9 @@ def _mounts(places: Places) -> list[dict[str, object]]:
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
-    """By CDI where the engine knows it (a static list of devices, no hook that runs as root), else through the nvidia runtime's hook."""
+    """By CDI where the engine knows it (a static list of devices, no hook that runs as root),
+    else through the nvidia runtime's hook.
+    """
     if has_cdi:
         return {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={gpu}" for gpu in gpus]}
     return {

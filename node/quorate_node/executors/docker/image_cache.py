@@ -1,8 +1,10 @@
-"""Which images this daemon brought into the engine, so that they can go again: the longest unused first, within a bound of bytes.
+"""Which images this daemon brought into the engine, so that they can go again: the longest
+unused first, within a bound of bytes.
 
-One small file for each image, written before the image is loaded, so that a crash leaves no image that nobody knows of; its time of
-change is the last use. An image that the engine had already is the owner's and is never in here; nor is one removed that got a name
-meanwhile, for then somebody else wants it.
+One small file for each image, written before the image is loaded, so that a crash leaves no
+image that nobody knows of; its time of change is the last use. An image that the engine had
+already is the owner's and is never in here; nor is one removed that got a name meanwhile, for
+then somebody else wants it.
 """
 
 import json
@@ -22,7 +24,9 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class KeptImage:
-    """`image` is the engine's id, `bytes` its size there, `manifests` the digests by which registries name it, `used` in Unix seconds."""
+    """`image` is the engine's id, `bytes` its size there, `manifests` the digests by which
+    registries name it, `used` in Unix seconds.
+    """
 
     image: str
     bytes: int
@@ -54,7 +58,9 @@ class KeptImages:
             self._write(KeptImage(image, size, known.manifests if known else (), time.time()))
 
     def name(self, image: str, manifest: str) -> None:
-        """One more digest for an image; one that is not ours gets its first record, without bytes."""
+        """One more digest for an image; one that is not ours gets its first record, without
+        bytes.
+        """
         with self._lock:
             known = self._read(self._path(image)) or KeptImage(image, 0, (), 0.0)
             manifests = (*(item for item in known.manifests if item != manifest), manifest)[
@@ -69,13 +75,16 @@ class KeptImages:
                 os.utime(self._path(image))
 
     def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
-        """Until `size` more bytes fit. `remove` says whether the engine let the image go. Refused(OVERSIZE) when it can never fit,
-        Unavailable when everything else is in use.
+        """Until `size` more bytes fit. `remove` says whether the engine let the image go.
+        Refused(OVERSIZE) when it can never fit, Unavailable when everything else is in use.
         """
         if size > self.bytes_max:
             raise Refused(
                 Code.OVERSIZE,
-                f"image: it has {size} bytes unpacked, all images together have room for {self.bytes_max}",
+                (
+                    f"image: it has {size} bytes unpacked, all images together have room for "
+                    f"{self.bytes_max}"
+                ),
             )
         with self._lock:
             others = [kept for kept in self._all() if kept.image != image]
@@ -88,7 +97,10 @@ class KeptImages:
                     total -= kept.bytes
         if total + size > self.bytes_max:
             raise Unavailable(
-                f"no room for an image of {size} bytes: the images in use have {total} of {self.bytes_max}",
+                (
+                    f"no room for an image of {size} bytes: the images in use have {total} of "
+                    f"{self.bytes_max}"
+                ),
                 30.0,
             )
 
@@ -116,7 +128,8 @@ class KeptImages:
                 path.stat().st_mtime,
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None  # none, or torn by a crash: then nothing was loaded yet, for the record comes first
+            # none, or torn by a crash: then nothing was loaded yet, for the record comes first
+            return None
 
     def _write(self, kept: KeptImage) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

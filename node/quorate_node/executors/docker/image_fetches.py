@@ -1,7 +1,9 @@
-"""Fetching registries' images beside everything else: threads of their own, a bound on how many at once, and an end to each.
+"""Fetching registries' images beside everything else: threads of their own, a bound on how many
+at once, and an end to each.
 
-A registry may drip on purpose. So nothing that is no fetch waits for one, and a fetch ends at its lease's deadline, when the lease ends
-before, and when it is slower than an owner has to bear (`Pace`); its connection is closed then.
+A registry may drip on purpose. So nothing that is no fetch waits for one, and a fetch ends at
+its lease's deadline, when the lease ends before, and when it is slower than an owner has to bear
+(`Pace`); its connection is closed then.
 """
 
 import asyncio
@@ -29,7 +31,9 @@ class ImageFetches:
     async def fetch(
         self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the deadline and after `stop`."""
+        """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the
+        deadline and after `stop`.
+        """
         stop = Stop(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._stops[lease_id] = stop

@@ -1,7 +1,9 @@
-"""Getting an image into the engine: an archive of the content store, or a registry image pinned by digest.
+"""Getting an image into the engine: an archive of the content store, or a registry image pinned
+by digest.
 
-Both come as archives that were read strictly first (`registry_image` says why the engine pulls nothing). One load at a time for each
-image, so that none waits for another's. What was loaded is recorded and goes again when room is needed.
+Both come as archives that were read strictly first (`registry_image` says why the engine pulls
+nothing). One load at a time for each image, so that none waits for another's. What was loaded is
+recorded and goes again when room is needed.
 """
 
 import threading
@@ -34,7 +36,9 @@ Inspected = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """What the owner gives images. `private`: registry images that may come from the owner's own network; None = all (a devnet)."""
+    """What the owner gives images. `private`: registry images that may come from the owner's own
+    network; None = all (a devnet).
+    """
 
     bytes_max: int = 16 << 30  # one registry image, as it is sent
     kept_bytes_max: int = KEPT_BYTES_MAX
@@ -43,7 +47,9 @@ class ImageRules:
 
 
 class Images:
-    """Loads each image once. Blocking: called from worker threads. `kept` None: nothing that is loaded ever goes again."""
+    """Loads each image once. Blocking: called from worker threads. `kept` None: nothing that is
+    loaded ever goes again.
+    """
 
     def __init__(self, api: docker.APIClient, kept: KeptImages | None = None) -> None:
         self._api, self._kept = api, kept
@@ -51,7 +57,9 @@ class Images:
         self._infos = ArchiveInfos()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
-        """The image, present in the engine; a registry's must have been fetched. Refused(UNKNOWN | MALFORMED | UNSUPPORTED)."""
+        """The image, present in the engine; a registry's must have been fetched. Refused(UNKNOWN
+        | MALFORMED | UNSUPPORTED).
+        """
         if isinstance(image, str):
             return self._fetched(parse_pinned(image))
         info = self._infos.of(image)
@@ -62,7 +70,9 @@ class Images:
         )
 
     def has(self, name: str) -> bool:
-        """Whether a registry's image is in the engine: brought by us, or by the owner under that name."""
+        """Whether a registry's image is in the engine: brought by us, or by the owner under that
+        name.
+        """
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
@@ -142,7 +152,9 @@ class Images:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """(what the engine calls it, its record). One that the owner has under that name comes second."""
+        """(what the engine calls it, its record). One that the owner has under that name comes
+        second.
+        """
         ours = self._kept.find(image.digest) if self._kept else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None
@@ -174,7 +186,9 @@ class Fetcher:
         self._active: list[str] = []
 
     def fetch(self, name: str, stop: Stop) -> None:
-        """Fetches, reads and loads one image. Refused and Unavailable as `fetch_archive`, `read_archive` and `Images.load`."""
+        """Fetches, reads and loads one image. Refused and Unavailable as `fetch_archive`,
+        `read_archive` and `Images.load`.
+        """
         image = parse_pinned(name)
         work = image.digest.removeprefix("sha256:")
         with self._guard:

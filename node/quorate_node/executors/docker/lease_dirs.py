@@ -1,8 +1,11 @@
-"""The folders of one lease around its container: read-only inputs, and outputs that are sized and outlive the exit.
+"""The folders of one lease around its container: read-only inputs, and outputs that are sized
+and outlive the exit.
 
-Two ways for outputs. LOOP (root): a file holding an ext4 file system, mounted on the host. VOLUME (no root, or no loop devices): a
-tmpfs volume of the engine, which vanishes with its last container, so a `-hold` container that only waits keeps it until removal;
-its pages count in the memory of the job's container, whose limit is raised by as much, and the outputs come back as a tar stream.
+Two ways for outputs. LOOP (root): a file holding an ext4 file system, mounted on the host.
+VOLUME (no root, or no loop devices): a tmpfs volume of the engine, which vanishes with its last
+container, so a `-hold` container that only waits keeps it until removal; its pages count in the
+memory of the job's container, whose limit is raised by as much, and the outputs come back as a
+tar stream.
 """
 
 import hashlib
@@ -43,7 +46,9 @@ def choose_kind() -> OutputKind:
 
 
 class LeasePlaces:
-    """Makes and removes the folders of leases below `home`. Blocking: called from worker threads; every call may be repeated."""
+    """Makes and removes the folders of leases below `home`. Blocking: called from worker
+    threads; every call may be repeated.
+    """
 
     def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: OutputKind) -> None:
         self._api = api
@@ -106,14 +111,20 @@ class LeasePlaces:
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """A view of the input that nobody can write, run setuid or open devices through; without root, the input itself."""
+        """A view of the input that nobody can write, run setuid or open devices through; without
+        root, the input itself.
+        """
         source = mount.source.resolve()
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
         if not source.stat().st_mode & _READABLE_BY_ALL:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user",
+                (
+                    f"mounts: {mount.target} must be readable by all (mode 0644) for the "
+                    f"container's "
+                    f"user"
+                ),
             )
         if not _is_root():
             return source
@@ -201,7 +212,8 @@ def release_folder(folder: Path) -> None:
 
 
 def hold_image() -> tuple[str, bytes]:
-    """(config digest, archive) of an image whose one program does nothing but wait: ten bytes of code in an ELF header.
+    """(config digest, archive) of an image whose one program does nothing but wait: ten bytes of
+    code in an ELF header.
 
     Any image of the job's may lack a program that sleeps, and a registry may be out of reach.
     """

@@ -1,6 +1,8 @@
-"""Collecting outputs that only the engine can read: its tar stream of the folder, under the same rules and caps as `outputs`.
+"""Collecting outputs that only the engine can read: its tar stream of the folder, under the same
+rules and caps as `outputs`.
 
-The engine sends sparse files at their full apparent size and links as links; nothing here is extracted by the tar module itself.
+The engine sends sparse files at their full apparent size and links as links; nothing here is
+extracted by the tar module itself.
 """
 
 import io
@@ -17,7 +19,9 @@ _READ_MAX = 4 << 20
 
 
 def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
-    """Writes the stream's one top folder to the new directory `destination`, complete or not at all."""
+    """Writes the stream's one top folder to the new directory `destination`, complete or not at
+    all.
+    """
     with fresh_directory(destination) as partial:
         allowance = Allowance(caps)
         try:
@@ -30,14 +34,17 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
                             Code.MALFORMED,
                             f"{member.name[:200]!r}: comes twice, or before its folder",
                         ) from error
-                    archive.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+                    # the module keeps every header otherwise
+                    archive.members = []  # type: ignore[attr-defined]
         except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
             raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
         partial.rename(destination)
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file. The tar module reads an extended header whole, so single reads are bounded."""
+    """Chunks as a file. The tar module reads an extended header whole, so single reads are
+    bounded.
+    """
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -1,7 +1,8 @@
 """Leases whose program a supervisor process keeps: what the executors without an engine share.
 
-One folder per lease: `plan.json` says what runs, `lock` is held by the supervisor as long as it lives, `exit.json` is how it ended,
-`failure` why it could not begin, `log` the output. A daemon that restarts, or a second executor object, reads all of it there.
+One folder per lease: `plan.json` says what runs, `lock` is held by the supervisor as long as it
+lives, `exit.json` is how it ended, `failure` why it could not begin, `log` the output. A daemon
+that restarts, or a second executor object, reads all of it there.
 """
 
 import asyncio
@@ -31,7 +32,9 @@ _SPAWN_SECONDS = 30
 
 
 class DetachedExecutor:
-    """The part of `Executor` that follows from the folder of a lease. Subclasses begin and end leases in worker threads."""
+    """The part of `Executor` that follows from the folder of a lease. Subclasses begin and end
+    leases in worker threads.
+    """
 
     sandbox: Sandbox
 
@@ -66,7 +69,9 @@ class DetachedExecutor:
         return lease_state(self._folder(lease_id))
 
     async def wait(self, lease_id: str) -> Exit:
-        """Polls for the record: the supervisor need not be a child of this process. Unavailable when it was killed or could not begin."""
+        """Polls for the record: the supervisor need not be a child of this process. Unavailable
+        when it was killed or could not begin.
+        """
         pause = _POLL_SECONDS
         folder = self._folder(lease_id)
         while True:
@@ -100,7 +105,9 @@ class DetachedExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s. Returns when it has ended."""
+        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s. Returns when
+        it has ended.
+        """
         folder = self._folder(lease_id)
         while lease_state(folder) is TaskState.RUNNING:
             (folder / "stop").touch()
@@ -119,7 +126,7 @@ class DetachedExecutor:
     async def close(self) -> None:
         """Nothing is held; programs run on."""
 
-    # ------------------------------------------------------------------------------------------------- in worker threads
+    # ---------------------------------------------------------------------------- in worker threads
 
     def _begin(self, task: Task) -> None:
         raise NotImplementedError
@@ -161,7 +168,9 @@ def lease_state(folder: Path) -> TaskState:
 
 
 def is_locked(folder: Path) -> bool:
-    """True while a supervisor lives: it inherited the lock, and the kernel drops it with the process."""
+    """True while a supervisor lives: it inherited the lock, and the kernel drops it with the
+    process.
+    """
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -176,7 +185,9 @@ def is_locked(folder: Path) -> bool:
 
 
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
-    """Starts the supervisor in a session of its own, holding the lock from before its first instruction; returns once it is detached."""
+    """Starts the supervisor in a session of its own, holding the lock from before its first
+    instruction; returns once it is detached.
+    """
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
     fresh.rename(

@@ -1,11 +1,14 @@
-"""The small process that outlives the daemon and keeps one lease's program: runs it, caps its log, ends it, records its exit.
+"""The small process that outlives the daemon and keeps one lease's program: runs it, caps its
+log, ends it, records its exit.
 
-Run as a script with the lease's folder as its only argument; needs nothing but the standard library. It holds a lock on the folder
-as long as it lives, so whoever looks can tell "running" from "gone" without trusting a process id. `plan.json` says what to run,
-`exit.json` (written atomically) how it ended, `failure` that it never began; a file named `stop` asks for the end.
+Run as a script with the lease's folder as its only argument; needs nothing but the standard
+library. It holds a lock on the folder as long as it lives, so whoever looks can tell "running"
+from "gone" without trusting a process id. `plan.json` says what to run, `exit.json` (written
+atomically) how it ended, `failure` that it never began; a file named `stop` asks for the end.
 
-Where the plan has `sandbox`, `argv` starts bubblewrap: this process then joins the lease's control groups, lays the sources of the
-sandbox's mounts out in a mount namespace that ends with it, and gives up root, all between fork and exec.
+Where the plan has `sandbox`, `argv` starts bubblewrap: this process then joins the lease's
+control groups, lays the sources of the sandbox's mounts out in a mount namespace that ends with
+it, and gives up root, all between fork and exec.
 """
 
 import ctypes
@@ -62,7 +65,8 @@ class Supervised:
         ).st_dev  # of files in memory that never had a name
         self.status = b""  # what bubblewrap says of its child, one JSON object a line
         self.init: int | None = (
-            None  # descriptor of the sandbox's first process, whose end is the end of all others there
+            # descriptor of the sandbox's first process, whose end is the end of all others there
+            None
         )
         self.init_pid = 0
         self.status_pipe, self.gate, passed = -1, -1, []
@@ -99,7 +103,9 @@ class Supervised:
         """Between fork and exec."""
         with suppress(
             OSError
-        ):  # where /proc is closed; else a machine without memory ends jobs before its owner's programs
+            # where /proc is closed; else a machine without memory ends jobs before its owner's
+            # programs
+        ):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(
@@ -132,7 +138,9 @@ class Supervised:
         return bool(chunk)
 
     def let_in(self, pid: int) -> None:
-        """The sandbox's first process waits until it is bounded. Not before bubblewrap begins: then every process of its user counts."""
+        """The sandbox's first process waits until it is bounded. Not before bubblewrap begins:
+        then every process of its user counts.
+        """
         with suppress(
             PermissionError
         ):  # of a bubblewrap that is set-uid: then they are watched alone
@@ -144,14 +152,18 @@ class Supervised:
             gate.write(b"1")
 
     def kill(self) -> None:
-        """Every process of the program that can be reached: its group, and its namespace where it has one."""
+        """Every process of the program that can be reached: its group, and its namespace where
+        it has one.
+        """
         if self.init is not None:
             with suppress(ProcessLookupError):  # it ended just now
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
         signal_group(self.process.pid, signal.SIGKILL)
 
     def tell(self) -> bool:
-        """SIGTERM to the program; in a sandbox to its second process alone, for the first only waits and bubblewrap itself would die."""
+        """SIGTERM to the program; in a sandbox to its second process alone, for the first only
+        waits and bubblewrap itself would die.
+        """
         if not self.sandbox:
             signal_group(self.process.pid, signal.SIGTERM)
             return True
@@ -162,7 +174,9 @@ class Supervised:
         return False
 
     def enforce(self, is_stop_asked: bool) -> None:
-        """Ends the program when its time or memory is over, or when it was asked to stop: politely first."""
+        """Ends the program when its time or memory is over, or when it was asked to stop:
+        politely first.
+        """
         now = time.monotonic()
         if is_stop_asked:
             self.stop_at = self.stop_at or now + STOP_SECONDS
@@ -195,7 +209,9 @@ class Supervised:
             self.watch_outputs(self.sandbox["watched"], hidden)
 
     def watch_outputs(self, folder: str, hidden: dict[int, int]) -> None:
-        """Ends a program that writes too much to the owner's disk; when that runs out, the lease has failed and there is no result."""
+        """Ends a program that writes too much to the owner's disk; when that runs out, the lease
+        has failed and there is no result.
+        """
         if exceeds(
             folder,
             self.plan["output_bytes"] - hidden.get(os.stat(folder).st_dev, 0),
@@ -218,9 +234,11 @@ class Supervised:
 
 
 def told(status: bytes, name: str) -> int | None:
-    """A process id or an exit status out of one JSON object a line; None while no whole line has it.
+    """A process id or an exit status out of one JSON object a line; None while no whole line has
+    it.
 
-    Jobs do not have bubblewrap's pipe. All the same a line that is nothing of the kind is passed over: what stands here gets a SIGKILL.
+    Jobs do not have bubblewrap's pipe. All the same a line that is nothing of the kind is passed
+    over: what stands here gets a SIGKILL.
     """
     for line in status.rpartition(b"\n")[0].splitlines():
         try:
@@ -236,7 +254,8 @@ def told(status: bytes, name: str) -> int | None:
 def lay_out(stage: str, sources: list[str]) -> None:
     """Sources of the sandbox's mounts as `stage`/0, 1, ... in a mount namespace of our own.
 
-    The user that the sandbox is made by may not walk through the daemon's private folders, and nothing may be left mounted.
+    The user that the sandbox is made by may not walk through the daemon's private folders, and
+    nothing may be left mounted.
     """
     check(LIBC.unshare(CLONE_NEWNS), "a mount namespace")
     check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
@@ -315,7 +334,9 @@ def namespace_of(pid: int) -> int:
 
 
 def members(group: int, init: int) -> list[tuple[int, list[str]]]:
-    """(pid, fields of its stat) of one process group's processes, or of those in the sandbox whose first process is `init`."""
+    """(pid, fields of its stat) of one process group's processes, or of those in the sandbox
+    whose first process is `init`.
+    """
     space = namespace_of(init) if init else 0
     found = [(pid, fields) for pid in processes() if (fields := stat_fields(pid))]
     return [
@@ -332,7 +353,9 @@ def used(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
 
 
 def resident(pids: list[int]) -> tuple[int, int]:
-    """Bytes that these processes have mapped: their own and files', and shared memory. Of each process both are of one moment."""
+    """Bytes that these processes have mapped: their own and files', and shared memory. Of each
+    process both are of one moment.
+    """
     own = shared = 0
     for pid in pids:
         try:
@@ -349,7 +372,9 @@ def resident(pids: list[int]) -> tuple[int, int]:
 
 
 def in_memory(init: int, root: str, folders: list[str]) -> int:
-    """Bytes of the sandbox's memory file systems, with what each file takes of the kernel. Before its root is `root`, they are ours."""
+    """Bytes of the sandbox's memory file systems, with what each file takes of the kernel.
+    Before its root is `root`, they are ours.
+    """
     place, total = f"/proc/{init}/root", 0
     with suppress(OSError):  # the sandbox has ended
         for found in map(
@@ -363,7 +388,9 @@ def in_memory(init: int, root: str, folders: list[str]) -> int:
 
 
 def unlinked(pids: list[int]) -> dict[int, int]:
-    """Bytes by device of files that these processes hold open and that have no name, or none any more, so that no tree shows them."""
+    """Bytes by device of files that these processes hold open and that have no name, or none any
+    more, so that no tree shows them.
+    """
     sizes: dict[tuple[int, int], int] = {}
     for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
         try:
@@ -378,7 +405,9 @@ def unlinked(pids: list[int]) -> dict[int, int]:
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
-    """Whether a tree is larger than it may be, or deeper than would be collected. Links are not followed, whatever the program swaps."""
+    """Whether a tree is larger than it may be, or deeper than would be collected. Links are not
+    followed, whatever the program swaps.
+    """
     total = inodes = 0
     stack: list[tuple[int, Any]] = []
     try:
@@ -399,7 +428,8 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
                     stack.append(opened(entry.name, handle))
         return total > bytes_max
     except PermissionError:
-        return True  # closed to us in the very moment that it was opened up: such a program hides something
+        # closed to us in the very moment that it was opened up: such a program hides something
+        return True
     finally:
         for handle, entries in stack:
             entries.close()
@@ -407,7 +437,9 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
 
 
 def opened(name: str, parent: int | None) -> tuple[int, Any]:
-    """A directory and its entries. One that the program closed to its own user, who is ours, is opened up: anything could hide there."""
+    """A directory and its entries. One that the program closed to its own user, who is ours, is
+    opened up: anything could hide there.
+    """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
     try:
@@ -475,7 +507,8 @@ def main(folder: Path) -> None:
 
 
 def never_ran(folder: Path) -> int:
-    """The exit status of a program that could not be started, as in a shell; 0 when the sandbox itself could not be made.
+    """The exit status of a program that could not be started, as in a shell; 0 when the sandbox
+    itself could not be made.
 
     Nothing of the job has run, so what stands in the log are bubblewrap's own words.
     """
@@ -492,7 +525,9 @@ def fail(folder: Path, why: str) -> None:
 
 
 class CappedLog:
-    """The program's output in a file, up to the cap; the rest is read and dropped, so that the program never blocks on it."""
+    """The program's output in a file, up to the cap; the rest is read and dropped, so that the
+    program never blocks on it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("wb", buffering=0)
@@ -516,7 +551,9 @@ class CappedLog:
 
 
 def watch(program: Supervised, folder: Path) -> tuple[int, resource.struct_rusage]:
-    """Copies output to the log until the program ends; a child of its own that keeps the pipe open is not waited for."""
+    """Copies output to the log until the program ends; a child of its own that keeps the pipe
+    open is not waited for.
+    """
     assert program.process.stdout is not None, "opened as a pipe"
     pipe = program.process.stdout.fileno()
     os.set_blocking(pipe, False)
@@ -555,7 +592,9 @@ def record(folder: Path, ended: dict[str, Any]) -> None:
 
 
 def crash_point(name: str) -> None:
-    """As `quorate_runtime.process.crash_points`, which this program does without: the test that armed the daemon armed its children."""
+    """As `quorate_runtime.process.crash_points`, which this program does without: the test that
+    armed the daemon armed its children.
+    """
     text = os.environ.get("QUORATE_CRASH_AT", "")
     file = Path(text[1:]) if text.startswith("@") else None
     try:
@@ -569,7 +608,9 @@ def crash_point(name: str) -> None:
 
 
 def detach(folder: Path) -> None:
-    """Leaves the daemon's family: the kernel's init collects this process then, whoever lives or dies meanwhile."""
+    """Leaves the daemon's family: the kernel's init collects this process then, whoever lives or
+    dies meanwhile.
+    """
     if os.fork() > 0:
         os._exit(0)
     (folder / "lock").write_text(str(os.getpid()))

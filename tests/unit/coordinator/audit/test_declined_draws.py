@@ -1,4 +1,6 @@
-"""Who declines more than a fifth of what the beacon drew it for would choose what it audits: its offer goes (PROTOCOL §4, I9)."""
+"""Who declines more than a fifth of what the beacon drew it for would choose what it audits: its
+offer goes (PROTOCOL §4, I9).
+"""
 
 from dataclasses import replace
 

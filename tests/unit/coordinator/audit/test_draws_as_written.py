@@ -1,4 +1,6 @@
-"""Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule (PROTOCOL §5 Draw, Faults)."""
+"""Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule
+(PROTOCOL §5 Draw, Faults).
+"""
 
 from dataclasses import replace
 
@@ -68,7 +70,9 @@ def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> N
 
 
 def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
-    """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and all goes on when it comes."""
+    """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and
+    all goes on when it comes.
+    """
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
     market.deliver()
@@ -135,7 +139,9 @@ def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> Non
 
 
 def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_time_again() -> None:
-    """With a new closedAt and nothing else changed; whoever hears the second one first is not late."""
+    """With a new closedAt and nothing else changed; whoever hears the second one first is not
+    late.
+    """
     market = Deaf(*[Party(number) for number in range(4)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -153,7 +159,9 @@ def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_tim
 
 
 class Deaf(Market):
-    """No provider hears of a CommitSet before it has been signed twice; then each reveals at its last moment."""
+    """No provider hears of a CommitSet before it has been signed twice; then each reveals at its
+    last moment.
+    """
 
     def __init__(self, *parties: Party) -> None:
         self.seen: list[CommitSet] = []

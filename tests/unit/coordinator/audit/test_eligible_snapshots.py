@@ -1,4 +1,6 @@
-"""Frames of draws: a list that differs by one provider costs a few bytes, and nothing is left once nobody draws from it."""
+"""Frames of draws: a list that differs by one provider costs a few bytes, and nothing is left
+once nobody draws from it.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""What a fault costs its provider besides the pay, and for how long (PROTOCOL §5 Rate, Batches, Holding, Faults)."""
+"""What a fault costs its provider besides the pay, and for how long (PROTOCOL §5 Rate, Batches,
+Holding, Faults).
+"""
 
 from dataclasses import replace
 
@@ -43,7 +45,9 @@ def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepC
 
 
 def test_a_strike_counts_for_ninety_days() -> None:
-    """It raised the audit rate and the suspicion of a provider for as long as anybody remembered it."""
+    """It raised the audit rate and the suspicion of a provider for as long as anybody remembered
+    it.
+    """
     market = LargeMarket()
     job = market.job(market.order(0, 1, accept_unwitnessed=True))
     owner = next(iter(market.parties))
@@ -110,7 +114,9 @@ class Hesitant(Market):
 
 
 def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
-    """Of three owners one lies and one is just changing its key: the third was outvoted by nobody, and nobody was paid."""
+    """Of three owners one lies and one is just changing its key: the third was outvoted by
+    nobody, and nobody was paid.
+    """
     market = Hesitant(Party(0, lies=True), Party(1), Party(2))
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -194,7 +200,9 @@ def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
 
 @pytest.mark.parametrize("reason", ["owners", "late"])
 def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) -> None:
-    """For want of owners, or because our chain or our bond was away until the evidence was too old."""
+    """For want of owners, or because our chain or our bond was away until the evidence was too
+    old.
+    """
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
@@ -242,7 +250,9 @@ def providers_of(market: Market, job: Job) -> set[Address]:
 
 
 def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
-    """A client had allocated for less than seven days: both faults were used up, and the provider went on as if there had been none."""
+    """A client had allocated for less than seven days: both faults were used up, and the
+    provider went on as if there had been none.
+    """
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
@@ -272,7 +282,9 @@ def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
 
 
 def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
-    """Its case is opened by us, as it might not be; and when it ends without a conviction, ours is tried again."""
+    """Its case is opened by us, as it might not be; and when it ends without a conviction, ours
+    is tried again.
+    """
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
@@ -296,7 +308,9 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
 
 
 def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> None:
-    """The court refuses it, so whoever staked anew after a conviction for dust could have no case: each was tried with what was judged."""
+    """The court refuses it, so whoever staked anew after a conviction for dust could have no
+    case: each was tried with what was judged.
+    """
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
@@ -331,7 +345,9 @@ def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
 
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
 def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None:
-    """Three by jobs that are archived, or were never revealed: it went on as if there had been none."""
+    """Three by jobs that are archived, or were never revealed: it went on as if there had been
+    none.
+    """
     market = Market(Party(0))
     owner = next(iter(market.parties))
     with market.core.state.transaction():
@@ -343,7 +359,9 @@ def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None
 
 
 def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator's own chance said so: it could spare whom it liked, and nobody could recheck it."""
+    """The coordinator's own chance said so: it could spare whom it liked, and nobody could
+    recheck it.
+    """
     monkeypatch.setattr(held_pay, "OTHERS_MAX", 1)
     market, owner = holding()
     before = market.core.snapshot()

@@ -1,4 +1,6 @@
-"""Who took an execution and cannot do it says so by a Decline: nobody waits for commitBy, which may be hours away (PROTOCOL §4)."""
+"""Who took an execution and cannot do it says so by a Decline: nobody waits for commitBy, which
+may be hours away (PROTOCOL §4).
+"""
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Lapsed, Revealed

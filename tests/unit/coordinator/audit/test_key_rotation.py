@@ -1,4 +1,6 @@
-"""A key that is rotated while a job runs still answers for what it signed, and its receipt is good (PROTOCOL §2)."""
+"""A key that is rotated while a job runs still answers for what it signed, and its receipt is
+good (PROTOCOL §2).
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Time-outs and memory kills: claimed without running anything, so never taken unaudited (PROTOCOL §5 Batches)."""
+"""Time-outs and memory kills: claimed without running anything, so never taken unaudited
+(PROTOCOL §5 Batches).
+"""
 
 import pytest
 
@@ -21,7 +23,9 @@ from support.markets.scripted_market import Market, Party
 
 
 def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
-    """A large market in which next to nothing is audited; its first provider is the cheapest, and all of its runs end so."""
+    """A large market in which next to nothing is audited; its first provider is the cheapest,
+    and all of its runs end so.
+    """
     market = LargeMarket()
     for number, party in enumerate(market.parties.values()):
         party.status = status if everybody or number == 0 else party.status
@@ -33,7 +37,9 @@ def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
 
 @pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
 def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) -> None:
-    """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen times of twenty."""
+    """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen
+    times of twenty.
+    """
     market = _trusted_market(status)
     liar = next(iter(market.parties))
     for number in range(2, 40):
@@ -90,7 +96,9 @@ def test_those_of_ninety_days_ago_are_forgotten() -> None:
 
 
 def test_a_program_that_needs_too_long_is_paid_for() -> None:
-    """A result like any other (I4), once a second execution has seen it too; the client pays one."""
+    """A result like any other (I4), once a second execution has seen it too; the client pays
+    one.
+    """
     market = _trusted_market(EXIT_TIMEOUT, everybody=True)
     job_id = market.order(0, 2, accept_unwitnessed=True)
     market.until_decided(job_id)

@@ -1,4 +1,6 @@
-"""By which beacon round a dispute's further executions are drawn: nobody may choose it (I9, PROTOCOL §5 Batches and Holding)."""
+"""By which beacon round a dispute's further executions are drawn: nobody may choose it (I9,
+PROTOCOL §5 Batches and Holding).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +66,9 @@ def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expec
 
 
 def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
-    """It went on by the newest round and two: whoever decided when to decide could choose among all until revealBy."""
+    """It went on by the newest round and two: whoever decided when to decide could choose among
+    all until revealBy.
+    """
     market, job = disputed()
     timing, limits = market.core.rules.timing, market.core.rules.limits
     first, second = (batch.commit_set.message for batch in job.batches)
@@ -88,7 +92,9 @@ def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: in
 
 
 def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/trust.md: a receipt has no other time of the moment; those who revealed hold what they were told."""
+    """docs/trust.md: a receipt has no other time of the moment; those who revealed hold what
+    they were told.
+    """
     rounds = set()
     for later in (0, 20, 200):
         with monkeypatch.context() as patch:

@@ -1,4 +1,6 @@
-"""An Order that nobody witnesses is always audited, and its premium is the price of that one more execution (PROTOCOL §4)."""
+"""An Order that nobody witnesses is always audited, and its premium is the price of that one
+more execution (PROTOCOL §4).
+"""
 
 from dataclasses import replace
 

@@ -44,7 +44,9 @@ def test_dust_counts_as_dust() -> None:
 
 
 def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
-    """Of a stretch of eight jobs that are all one client's, two count; three clients may still be a provider's whole trade."""
+    """Of a stretch of eight jobs that are all one client's, two count; three clients may still
+    be a provider's whole trade.
+    """
     four = [(client, 100) for client in CLIENTS[:4]]
     known = after(*four, *four)
     assert known.progress_ppm == 8 * PPM_ONE and known.served == 0, "a stretch is over"
@@ -118,7 +120,9 @@ def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: L
 
 
 def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarket) -> None:
-    """Who passes is the same for a core that was restored, and more than one tick takes wait for the next."""
+    """Who passes is the same for a core that was restored, and more than one tick takes wait for
+    the next.
+    """
     held = [
         job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None
     ][:2]

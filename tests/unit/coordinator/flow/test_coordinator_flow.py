@@ -1,4 +1,6 @@
-"""The coordinator's core, driven by scripted providers and clients in virtual time: whole jobs, a liar, silence, money."""
+"""The coordinator's core, driven by scripted providers and clients in virtual time: whole jobs,
+a liar, silence, money.
+"""
 
 from dataclasses import replace
 

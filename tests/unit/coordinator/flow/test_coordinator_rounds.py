@@ -1,4 +1,6 @@
-"""Which beacon round draws (I9): one that nobody knew when the results were bound, as far as the coordinator can know."""
+"""Which beacon round draws (I9): one that nobody knew when the results were bound, as far as the
+coordinator can know.
+"""
 
 import pytest
 
@@ -27,7 +29,9 @@ def _appears(market: Market, number: Round) -> None:
 
 
 def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
-    """Its primary names a round that is ahead of the coordinator's clock and has appeared already: the beacon knows the time better."""
+    """Its primary names a round that is ahead of the coordinator's clock and has appeared
+    already: the beacon knows the time better.
+    """
     market = Market(*[Party(number) for number in range(6)])
     seen = _awaited(market, market.order(0, 1))
     assert seen > round_at(INFO, market.at), "ahead of the clock"
@@ -36,7 +40,9 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
 
 
 def test_round_that_nobody_waits_for_tells_no_time() -> None:
-    """Only what was asked for counts: rounds are asked for by their number, so none of them lies far ahead."""
+    """Only what was asked for counts: rounds are asked for by their number, so none of them lies
+    far ahead.
+    """
     market = Market(*[Party(number) for number in range(6)])
     _appears(market, Round(round_at(INFO, market.at) + 1_000))
     assert _awaited(market, market.order(0, 1)) <= round_at(INFO, market.at) + 10
@@ -44,7 +50,9 @@ def test_round_that_nobody_waits_for_tells_no_time() -> None:
 
 @pytest.mark.parametrize("early", [1, 0])
 def test_a_witness_comes_before_its_round_appears(early: int) -> None:
-    """By the clock too: while the coordinator still fetched the round, who knew it could countersign or not, as it liked the draw."""
+    """By the clock too: while the coordinator still fetched the round, who knew it could
+    countersign or not, as it liked the draw.
+    """
     market = Market(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)
     number = _awaited(market, job_id)

@@ -60,7 +60,7 @@ def owner_of(number: int) -> Address:
     return Address(number.to_bytes(20, "big"))
 
 
-# ------------------------------------------------------------------------------------------------------------- a bucket
+# ----------------------------------------------------------------------------------------- a bucket
 
 rows = st.builds(
     lambda number, price, bits, until, memory: (number, price, bits, until, memory),
@@ -186,7 +186,7 @@ def test_the_expired_are_not_found_and_count_as_new_when_they_come_back() -> Non
     assert bucket.hopeful() == {needs: 50} and bucket.version != version
 
 
-# --------------------------------------------------------------------------------------------------------------- a book
+# ------------------------------------------------------------------------------------------- a book
 
 gpus = st.builds(
     Gpu,

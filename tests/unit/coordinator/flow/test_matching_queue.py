@@ -1,4 +1,6 @@
-"""The queue's order and its deadlines are those of a plain scan: whole simulated markets take the same course with either."""
+"""The queue's order and its deadlines are those of a plain scan: whole simulated markets take
+the same course with either.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The OpenAPI document: made from the types, complete in its references, and honest about what the codec takes."""
+"""The OpenAPI document: made from the types, complete in its references, and honest about what
+the codec takes.
+"""
 
 import re
 from typing import Any
@@ -97,7 +99,8 @@ def test_what_the_codec_writes_fits_its_schema(kind: Any) -> None:
     def holds(value: Any, data: st.DataObject) -> None:
         tree = canonical.encoder_of(kind)(value)
         if any(len(sig) != 65 for sig in signatures(value)):
-            return  # the codec reads any signature; the rules judge its length, and so does the document
+            # the codec reads any signature; the rules judge its length, and so does the document
+            return
         assert fits(schema, tree, schemas.components)
         key = data.draw(st.sampled_from(sorted(tree)))
         wrong = {name: item for name, item in tree.items() if name != key}

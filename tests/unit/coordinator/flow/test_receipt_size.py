@@ -1,4 +1,6 @@
-"""A receipt's size follows the tries of its draw, not the market's size; what stores it need not carry it (docs/decisions/0007)."""
+"""A receipt's size follows the tries of its draw, not the market's size; what stores it need not
+carry it (docs/decisions/0007).
+"""
 
 from dataclasses import replace
 
@@ -77,7 +79,9 @@ def test_the_journal_of_a_job_stays_small(slots: int) -> None:
 
 
 def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
-    """A store that was away for long: the job is being examined again, or has another verdict, or is gone."""
+    """A store that was away for long: the job is being examined again, or has another verdict,
+    or is gone.
+    """
     market = market_of(8)
     job_id = market.order(0, 1)
     market.until_decided(job_id)

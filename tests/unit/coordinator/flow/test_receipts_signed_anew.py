@@ -1,5 +1,6 @@
-"""A coordinator that signs a changed receipt with its own key: what it bound itself to before the draw is held against it (PROTOCOL §5
-Draw, §7). A changed byte breaks a signature; these break none.
+"""A coordinator that signs a changed receipt with its own key: what it bound itself to before
+the draw is held against it (PROTOCOL §5 Draw, §7). A changed byte breaks a signature; these
+break none.
 """
 
 from dataclasses import replace
@@ -40,7 +41,9 @@ def failures(body: Receipt) -> set[str]:
 
 
 def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
-    """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of it is wrong then."""
+    """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of
+    it is wrong then.
+    """
     assert failures(small()) == set()
     found = [
         failures(signed_anew(small(), secret=hash_tuple("another secret", number)))

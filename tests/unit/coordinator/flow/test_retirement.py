@@ -1,4 +1,6 @@
-"""Jobs leave the state when they are over: the state stays small, and whoever asks still finds them."""
+"""Jobs leave the state when they are over: the state stays small, and whoever asks still finds
+them.
+"""
 
 from collections.abc import Iterator
 
@@ -72,7 +74,8 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
         history.view(hash_of_nothing(), client)
     after = rows(market.core)
     grown = {name for name in before if after[name] > before[name]}
-    # What is left: who owes and is owed what, audits passed, draws answered, the epoch, chain blocks, counters. Not the job.
+    # What is left: who owes and is owed what, audits passed, draws answered, the epoch, chain
+    # blocks, counters. Not the job.
     assert grown <= {
         "trust",
         "answers",
@@ -168,7 +171,9 @@ def test_a_job_stays_while_its_case_is_open(market: ArchivingMarket) -> None:
 
 
 def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> None:
-    """The archive written or not, the event journaled or not: a replay and a restored snapshot go on from where it was."""
+    """The archive written or not, the event journaled or not: a replay and a restored snapshot
+    go on from where it was.
+    """
     first, second = market.order(0, 1), market.order(0, 2)
     market.is_archive_down = True
     market.until_decided(first, second)
@@ -193,12 +198,15 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
     for core in restarted(market):
         assert not core.state.jobs and not core.state.leases
         market.core, market.waiting = core, list(pending)
-        market.perform_archive()  # the effect was not marked done: once more, and nothing is left to do
+        # the effect was not marked done: once more, and nothing is left to do
+        market.perform_archive()
         assert {job_id: market.archive.run(job_id) for job_id in expected} == expected
 
 
 def restarted(market: ArchivingMarket) -> Iterator[Coordinator]:
-    """Two cores that should be as the market's is: one by replay from the first event, one by a snapshot."""
+    """Two cores that should be as the market's is: one by replay from the first event, one by a
+    snapshot.
+    """
     log = list(market.log)
     replayed = Coordinator(market.core.rules, ledger.check)
     for item in log:

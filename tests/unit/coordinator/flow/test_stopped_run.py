@@ -1,4 +1,6 @@
-"""A run that its client stopped: the receipt tells it apart from one that nobody carried to an end."""
+"""A run that its client stopped: the receipt tells it apart from one that nobody carried to an
+end.
+"""
 
 from quorate.trust.charge_verification import Known, judge
 from quorate_coordinator.core import events as ev

@@ -1,4 +1,6 @@
-"""A client takes its deposit back: nobody orders for what is announced, vouchers reach what the chain still holds (PROTOCOL §4)."""
+"""A client takes its deposit back: nobody orders for what is announced, vouchers reach what the
+chain still holds (PROTOCOL §4).
+"""
 
 from dataclasses import replace
 
@@ -86,7 +88,9 @@ def test_announced_release_ends_orders_and_not_vouchers() -> None:
 
 
 def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
-    """The chain refuses an epoch whole for one voucher that it does not hold the money for: everybody's credit would wait for ever."""
+    """The chain refuses an epoch whole for one voucher that it does not hold the money for:
+    everybody's credit would wait for ever.
+    """
     market, client, charged = _charged_and_not_covered()
     _chain_says(market, 6, client, allocation=0, escrowed=0)
     with pytest.raises(Refused) as refused:
@@ -104,7 +108,9 @@ def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
 
 @pytest.mark.parametrize("is_clock_behind", [False, True])
 def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: bool) -> None:
-    """The client waits with its voucher until moments before it has its deposit back: no epoch would land in time."""
+    """The client waits with its voucher until moments before it has its deposit back: no epoch
+    would land in time.
+    """
     market, client, charged = _charged_and_not_covered()
     ready = market.at + DEVNET.allocation_release
     _chain_says(market, 6, client, allocation=charged - 1, escrowed=DEPOSIT, release_at=ready)
@@ -171,7 +177,9 @@ def _lands(market: Market, epoch: PostEpoch, block: int) -> None:
 
 
 def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first() -> None:
-    """The chain was away for longer than the margin: the voucher is void, its credits wait, the other client's are shown."""
+    """The chain was away for longer than the margin: the voucher is void, its credits wait, the
+    other client's are shown.
+    """
     market, client, charged = _charged_and_not_covered()
     _vouch(market, client, charged)
     owed = {
@@ -247,7 +255,9 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
 
 
 def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
-    """First the fee and the fund, then everybody by what is new, to the last of it; no leaf falls below what an epoch showed."""
+    """First the fee and the fund, then everybody by what is new, to the last of it; no leaf
+    falls below what an epoch showed.
+    """
     market = Market(Party(0))
     state = market.core.state
     made = [

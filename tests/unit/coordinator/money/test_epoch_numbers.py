@@ -1,4 +1,6 @@
-"""An epoch number that somebody else took: whoever holds the posting key too, or an attempt that was given up and stands all the same."""
+"""An epoch number that somebody else took: whoever holds the posting key too, or an attempt that
+was given up and stands all the same.
+"""
 
 import pytest
 

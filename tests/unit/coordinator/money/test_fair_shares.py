@@ -1,4 +1,6 @@
-"""One client that takes all it can get: how long a second one waits, in steps and in placements of the real matching queue."""
+"""One client that takes all it can get: how long a second one waits, in steps and in placements
+of the real matching queue.
+"""
 
 import pytest
 
@@ -17,7 +19,9 @@ FLOOD = 300
 
 
 class Crowded(Market):
-    """A market that notes for which job each slot was given. A run takes a beat, so that slots are scarce."""
+    """A market that notes for which job each slot was given. A run takes a beat, so that slots
+    are scarce.
+    """
 
     def __init__(self, *parties: Party) -> None:
         self.given: list[Hash32] = []
@@ -68,7 +72,9 @@ def is_placed(market: Market, job_id: Hash32) -> bool:
 
 @pytest.mark.parametrize("prices", ["one lane", "a lane each"])
 def test_the_second_client_gets_the_next_slot(prices: str) -> None:
-    """However many jobs the first has, in however many lanes: whoever has the fewest executions running comes first."""
+    """However many jobs the first has, in however many lanes: whoever has the fewest executions
+    running comes first.
+    """
     market = Crowded(*(Party(number) for number in range(3)))
     for nonce in range(FLOOD):
         market.flood(
@@ -87,7 +93,8 @@ def test_the_second_client_gets_the_next_slot(prices: str) -> None:
         assert beats <= 20, "placed by then"
         market.beat()
     ahead = market.given[before : market.given.index(mine)]
-    # What is given meanwhile to others are second executions and the slots that were free in the very step before.
+    # What is given meanwhile to others are second executions and the slots that were free in the
+    # very step before.
     assert len(ahead) <= 6, f"{len(ahead)} placements of the flood came first"
     market.until_decided(mine)
     waiting = sum(isinstance(job.phase, Matching) for job in market.core.state.jobs.values())

@@ -1,4 +1,6 @@
-"""What an Order rests on: a view of the chain of the last ten minutes, and a class that strangers chose (PROTOCOL §2, §3 Ack)."""
+"""What an Order rests on: a view of the chain of the last ten minutes, and a class that
+strangers chose (PROTOCOL §2, §3 Ack).
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Where a market is small: fewer than eight distinct staked owners, and a devnet whatever it has (PROTOCOL §5 Small markets)."""
+"""Where a market is small: fewer than eight distinct staked owners, and a devnet whatever it has
+(PROTOCOL §5 Small markets).
+"""
 
 from dataclasses import replace
 
@@ -53,7 +55,9 @@ def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
 
 
 def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -> None:
-    """However cheap its offer is: what it would lose by a lie is what makes its word worth something."""
+    """However cheap its offer is: what it would lose by a lie is what makes its word worth
+    something.
+    """
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
     market.send(

@@ -1,4 +1,6 @@
-"""What docs/trust.md says of money and trust that nobody is protected from: each limit shown once."""
+"""What docs/trust.md says of money and trust that nobody is protected from: each limit shown
+once.
+"""
 
 from dataclasses import replace
 
@@ -31,7 +33,9 @@ def _group(market: Market, job: Job) -> list[Lease]:
 
 
 def test_a_provider_is_believed_how_long_a_program_ran() -> None:
-    """It is paid for 36 seconds of which not one has passed: within the limit that the client set, its word is taken."""
+    """It is paid for 36 seconds of which not one has passed: within the limit that the client
+    set, its word is taken.
+    """
     market = Market(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -87,7 +91,9 @@ def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid
 
 
 def test_who_ran_all_the_time_that_it_had_is_paid_all_of_it() -> None:
-    """I3: with clocks that differ as far as an Accept allows, and a coordinator's that was put back half a minute meanwhile."""
+    """I3: with clocks that differ as far as an Accept allows, and a coordinator's that was put
+    back half a minute meanwhile.
+    """
     limits = MAINNET
     sent, ran = 50_000, 7_200
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(sent + limits.accept_within))

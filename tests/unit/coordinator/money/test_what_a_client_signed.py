@@ -1,4 +1,6 @@
-"""What a client signed bounds what it pays, and nobody signs in its place (PROTOCOL §1 I4, §4, §5 Draw, §6 Voucher)."""
+"""What a client signed bounds what it pays, and nobody signs in its place (PROTOCOL §1 I4, §4,
+§5 Draw, §6 Voucher).
+"""
 
 from dataclasses import replace
 
@@ -120,7 +122,9 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
 
 
 def _watched(market: Market, watcher: KeySigner) -> Hash32:
-    """An order that names a watcher: the market's own orders name none, so its signed one is made anew."""
+    """An order that names a watcher: the market's own orders name none, so its signed one is
+    made anew.
+    """
     taken: list[ev.Event] = []
     send, market.send = market.send, taken.append  # type: ignore[method-assign]
     market.order(0, 1)
@@ -155,7 +159,9 @@ def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
 
 
 def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> None:
-    """With fewer than three answers it may as well be a liar's doing: the client pays nothing, the fund what it can."""
+    """With fewer than three answers it may as well be a liar's doing: the client pays nothing,
+    the fund what it can.
+    """
     market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
     job_id = market.order(0, 1, max_executions=Small(2))
     market.until_decided(job_id)

@@ -1,5 +1,5 @@
-"""One client's, one node's or one block's oddity must not keep everybody's money: what the chain would refuse is not posted, and what it
-did not say is asked for (PROTOCOL §6, I7).
+"""One client's, one node's or one block's oddity must not keep everybody's money: what the chain
+would refuse is not posted, and what it did not say is asked for (PROTOCOL §6, I7).
 """
 
 from dataclasses import replace
@@ -31,7 +31,9 @@ RICH = 2**70  # where everybody mints, anybody has it
 
 
 def test_a_voucher_of_more_than_the_chain_remembers_of_a_session_is_refused() -> None:
-    """`Epochs` keeps 60 bits of upTo and refuses the whole epoch for one voucher above them, however much its session allows."""
+    """`Epochs` keeps 60 bits of upTo and refuses the whole epoch for one voucher above them,
+    however much its session allows.
+    """
     market = Market(Party(0))
     state, account = market.core.state, market.clients[0].address
     session = _session(market, RICH)
@@ -87,7 +89,7 @@ def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
     )
 
 
-# ------------------------------------------------------------------------------------------- nodes that keep something back
+# ------------------------------------------------------------------- nodes that keep something back
 
 
 def _advanced(market: Market, *notes: ev.ChainNote) -> None:
@@ -114,7 +116,9 @@ def test_a_place_beyond_any_list_takes_no_memory() -> None:
 
 
 def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
-    """In the history that was, the first had the second's index; in the one that is, the second has it."""
+    """In the history that was, the first had the second's index; in the one that is, the second
+    has it.
+    """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
     paid = [
@@ -221,7 +225,9 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
 
 
 def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
-    """It has one index and one claim: two leaves ended the coordinator, and of two the chain pays the larger only."""
+    """It has one index and one claim: two leaves ended the coordinator, and of two the chain
+    pays the larger only.
+    """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
     state = market.core.state

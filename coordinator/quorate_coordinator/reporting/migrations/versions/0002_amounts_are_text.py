@@ -1,4 +1,6 @@
-"""Amounts have 128 bits on the wire and SQLite's integers 64: decimal text, as on the wire above 2^53."""
+"""Amounts have 128 bits on the wire and SQLite's integers 64: decimal text, as on the wire above
+2^53.
+"""
 
 from typing import Any
 
