@@ -106,10 +106,10 @@ NATIVE: dict[bytes, Callable[[ComputationAPI], None]] = {
 class NativeComputation(PragueComputation):
     """Prague with the native functions."""
 
-    _precompiles = {
+    _precompiles = {  # noqa: RUF012  py-evm declares it so
         **PRAGUE_PRECOMPILES,
         **{force_bytes_to_address(at): run for at, run in NATIVE.items()},
-    }  py-evm declares it so
+    }
 
 
 class NativeState(PragueState):
