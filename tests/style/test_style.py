@@ -31,8 +31,6 @@ EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/service.py::_run": 78,
     "coordinator/quorate_coordinator/service.py": 665,
     "coordinator/quorate_coordinator/service.py::serve": 75,
-    "node/quorate_node/cli.py::init": 125,
-    "node/quorate_node/cli.py": 566,
     "node/quorate_node/core/provider_core.py": 513,
     "node/quorate_node/daemon.py::make": 105,
     "node/quorate_node/daemon.py": 517,

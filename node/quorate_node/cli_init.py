@@ -1,0 +1,186 @@
+"""`quorate node init`: makes keys and settings, and prints what has to be funded."""
+
+import json
+import shlex
+from pathlib import Path
+
+import typer
+
+from quorate_node import cli_options as options
+from quorate_node import settings as settings_file
+from quorate_node.cli_options import hex_text
+from quorate_node.config import FEE_CAP_GWEI, STORE_GIB, ExecutorKind
+from quorate_node.keys import provider_keys
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.settings import Settings
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import usd
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.keystore import KeystoreError
+
+OPTIONS_OF = {
+    "coordinators": {"coordinator", "devnet"},
+    "is_devnet": {"limits", "devnet"},
+    "images": {"image"},
+    "listen_host": {"host"},
+    "listen_port": {"port"},
+}
+"""The options that set each field of the settings, where their names differ."""
+
+
+def init(
+    ctx: typer.Context,
+    coordinator: options.Coordinators = None,
+    devnet: options.DevnetFile = None,
+    limits: options.LimitsName = MAINNET.name,
+    price: options.PriceText = "0.10",
+    price_floor: options.PriceFloorText = "0",
+    slots: options.Slots = 1,
+    owner: options.OwnerText = "",
+    payout: options.PayoutText = "",
+    image: options.Images = None,
+    region: options.Region = "",
+    executor: options.Executor = ExecutorKind.AUTO,
+    host: options.ListenHost = "127.0.0.1",
+    port: options.ListenPort = 7710,
+    public_url: options.PublicUrl = "",
+    store_gib: options.StoreGib = STORE_GIB,
+    chain_url: options.ChainUrl = "",
+    fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
+    deployment: options.DeploymentFile = None,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Make keys and settings, and print what has to be funded."""
+    folder = options.home_of(home)
+    try:
+        urls, is_devnet = _market(coordinator or [], devnet, limits)
+        typed = Settings(
+            coordinators=urls,
+            owner=options.address_of(owner, "--owner"),
+            payout=options.address_of(payout, "--payout"),
+            slots=slots,
+            price=settings_file.usd_price(price),
+            price_floor=settings_file.usd_price(price_floor),
+            images=tuple(_image(item) for item in image or ()),
+            region=region,
+            executor=executor,
+            is_devnet=is_devnet,
+            listen_host=host,
+            listen_port=port,
+            public_url=_public_url(public_url),
+            store_gib=store_gib,
+            chain_url=_chain_url(chain_url),
+            fee_cap_gwei=fee_cap_gwei,
+        )
+        is_first = not (folder / settings_file.FILE).exists()
+        settings = settings_file.changed(folder, typed, _named_fields(ctx))
+        keys = _write(folder, settings, deployment, password_file)
+    except (Refused, KeystoreError) as error:
+        options.fail(error, as_json)
+    if as_json:
+        typer.echo(json.dumps(_facts(folder, settings, keys)))
+    else:
+        _print_result(folder, settings, keys, is_first)
+        _print_next_step(folder, home, is_devnet=devnet is not None)
+
+
+def _write(
+    folder: Path, settings: Settings, deployment: Path | None, password_file: Path | None
+) -> ProviderKeys:
+    """Makes the keys that are missing, then writes the trusted deployment and the settings."""
+    # Imported here: it loads the contracts, and commands such as `health` must start fast.
+    from quorate_contracts import trusted_deployment
+
+    trusted = trusted_deployment.read(deployment) if deployment else None
+    is_first = not provider_keys.operator_names(folder / options.KEYS_FOLDER)
+    keystore = options.open_keystore(folder, settings, password_file, is_first)
+    keys = provider_keys.create(keystore, *options.owner_and_payout(settings))
+    # Before the settings: a daemon that had settings only would trust any coordinator's contracts.
+    trusted_deployment.keep(folder, trusted)
+    settings_file.write(folder, settings)
+    return keys
+
+
+def _stake_of(settings: Settings) -> int:
+    return settings.slots * (DEVNET if settings.is_devnet else MAINNET).slot_stake
+
+
+def _facts(folder: Path, settings: Settings, keys: ProviderKeys) -> dict[str, object]:
+    return {
+        "home": str(folder),
+        "provider": hex_text(keys.account),
+        "operator": hex_text(keys.operator.address),
+        "payout": hex_text(keys.payout),
+        "stake": _stake_of(settings),
+        "has_owner_key": keys.owner is not None,
+    }
+
+
+def _print_result(folder: Path, settings: Settings, keys: ProviderKeys, is_first: bool) -> None:
+    if is_first:
+        typer.echo(f"Provider made in {folder}")
+    else:
+        typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
+    stake, operator = usd(_stake_of(settings)), hex_text(keys.operator.address)
+    typer.echo(f"  owner {hex_text(keys.account)}: needs {stake} USD of stake and gas to register")
+    typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
+
+
+def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
+    flag, fund = options.home_flag(home), "fund the owner"
+    if is_devnet:
+        fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`"
+    typer.echo(f"Next: {fund}, then `quorate node check{flag}` and `quorate node up{flag}`")
+
+
+def _named_fields(ctx: typer.Context) -> set[str]:
+    """The fields of the settings whose options the user typed."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    typed = {
+        name
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
+    return typed | {field for field, names in OPTIONS_OF.items() if typed & names}
+
+
+def _market(
+    coordinators: list[str], devnet: Path | None, limits: str
+) -> tuple[tuple[str, ...], bool]:
+    """(URLs of the coordinators to serve, whether the limits of a devnet apply)."""
+    if limits not in (MAINNET.name, DEVNET.name):
+        raise Refused(Code.MALFORMED, f"--limits {limits!r}: use {MAINNET.name} or {DEVNET.name}")
+    urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
+    urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
+    return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
+
+
+def _chain_url(text: str) -> str:
+    return web_url("--chain-url", text, "http://127.0.0.1:8545") if text else ""
+
+
+def _public_url(text: str) -> str:
+    """A URL with an IP address in it, which decides the provider's network on chain."""
+    if not text:
+        return ""
+    from quorate_node.chain.registration import network_of
+
+    url = web_url("--public-url", text, "http://203.0.113.7:7710")
+    network_of(url)
+    return url
+
+
+def _image(text: str) -> str:
+    """An image as job specs name it. A tag would match no job, so it is refused."""
+    try:
+        image_digest(text)
+    except Refused as error:
+        raise Refused(
+            Code.MALFORMED,
+            f"--image {text!r}: use name@sha256:digest, or the CID of an image archive",
+        ) from error
+    return text

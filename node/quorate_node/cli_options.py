@@ -1,0 +1,208 @@
+"""What the commands of `quorate node` share: option types, the provider's folder and exit codes.
+
+Only the `cli*` modules read flags and the environment.
+"""
+
+import json
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from quorate_node.config import ExecutorKind
+from quorate_node.keys import provider_keys
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.settings import Settings
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address
+from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.passphrase import passphrase_of
+
+EXIT_USAGE = 2
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 4
+KEYS_FOLDER = "keys"  # the keystore, inside the provider's folder
+
+# ----------------------------------------------------------------------------- of several commands
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of this provider (default: $QUORATE_HOME/node or XDG)"),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on stdout")]
+
+# ---------------------------------------------------------------------------------------- of `init`
+
+Coordinators = Annotated[
+    list[str] | None,
+    typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable"),
+]
+DevnetFile = Annotated[
+    Path | None,
+    typer.Option("--devnet", help="devnet.json of a devnet to join: its coordinator, its limits"),
+]
+LimitsName = Annotated[
+    str,
+    typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor"),
+]
+PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
+PriceFloorText = Annotated[
+    str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
+]
+Slots = Annotated[
+    int, typer.Option("--slots", min=1, max=16, help="Run slots; each needs one stake slot")
+]
+OwnerText = Annotated[
+    str,
+    typer.Option(
+        "--owner", help="Owner account, if its key is kept elsewhere (default: a key made here)"
+    ),
+]
+PayoutText = Annotated[
+    str, typer.Option("--payout", help="Account that receives the pay (default: the owner)")
+]
+Images = Annotated[
+    list[str] | None, typer.Option("--image", help="Run only this image; repeatable")
+]
+Region = Annotated[str, typer.Option("--region", help="Region to show in the offer")]
+Executor = Annotated[ExecutorKind, typer.Option("--executor", help="Sandbox that jobs run in")]
+ListenHost = Annotated[str, typer.Option("--host", help="Address that the gateway listens on")]
+ListenPort = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
+]
+PublicUrl = Annotated[
+    str, typer.Option("--public-url", help="URL at which others reach the gateway")
+]
+StoreGib = Annotated[
+    int,
+    typer.Option(
+        min=1, max=1 << 20, help="Disk for inputs, and for outputs, which are kept for two weeks"
+    ),
+]
+ChainUrl = Annotated[
+    str,
+    typer.Option(
+        "--chain-url", help="Your own chain node (default: the one that the coordinator names)"
+    ),
+]
+FeeCapGwei = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
+]
+DeploymentFile = Annotated[
+    Path | None,
+    typer.Option(help="deployment.json that you trust; a coordinator on another one is refused"),
+]
+
+# ------------------------------------------------------------------------------------------ of `up`
+
+ExecutorOverride = Annotated[
+    ExecutorKind | None, typer.Option("--executor", help="Use this executor instead of the setting")
+]
+PortOverride = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
+]
+StopOnExit = Annotated[
+    bool, typer.Option("--stop-on-exit", help="End running jobs at exit (by default they go on)")
+]
+NoopMilliseconds = Annotated[int, typer.Option("--noop-ms", hidden=True)]
+DrainSeconds = Annotated[
+    int,
+    typer.Option("--drain-seconds", min=0, help="At exit, wait at most so long for running jobs"),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        help="Log to this file; it is rotated at 16 MiB and five old files are kept "
+        "(default: stderr)",
+    ),
+]
+
+# --------------------------------------------------------------------------------------- of `drain`
+
+TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
+
+
+def home_of(home: Path | None) -> Path:
+    """The provider's folder: the flag, else $QUORATE_HOME/node, else the XDG data folder.
+
+    The path is absolute, because the container engine and its mounts need absolute paths.
+    """
+    if home is not None:
+        return home.absolute()
+    base = os.environ.get("QUORATE_HOME")
+    if base:
+        return Path(base).absolute() / "node"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
+    )
+
+
+def home_flag(home: Path | None) -> str:
+    """` --home FOLDER` for a command that the user can copy; empty if the flag was not given."""
+    return "" if home is None else f" --home {shlex.quote(str(home))}"
+
+
+def fail(error: BaseException, as_json: bool = False) -> NoReturn:
+    """Prints what is wrong and exits: 4 for Unavailable, else 3."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    code = "unavailable" if isinstance(error, Unavailable) else "refused"
+    text = str(error)
+    if isinstance(error, Refused):
+        code = error.code.value
+        # The standard sentence of these codes is meant for peers. The detail alone is clearer to
+        # the person who typed the command.
+        if error.code in (Code.MALFORMED, Code.UNKNOWN, Code.UNSUPPORTED):
+            text = error.detail
+    if as_json:
+        typer.echo(json.dumps({"error": code, "detail": str(error)}))
+    typer.echo(f"node: {text}", err=True)
+    raise typer.Exit(EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED)
+
+
+def address_of(text: str, option: str) -> Address:
+    """The address in an option's text; the zero address for an empty text. `Refused` otherwise."""
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""  # the length check below refuses it
+    if text and len(value) != 20:
+        raise Refused(
+            Code.MALFORMED, f"{option} {text!r}: an address is 0x and 40 hexadecimal digits"
+        )
+    return Address(value) if text else ZERO_ADDRESS
+
+
+def open_keystore(
+    folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
+) -> Keystore:
+    """The keystore of a provider's folder. `is_first`: its passphrase is chosen now."""
+    passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
+    return Keystore.at(folder / KEYS_FOLDER, passphrase, DEVNET if settings.is_devnet else MAINNET)
+
+
+def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:
+    """The provider's keys, which `init` has made."""
+    return provider_keys.load(
+        open_keystore(folder, settings, password_file), *owner_and_payout(settings)
+    )
+
+
+def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None]:
+    """The accounts that the owner named; None where the settings name none."""
+    owner, payout = settings.owner, settings.payout
+    return (None if owner == ZERO_ADDRESS else owner, None if payout == ZERO_ADDRESS else payout)
+
+
+def hex_text(value: bytes) -> str:
+    """0x and hexadecimal digits."""
+    return "0x" + value.hex()
