@@ -256,20 +256,23 @@ class _Parts:
         """Replays the journal, listens, and runs all tasks."""
         service, core = self.service, self.core
         codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
-        gates: list[FrameHandler] = []
-
-        async def handle(sender: str, data: bytes) -> bytes:
-            return await gates[0](sender, data)
-
-        peers = WebSocketPeers(core.rules.coordinator, handle, self._authorize)
+        limits, clock = core.rules.limits, service.clock
+        actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
+        service.is_settled = actor.is_settled
+        handler = FrameHandler(
+            core.rules.domain,
+            limits,
+            core,
+            actor,
+            self.staging.outputs,
+            clock,
+            self.logs,
+            self.outputs,
+            FrameLimits(self.rates.bounds, clock.now),
+            self._show,
+        )
+        peers = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
         stack.push_async_callback(peers.close)
-        limits = core.rules.limits
-        actors: list[Actor[ev.Event, Effect]] = []
-
-        async def submit(event: ev.Event) -> object:
-            return await actors[0].submit(event)
-
-        archive_writer = ArchiveWriter(self.history, self.outputs, submit, self.documents.keep)
         performer = EffectPerformer(
             core.rules.coordinator,
             self.contracts,
@@ -278,44 +281,18 @@ class _Parts:
             peers,
             self.documents,
             self.sender,
-            service.clock,
-            archive_writer,
-            submit,
+            clock,
+            ArchiveWriter(self.history, self.outputs, actor.submit, self.documents.keep),
+            actor.submit,
             core.state,
         )
 
         async def refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)
             if told is not None:
-                await submit(ev.TransactionRefused(*told))
+                await actor.submit(ev.TransactionRefused(*told))
 
-        actor = Actor(
-            core,
-            self.journal,
-            service.clock,
-            codec,
-            performer,
-            SecretStream(),
-            on_refused=refused,
-            registry=self.registry,
-        )
-        actors.append(actor)
-        service.is_settled = actor.is_settled
-        tolerance = FrameLimits(self.rates.bounds, service.clock.now)
-        gates.append(
-            FrameHandler(
-                core.rules.domain,
-                limits,
-                core,
-                actor,
-                self.staging.outputs,
-                service.clock,
-                self.logs,
-                self.outputs,
-                tolerance,
-                self._show,
-            )
-        )
+        actor.bind(performer, refused)
         app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))

@@ -244,22 +244,14 @@ class _Parts:
         jury_service = JuryService(
             core, job_runner, coordinators, contracts, client, operator_sender, ring, clock
         )
-        performer = EffectPerformer(
-            core, job_runner, coordinators, peers, ring, announcements, jury_service, clock
-        )
         codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(
             events.Event, effects.Effect
         )
-        actor = Actor(
-            core,
-            journal,
-            clock,
-            codec,
-            performer.perform,
-            SecretStream(),
-            on_refused=performer.refused,
+        actor = Actor(core, journal, clock, codec, SecretStream())
+        performer = EffectPerformer(
+            core, actor, job_runner, coordinators, peers, ring, announcements, jury_service, clock
         )
-        performer.attach(actor)
+        actor.bind(performer.perform, performer.refused)
         for address, item in coordinators.items():
             inbox = FrameHandler(
                 actor,

@@ -451,7 +451,8 @@ async def measure(
 ) -> Figures:
     """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
     market, journal = Market.of(setup), Journal.open(folder)
-    market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, SecretStream())
+    market.actor = Actor(market.core, journal, SystemClock(), CODEC, SecretStream())
+    market.actor.bind(market.perform)
     history = RunReader(market.core.state, FileArchive(folder / "archive.sqlite"))
     market.archive_writer = ArchiveWriter(
         history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep
@@ -473,12 +474,8 @@ async def measure(
                 took.append(await market.job(data))
 
         gc_tuning.settle()
-        market.crypto.seconds, commits, begun, cpu = (
-            0.0,
-            journal.commits,
-            time.perf_counter(),
-            time.process_time(),
-        )
+        market.crypto.seconds, commits = 0.0, journal.commits
+        begun, cpu = time.perf_counter(), time.process_time()
         if profiled is not None:
             profiled()
         async with asyncio.TaskGroup() as workers:

@@ -84,8 +84,9 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
         return
 
     actor: Actor[ev.Event, Effect] = Actor(
-        world.core, MemoryJournal(MemoryDisk()), clock, CODEC, perform, new_secret
+        world.core, MemoryJournal(MemoryDisk()), clock, CODEC, new_secret
     )
+    actor.bind(perform)
     await actor.start()
     running = asyncio.create_task(actor.run())
     store = ContentStore(tmp_path / "store", 64 << 20)

@@ -140,15 +140,13 @@ class _Member:
         jury_service = JuryService(
             core, job_runner, coordinators, contracts, client, operator_sender, ring, clock
         )
-        performer = EffectPerformer(
-            core, job_runner, coordinators, peers, ring, announcements, jury_service, clock
-        )
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
-        actor = Actor(
-            core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused
+        actor = Actor(core, journal, clock, CODEC, new_secret)
+        performer = EffectPerformer(
+            core, actor, job_runner, coordinators, peers, ring, announcements, jury_service, clock
         )
-        performer.attach(actor)
+        actor.bind(performer.perform, performer.refused)
         inbox = FrameHandler(actor, info.coordinator, terms.domain, recover)
         address = url.replace("http", "ws", 1) + "/v1/peers"
         dialer = WebSocketDialer(

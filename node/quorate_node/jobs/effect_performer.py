@@ -43,6 +43,7 @@ class EffectPerformer:
     def __init__(
         self,
         core: ProviderCore,
+        actor: Submits,
         job_runner: JobRunner,
         coordinators: Mapping[Address, Coordinator],
         peers: Mapping[Address, Peers],
@@ -63,17 +64,10 @@ class EffectPerformer:
             jury_service,
             clock,
         )
-        self._actor: Submits | None = None
-
-    def attach(self, actor: Submits) -> None:
-        """The actor needs a performer and the performer an actor: this closes the ring, before
-        anything runs.
-        """
         self._actor = actor
 
     async def submit(self, event: events.Event) -> None:
         """Reports an event."""
-        assert self._actor is not None, "attach comes first"
         await self._actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:

@@ -55,8 +55,8 @@ class _Entry(Generic[E]):
 
 
 class Actor(Generic[E, F]):
-    """One core, its journal and its outbox. `start`, then `run` inside a TaskGroup; one event
-    loop, one thread.
+    """One core, its journal and its outbox. Call `bind`, then `start`, then `run` in a TaskGroup.
+    Everything happens in one thread, on one event loop.
     """
 
     def __init__(
@@ -65,23 +65,19 @@ class Actor(Generic[E, F]):
         journal: JournalPort,
         clock: Clock,
         codec: ActorCodec[E, F],
-        perform: Perform[F],
         random_source: RandomSource,
         *,
         inbox_max: int = INBOX_MAX,
         snapshot_every: int = SNAPSHOT_EVERY,
-        on_refused: OnRefused[F] | None = None,
         registry: Registry | None = None,
     ) -> None:
-        """`perform` may itself await `submit`. `on_refused` hears of effects that a peer
-        refused, before they are marked done.
-        """
+        """Makes an actor that cannot perform effects yet: `bind` completes it."""
         registry = registry or Registry()
         self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
         self._random, self._snapshot_every = random_source, snapshot_every
         self._inbox: asyncio.Queue[_Entry[E]] = asyncio.Queue(inbox_max)
         self._flying: deque[tuple[_Entry[E], asyncio.Future[Appended]]] = deque()
-        self._outbox = Outbox(perform, journal, clock, registry, self._fail, on_refused)
+        self._outbox: Outbox[F] = Outbox(journal, clock, registry, self._fail)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._at = UnixSeconds(0)
         self._saved_offset, self._saved_at = 0, UnixSeconds(0)  # of the newest snapshot
@@ -94,10 +90,20 @@ class Actor(Generic[E, F]):
         )
         registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
 
+    def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
+        """Says how effects are performed. Call it once, before `start`.
+
+        It is not part of the constructor, because what performs effects mostly needs the actor to
+        report back: `perform` may await `submit`. When a peer refuses an effect, the outbox awaits
+        `on_refused` before it marks the effect done.
+        """
+        self._outbox.bind(perform, on_refused)
+
     async def start(self) -> None:
         """Restores the newest snapshot, replays what came after it and queues the effects that
         were not marked done.
         """
+        assert self._outbox.is_bound, "bind comes before start"
         offset = self._restore_snapshot()
         replayed = 0
         for stored in self._journal.replay(offset):

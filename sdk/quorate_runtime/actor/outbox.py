@@ -40,18 +40,14 @@ class Outbox(Generic[F]):
 
     def __init__(
         self,
-        perform: Perform[F],
         journal: JournalPort,
         clock: Clock,
         registry: Registry,
         on_done_failed: Callable[[BaseException], None],
-        on_refused: OnRefused[F] | None = None,
     ) -> None:
-        """`on_refused` is awaited before the effect is marked done, so an event that it submits
-        is durable first.
-        """
-        self._perform, self._journal, self._clock = perform, journal, clock
-        self._on_done_failed, self._on_refused = on_done_failed, on_refused
+        self._journal, self._clock, self._on_done_failed = journal, clock, on_done_failed
+        self._perform: Perform[F] | None = None  # until `bind`
+        self._on_refused: OnRefused[F] | None = None
         self._lanes: dict[str, deque[F]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._idle_lanes: list[str] = []  # lanes with effects and no task yet
@@ -66,6 +62,18 @@ class Outbox(Generic[F]):
             "Effects decided and not yet performed.",
             lambda: self.pending,
         )
+
+    def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
+        """Says how effects are performed; once. `on_refused` is awaited before an effect is marked
+        done, so that an event which it submits is durable first.
+        """
+        assert self._perform is None, "an outbox is bound once"
+        self._perform, self._on_refused = perform, on_refused
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `bind` was called."""
+        return self._perform is not None
 
     async def run(self) -> None:
         """Performs until cancelled. All lane tasks are its own: a task made anywhere else could
@@ -107,6 +115,7 @@ class Outbox(Generic[F]):
         """Performs until it worked or was refused. Any other exception is a bug and ends the
         actor.
         """
+        assert self._perform is not None, "bind comes before run"
         kind = type(effect).__name__
         delay = RETRY_FIRST_SECONDS
         while True:

@@ -109,8 +109,9 @@ async def test_a_full_disk_ends_the_actor_and_nothing_more_is_told_or_done(tmp_p
 
     journal = Journal.open(tmp_path / "j", pages_max=24)
     actor: Actor[Event, Effect] = Actor(
-        Ledger(), journal, SystemClock(), ledger_codec(), perform, lambda: Hash32(os.urandom(32))
+        Ledger(), journal, SystemClock(), ledger_codec(), lambda: Hash32(os.urandom(32))
     )
+    actor.bind(perform)
     await actor.start()
     running = asyncio.create_task(actor.run())
     told: list[tuple[str, object]] = []

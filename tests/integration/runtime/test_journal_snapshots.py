@@ -33,10 +33,10 @@ async def live(folder: Path, events: int) -> tuple[bytes, int]:
             journal,
             SystemClock(),
             ledger_codec(),
-            _nothing,
             lambda: Hash32(os.urandom(32)),
             snapshot_every=SNAPSHOT_EVERY,
         )
+        actor.bind(_nothing)
         await actor.start()
         state, known = actor.core.snapshot(), journal.last_offset
         running = asyncio.create_task(actor.run())

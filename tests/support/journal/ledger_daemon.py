@@ -40,10 +40,10 @@ async def main(folder: Path, events: int) -> None:
         journal,
         SystemClock(),
         ledger_codec(),
-        perform,
         lambda: Hash32(os.urandom(32)),
         snapshot_every=SNAPSHOT_EVERY,
     )
+    actor.bind(perform)
     await actor.start()
     running = asyncio.create_task(actor.run())
 

@@ -7,6 +7,7 @@ import errno
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,8 +191,10 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
-    # nothing is signed
-    performer = EffectPerformer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]
+    nobody: Any = None  # nothing is signed, and nothing is reported
+    performer = EffectPerformer(
+        driver.core, nobody, bench, {}, {}, nobody, nobody, nobody, SystemClock()
+    )
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]
     with pytest.raises(Unavailable, match="Not a directory"):

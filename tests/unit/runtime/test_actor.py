@@ -12,6 +12,7 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.outbox import OnRefused
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
@@ -38,6 +39,7 @@ class Market:
         clock: VirtualClock,
         disk: MemoryDisk,
         perform: EffectPerformer | None = None,
+        on_refused: OnRefused[Effect] | None = None,
         **options: object,
     ) -> None:
         self.done: list[Effect] = []
@@ -48,11 +50,11 @@ class Market:
             MemoryJournal(disk),
             clock,
             ledger_codec(),
-            perform or self._note,
             lambda: sha256(str(next(numbers)).encode()),
             registry=self.registry,
             **options,  # type: ignore[arg-type]
         )
+        self.actor.bind(perform or self._note, on_refused)
         self.task: asyncio.Task[None] | None = None
 
     async def up(self) -> "Market":
