@@ -1,13 +1,11 @@
-"""How the code must read, as far as a machine can tell: sizes, docstrings, layout, purity of the
-rules, and words.
+"""Checks sizes of files and functions, the fixed folders, what the rules import, and names of
+machines.
 
 Every failure prints `path:line: what is wrong`. Exceptions are a list that may only shrink: an
 entry that is larger than the code, or no longer needed, fails too.
 """
 
 import ast
-import functools
-import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -15,10 +13,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("sdk", "node", "coordinator", "contracts")
-FOLDERS = (*PACKAGES, "tests", "docker", "docs")
-SCANNED = (*FOLDERS, "examples")
+from style.source import (
+    FIXED_FOLDERS,
+    ROOT,
+    SCANNED_FOLDERS,
+    fail_with,
+    files_under,
+    relative,
+    tree_of,
+    vyper_functions,
+)
+
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 
@@ -50,8 +55,7 @@ EXCEPTIONS: dict[str, int] = {
     "tests/unit/coordinator/flow/test_matching.py::waiting": 71,
 }
 
-# Where the project was written is nobody's business: machine paths, hosts of package registries,
-# authorship by machine.
+# Machine paths, hosts of package registries and authorship by machine do not belong in the files.
 FORBIDDEN_WORDS = re.compile(
     r"/work/|/opt/wheels|/root/\.(pyenv|cache)|\bpypi\.org|pythonhosted\.org|\bnpmjs\.(org|com)|\bcrates\.io|proxy\.golang\.org"
     r"|\bworkplace\b|\banthropic\b|\bclaude\b|\bchatgpt\b|\bAI assistant\b",
@@ -64,30 +68,8 @@ TEXT_SUFFIXES_SKIPPED = {".png", ".tar", ".gz", ".car", ".whl", ".pyc"}
 KECCAK = {("sdk/quorate_protocol/crypto/hashing.py", "Crypto")}
 
 
-def _files(folders: tuple[str, ...], *suffixes: str) -> list[Path]:
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    visible = (
-        path
-        for path in found
-        if not any(
-            part.startswith(".") or part == "__pycache__" for part in path.relative_to(ROOT).parts
-        )
-    )
-    return sorted(path for path in visible if not suffixes or path.suffix in suffixes)
-
-
 def _name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=_name(path))
-
-
-def _report(problems: list[str]) -> None:
-    if problems:
-        pytest.fail("\n" + "\n".join(problems), pytrace=False)
+    return relative(path, ROOT)
 
 
 def _over(places: Iterator[tuple[str, int, int]], limit: int) -> list[str]:
@@ -106,47 +88,35 @@ def _over(places: Iterator[tuple[str, int, int]], limit: int) -> list[str]:
 
 
 def _python_functions(path: Path) -> Iterator[tuple[str, int, int]]:
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield f"{_name(path)}::{node.name}", node.lineno, node.end_lineno - node.lineno + 1
 
 
 def _vyper_functions(path: Path) -> Iterator[tuple[str, int, int]]:
-    """A function ends before the next line that starts in the first column, closing brackets of
-    its own head aside.
-    """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for start, line in enumerate(lines):
-        if not line.startswith("def "):
-            continue
-        end = start + 1
-        while end < len(lines) and (not lines[end] or lines[end][0] in " \t)"):
-            end += 1
-        while not lines[end - 1].strip():
-            end -= 1
-        name = line.removeprefix("def ").partition("(")[0]
-        yield f"{_name(path)}::{name}", start + 1, end - start
+    for name, line, lines in vyper_functions(path):
+        yield f"{_name(path)}::{name}", line, lines
 
 
 def _functions() -> Iterator[tuple[str, int, int]]:
-    for path in _files(SCANNED, ".py"):
+    for path in files_under(SCANNED_FOLDERS, ".py"):
         yield from _python_functions(path)
-    for path in _files(SCANNED, ".vy"):
+    for path in files_under(SCANNED_FOLDERS, ".vy"):
         yield from _vyper_functions(path)
 
 
 def _file_sizes() -> Iterator[tuple[str, int, int]]:
-    for path in _files(SCANNED, ".py", ".vy"):
+    for path in files_under(SCANNED_FOLDERS, ".py", ".vy"):
         yield _name(path), 1, len(path.read_text(encoding="utf-8").splitlines())
 
 
 def test_functions_are_short() -> None:
-    _report(_over(_functions(), FUNCTION_LINES_MAX))
+    fail_with(_over(_functions(), FUNCTION_LINES_MAX))
 
 
 def test_files_are_short() -> None:
-    _report(_over(_file_sizes(), FILE_LINES_MAX))
+    fail_with(_over(_file_sizes(), FILE_LINES_MAX))
 
 
 def test_exceptions_only_shrink() -> None:
@@ -160,7 +130,7 @@ def test_exceptions_only_shrink() -> None:
         for key, lines in EXCEPTIONS.items()
         if sizes.get(key, 0) <= limits.get(key, 0) or sizes[key] < lines
     ]
-    _report(
+    fail_with(
         [
             (
                 f"{key}: recorded with {EXCEPTIONS[key]} lines, has {sizes.get(key, 0)}: lower or "
@@ -175,62 +145,13 @@ def test_fixed_folders_are_no_packages() -> None:
     """`docker/__init__.py` would hide the Docker SDK, `node/__init__.py` would make two names
     for one module.
     """
-    _report(
+    fail_with(
         [
             f"{folder}/__init__.py:1: a fixed folder is no package"
-            for folder in FOLDERS
+            for folder in FIXED_FOLDERS
             if (ROOT / folder / "__init__.py").exists()
         ]
     )
-
-
-def _undocumented(path: Path) -> Iterator[str]:
-    tree = _tree(path)
-    if ast.get_docstring(tree) is None:
-        yield f"{_name(path)}:1: the module has no docstring"
-    if path.is_relative_to(ROOT / "tests"):  # a test's name is its sentence
-        return
-    for node in tree.body:
-        if not isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        ) or node.name.startswith("_"):
-            continue
-        overload = any(
-            isinstance(name, ast.Name) and name.id == "overload" for name in node.decorator_list
-        )
-        if ast.get_docstring(node) is None and not overload:
-            yield f"{_name(path)}:{node.lineno}: {node.name} has no docstring"
-
-
-def _undocumented_vyper(path: Path) -> Iterator[str]:
-    text = path.read_text(encoding="utf-8")
-    first = next(
-        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
-    )
-    if not first.startswith('"""'):
-        yield f"{_name(path)}:1: the contract has no docstring"
-    lines = text.splitlines()
-    for key, number, _ in _vyper_functions(path):
-        decorators = set(
-            itertools.takewhile(lambda line: line.startswith("@"), reversed(lines[: number - 1]))
-        )
-        head_end = next(
-            i
-            for i in range(number - 1, len(lines))
-            if lines[i].partition("#")[0].rstrip().endswith(":")
-        )
-        if {"@external", "@deploy"} & decorators and not lines[head_end + 1].lstrip().startswith(
-            '"""'
-        ):
-            yield f"{_name(path)}:{number}: {key.partition('::')[2]} has no docstring"
-
-
-def test_public_names_are_documented() -> None:
-    problems = [problem for path in _files(SCANNED, ".py") for problem in _undocumented(path)]
-    problems += [
-        problem for path in _files(PACKAGES, ".vy") for problem in _undocumented_vyper(path)
-    ]
-    _report(problems)
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -242,7 +163,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _impure(path: Path) -> Iterator[str]:
-    for line, module in _imported(_tree(path)):
+    for line, module in _imported(tree_of(path)):
         root = module.partition(".")[0]
         if (
             root not in sys.stdlib_module_names
@@ -253,8 +174,12 @@ def _impure(path: Path) -> Iterator[str]:
 
 
 def test_protocol_needs_only_the_standard_library() -> None:
-    _report(
-        [problem for path in _files(("sdk/quorate_protocol",), ".py") for problem in _impure(path)]
+    fail_with(
+        [
+            problem
+            for path in files_under(("sdk/quorate_protocol",), ".py")
+            for problem in _impure(path)
+        ]
     )
 
 
@@ -264,7 +189,7 @@ def _texts() -> Iterator[tuple[Path, str]]:
         for path in ROOT.iterdir()
         if path.is_file() and (not path.name.startswith(".") or path.name == ".gitignore")
     ]
-    for path in [*root_files, *(ROOT / ".ci").iterdir(), *_files(SCANNED)]:
+    for path in [*root_files, *(ROOT / ".ci").iterdir(), *files_under(SCANNED_FOLDERS)]:
         if (
             path == Path(__file__)
             or path.suffix in TEXT_SUFFIXES_SKIPPED
@@ -282,7 +207,7 @@ def test_words() -> None:
                 problems.append(
                     f"{_name(path)}:{number}: {found[0]!r} does not belong in the project"
                 )
-    _report(problems)
+    fail_with(problems)
 
 
 @pytest.mark.parametrize(
@@ -297,12 +222,6 @@ def test_words() -> None:
             "long.py",
             "def f() -> None:\n" + "    pass\n" * 70,
             lambda path: _over(_python_functions(path), 70),
-        ),
-        ("silent.py", '"""x"""\nclass Thing:\n    pass\n', lambda path: list(_undocumented(path))),
-        (
-            "silent.vy",
-            '"""x"""\n@external\n@view\ndef f() -> uint256:\n    return 1\n',
-            lambda path: list(_undocumented_vyper(path)),
         ),
         ("impure.py", '"""x"""\nimport aiohttp\n', lambda path: list(_impure(path))),
     ],
