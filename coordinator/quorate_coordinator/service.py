@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.dag.cid import Cid, parse
@@ -49,6 +50,7 @@ from quorate_coordinator.request_limits import BOUNDS
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
+from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.output_access import Outputs
@@ -75,7 +77,7 @@ from quorate_runtime.keys.crypto import SecretStream
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
-from quorate_runtime.process.metrics import CONTENT_TYPE, Registry
+from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 from quorate_runtime.process.systemd_notify import NOBODY, Notifier
 
 log = logging.getLogger(__name__)
@@ -139,7 +141,7 @@ class Service:
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates
-        core, registry, logs = Coordinator(self._rules()), Registry(), RunLogs()
+        core, registry, logs = Coordinator(self._rules()), CollectorRegistry(), RunLogs()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         has_worked = journal.last_offset > 0
         archive = FileArchive(
@@ -149,24 +151,7 @@ class Service:
         gone = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
         file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, gone)
         stack.callback(file.close)
-        registry.gauge(
-            "quorate_documents_bytes",
-            "Own specs and receipts on the disk.",
-            partial(_known, file.used_bytes),
-        )
-        registry.gauge(
-            "quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max
-        )
-        registry.gauge(
-            "quorate_archive_bytes",
-            "Finished runs on the disk.",
-            partial(_known, archive.used_bytes),
-        )
-        registry.gauge(
-            "quorate_archive_bytes_max",
-            "From where on the oldest go before their time.",
-            lambda: config.archive.bytes_max,
-        )
+        add_disk_gauges(registry, config, archive, file)
         history, outputs = RunReader(core.state, archive), Outputs(core.state, archive)
         max_hold = core.rules.limits.max_hold
         staging = Staging(
@@ -238,7 +223,7 @@ class _Parts:
     staging: Staging
     documents: Documents
     core: Coordinator
-    registry: Registry
+    registry: CollectorRegistry
     logs: RunLogs
     beacon: Beacon
     rates: Rates
@@ -413,7 +398,7 @@ class _Parts:
     async def _metrics(self, request: web.Request) -> web.Response:
         if request.remote not in ("127.0.0.1", "::1"):
             return web.Response(status=403, text="metrics are served on loopback only\n")
-        return web.Response(text=self.registry.render(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
 
     def _problems(self) -> tuple[Problem, ...]:
         """What is wrong at this moment."""
@@ -627,14 +612,6 @@ async def _begin(projection: Projection) -> None:
         log.warning(
             "the tables cannot be made anew: %s", error
         )  # not re-raised: the next look tries again
-
-
-def _known(count: Callable[[], int]) -> int:
-    """A figure for /metrics; 0 while it cannot be had."""
-    try:
-        return count()
-    except Unavailable:
-        return 0  # not re-raised: `health` says what is wrong
 
 
 def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:

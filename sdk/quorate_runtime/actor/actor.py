@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, Outcome
@@ -29,7 +31,7 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
 )
 from quorate_runtime.process.crash_points import crash_point
-from quorate_runtime.process.metrics import Registry
+from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 
 E = TypeVar("E")
 F = TypeVar("F", bound=Effect)
@@ -69,10 +71,10 @@ class Actor(Generic[E, F]):
         *,
         inbox_max: int = INBOX_MAX,
         snapshot_every: int = SNAPSHOT_EVERY,
-        registry: Registry | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         """Makes an actor that cannot perform effects yet: `bind` completes it."""
-        registry = registry or Registry()
+        registry = registry or CollectorRegistry()
         self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
         self._random, self._snapshot_every = random_source, snapshot_every
         self._inbox: asyncio.Queue[_Entry[E]] = asyncio.Queue(inbox_max)
@@ -82,13 +84,13 @@ class Actor(Generic[E, F]):
         self._at = UnixSeconds(0)
         self._saved_offset, self._saved_at = 0, UnixSeconds(0)  # of the newest snapshot
         self._is_over, self._is_behind = False, False
-        self._steps = registry.counter(
-            "quorate_events_total", "Events journaled, by type.", ("event",)
+        self._steps = LabelledCounter(
+            registry, "quorate_events_total", "Events journaled, by type.", ("event",)
         )
-        self._refusals = registry.counter(
-            "quorate_refused_total", "Events refused, by code.", ("code",)
+        self._refusals = LabelledCounter(
+            registry, "quorate_refused_total", "Events refused, by code.", ("code",)
         )
-        registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
+        add_gauge(registry, "quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
 
     def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
         """Says how effects are performed. Call it once, before `start`.

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Effect
 from quorate_runtime.journal.journal_port import JournalFailed, JournalPort
 from quorate_runtime.process.crash_points import crash_point
-from quorate_runtime.process.metrics import Registry
+from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 
 F = TypeVar("F", bound=Effect)
 
@@ -42,7 +44,7 @@ class Outbox(Generic[F]):
         self,
         journal: JournalPort,
         clock: Clock,
-        registry: Registry,
+        registry: CollectorRegistry,
         on_done_failed: Callable[[BaseException], None],
     ) -> None:
         self._journal, self._clock, self._on_done_failed = journal, clock, on_done_failed
@@ -54,10 +56,14 @@ class Outbox(Generic[F]):
         self._done: list[str] = []  # performed, and to be marked in this turn of the loop
         self._wake = asyncio.Event()
         self.pending = 0
-        self._results = registry.counter(
-            "quorate_effects_total", "Effects by what came of an attempt.", ("effect", "result")
+        self._results = LabelledCounter(
+            registry,
+            "quorate_effects_total",
+            "Attempts at effects, by effect and result.",
+            ("effect", "result"),
         )
-        registry.gauge(
+        add_gauge(
+            registry,
             "quorate_effects_pending",
             "Effects decided and not yet performed.",
             lambda: self.pending,

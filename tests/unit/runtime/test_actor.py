@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count, pairwise
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -16,7 +17,7 @@ from quorate_runtime.actor.outbox import OnRefused
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
-from quorate_runtime.process.metrics import Registry
+from quorate_runtime.process.metrics import exposition
 from support.journal.ledger_core import (
     Closed,
     Effect,
@@ -43,7 +44,7 @@ class Market:
         **options: object,
     ) -> None:
         self.done: list[Effect] = []
-        self.clock, self.disk, self.core, self.registry = clock, disk, Ledger(), Registry()
+        self.clock, self.disk, self.core, self.registry = clock, disk, Ledger(), CollectorRegistry()
         numbers = count(len(disk.events))
         self.actor: Actor[Event, Effect] = Actor(
             self.core,
@@ -105,7 +106,7 @@ def test_refused_events_change_nothing_and_are_not_journaled() -> None:
         await clock.sleep(1)
         assert refused.value.code is Code.BAD_AMOUNT
         assert market.core.snapshot() == before and len(market.disk.events) == 1
-        assert 'quorate_refused_total{code="unknown"} 1' in market.registry.render()
+        assert 'quorate_refused_total{code="unknown"} 1' in exposition(market.registry).decode()
         await market.stop()
 
     run_virtual(main)
@@ -298,7 +299,8 @@ def test_a_refused_effect_is_told_to_the_core_and_not_repeated() -> None:
             is_done for _, is_done in market.disk.outbox.values()
         )
         assert (
-            'quorate_effects_total{effect="Notify",result="refused"} 1' in market.registry.render()
+            'quorate_effects_total{effect="Notify",result="refused"} 1'
+            in exposition(market.registry).decode()
         )
         await market.stop()
 
