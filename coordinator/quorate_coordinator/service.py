@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.transfer.gateway import Library
+from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
-from quorate_content.transfer.upload_limits import Grant
+from quorate_content.transfer.upload_limits import UploadGrant
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.middleware import before_handlers
@@ -373,12 +373,12 @@ class _Parts:
         Streams(
             self.history, auth, service.clock, self.logs, lambda: service.is_stopping
         ).add_routes(app)
-        library = Library(self.staging.stores, self.documents.find)
+        library = CombinedStores(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
             return await self.staging.may_read(cid, auth.account(request), self.documents.find)
 
-        async def grant(request: web.Request) -> Grant:
+        async def grant(request: web.Request) -> UploadGrant:
             return self.staging.grant(auth.required(request), request)
 
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)

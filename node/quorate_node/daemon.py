@@ -259,7 +259,7 @@ class _Parts:
                 terms.domain,
                 recover,
                 partial(ring.may_take_work, address),
-                store.room_bytes,
+                store.available_bytes,
             )
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
             dialers[address] = WebSocketDialer(

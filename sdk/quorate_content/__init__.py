@@ -1,7 +1,7 @@
-"""Content-addressed data: true CIDs without a daemon, verified bounded-memory fetch, a
-crash-safe store, a trustless gateway.
+"""Content-addressed data: CIDs, UnixFS trees and CARs, verified fetches, a crash-safe store, and an
+HTTP gateway.
 
-Pure modules: `varint`, `cid`, `dagpb`, `unixfs`, `walk`, `car`. With input and output: `tree`,
-`sealed`, `index`, `locks`, `store`, `fetch`, `gateway`, `staging`. New data has the profile
-`unixfs-v1-2025` (IPIP-499); any balanced UnixFS tree is read.
+`dag` computes and reads blocks, `store` keeps objects on disk, `transfer` moves them over HTTP, and
+`images` reads container images. `sealed` encrypts outputs. No IPFS daemon is needed. New trees use
+the profile `unixfs-v1-2025` (IPIP-499); readers accept any balanced UnixFS tree.
 """

@@ -1,8 +1,7 @@
-"""Every bound on content that strangers made, once, and the error for a source that sent
-something wrong.
+"""Bounds on content from strangers, and the errors for content that breaks them.
 
-Source of the numbers: the hostile-content cases; a legitimate Kubo, Helia or Quorate tree stays
-far below each of them.
+The numbers come from tests with hostile content. Ordinary trees made by Kubo, Helia or Quorate stay
+far below each bound.
 """
 
 from dataclasses import dataclass
@@ -14,19 +13,17 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large a DAG may be. `bytes_max` counts the bytes of all files; the rest holds memory,
-    CPU time and descriptors down.
+    """How large a DAG may be. `bytes_max` counts the bytes of all files. The other bounds limit
+    memory, CPU time and open files.
     """
 
     bytes_max: int = 1 << 40
     block_bytes_max: int = 2 * MIB
-    nodes_max: int = 1 << 20  # blocks visited
-    node_bytes_max: int = (
-        64 * MIB
-    )  # dag-pb nodes, which are held in memory; about 51 kB per GiB of file
-    node_visits_bytes_max: int = (
-        1 << 30
-    )  # what stands in nodes beside file data, each time that one is visited
+    nodes_max: int = 1 << 20  # number of blocks read
+    # total of dag-pb nodes, which stay in memory: about 51 kB per GiB of file
+    node_bytes_max: int = 64 * MIB
+    # total of node bytes beside file data, counted at each visit
+    node_visits_bytes_max: int = 1 << 30
     links_max: int = 1 << 14
     file_depth_max: int = 12
     directory_depth_max: int = 64
@@ -36,39 +33,39 @@ class Bounds:
 
 
 class BadSource(Refused):
-    """What was sent is not what was asked for: another source may still have the right bytes."""
+    """The source sent something other than what was asked for. Another source may have the right
+    bytes.
+    """
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.MALFORMED, detail)
 
 
-class Cut(BadSource):
-    """What was sent ended too early; what came so far is right, and the same source may send the
-    rest.
-    """
+class TruncatedSource(BadSource):
+    """The source stopped too early. What it sent is right, and it may send the rest later."""
 
 
 class DiskFull(Unavailable):
-    """There is no space; asking another source would not help. What is verified stays for a
-    later attempt.
-    """
+    """The disk is full, so another source would not help. Verified data stays for later."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"the disk is full: {detail}", retry_after=60.0)
 
 
 class StoreFull(Refused):
-    """Everything in the store is needed by somebody with as good a claim."""
+    """The store is full, and accounts with an equal or better claim need everything in it."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.QUOTA, detail)
 
 
 def malformed(detail: str) -> Refused:
-    """The content itself (its hash is right) breaks a rule: no other source can help."""
+    """A refusal for content that breaks a rule although its hash is right: no other source can
+    help.
+    """
     return Refused(Code.MALFORMED, detail)
 
 
 def oversize(what: str, limit: int) -> Refused:
-    """The content is larger than a bound."""
+    """A refusal for content that is larger than a bound."""
     return Refused(Code.OVERSIZE, f"{what}: at most {limit}")

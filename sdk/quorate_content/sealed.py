@@ -1,12 +1,13 @@
-"""Sealed outputs (PROTOCOL §3): the deterministic encryption of an output directory, and the
-only way back.
+"""Sealed outputs (PROTOCOL §3): the deterministic encryption of an output directory, and its
+decryption.
 
-key = H("key", salt). Plaintext = the directory's CARv1, depth first, every visit of a block
-written, in chunks of 64 KiB (the last may be shorter, never empty). Chunk i is
-XChaCha20-Poly1305 without associated data under nonce = uint192(2 * i + last), 24 bytes
-big-endian, where last is 1 for the last chunk. So the same output and salt give the same
-ciphertext, and a flip, a cut, another order or an extra byte opens nothing. These functions
-block: call them in a thread.
+key = H("key", salt). The plaintext is the directory's CARv1, depth first, with every visit of a
+block written. It is cut into chunks of 64 KiB; the last may be shorter but not empty. Chunk i is
+XChaCha20-Poly1305 without associated data. Its nonce is uint192(2 * i + last), 24 bytes big-endian,
+where last is 1 for the last chunk.
+
+So the same output and salt give the same ciphertext. A changed, missing, moved or extra byte makes
+decryption fail. These functions block: call them in a thread.
 """
 
 import os
@@ -34,7 +35,7 @@ from quorate_content.dag.disk_tree import (
     remove_tree,
 )
 from quorate_content.dag.unixfs import V1_2025, FileBuilder
-from quorate_content.dag.walk import Block, NullSink, Sink, Walk
+from quorate_content.dag.walk import Block, DagWalk, NullSink, Sink
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.refusals import Code, Refused
@@ -46,35 +47,35 @@ SEALED_CHUNK_BYTES = OUTPUT_CHUNK_BYTES + TAG_BYTES
 
 
 def output_key(salt: bytes) -> bytes:
-    """32-byte key of one output: H("key", salt)."""
+    """Returns the 32-byte key of one output: H("key", salt)."""
     assert len(salt) == 32, "a salt has 32 bytes"
     return hash_tuple("key", salt)
 
 
 def nonce(index: int, is_last: bool) -> bytes:
-    """24-byte nonce of chunk `index`."""
+    """Returns the 24-byte nonce of chunk `index`."""
     return (2 * index + is_last).to_bytes(NONCE_BYTES, "big")
 
 
 def seal_directory(
     path: Path, salt: bytes, destination: Path, bounds: Bounds | None = None
 ) -> tuple[Hash32, Cid, int]:
-    """Writes the sealed directory to the new file `destination`: (output digest, CID of the
+    """Writes the sealed directory to the new file `destination`. Returns (output digest, CID of the
     ciphertext, its bytes).
 
-    Two passes over the directory; one that changes meanwhile is refused (MALFORMED), as are
-    links and devices.
+    It reads the directory twice. `Refused(MALFORMED)` if the directory changes meanwhile or holds
+    links or devices.
     """
     bounds = bounds or Bounds()
     nodes: Nodes = {}
     if not path.is_dir():
-        raise Refused(Code.MALFORMED, f"an output is a directory; {path.name} is none")
+        raise Refused(Code.MALFORMED, f"an output must be a directory, but {path.name} is not one")
     root = build_path(path, V1_2025, keep_nodes(nodes), None, bounds).cid
     blocks = LocalBlocks(path, nodes)
     builder, size = FileBuilder(), 0
     try:
         with open(destination, "xb") as out:
-            pieces = write_car(Walk(root, NullSink(), bounds), root, blocks.supply)
+            pieces = write_car(DagWalk(root, NullSink(), bounds), root, blocks.supply)
             for chunk in _regroup(_seal(pieces, output_key(salt)), V1_2025.chunk_bytes):
                 builder.add(chunk)
                 out.write(chunk)
@@ -97,11 +98,11 @@ def open_sealed(
     destination: Path,
     bytes_max: int = 1 << 40,
 ) -> None:
-    """Restores the directory as the new folder `destination`; `Refused(DOES_NOT_OPEN)` unless
-    every byte is as sealed.
+    """Restores the directory as the new folder `destination`. Raises `Refused(DOES_NOT_OPEN)`
+    unless every byte is as sealed.
 
-    Nothing appears at `destination` before everything is verified. `Refused(OVERSIZE)` above
-    `bytes_max` bytes of files.
+    `destination` appears only after everything is verified. `Refused(OVERSIZE)` above `bytes_max`
+    bytes of files.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     if destination.exists():
@@ -119,7 +120,7 @@ def open_sealed(
 def check_sealed(
     ciphertext: Path, salt: bytes, expected_output_digest: Hash32, bytes_max: int = 1 << 40
 ) -> None:
-    """Like `open_sealed`, but keeps nothing: whether a reveal opens its ciphertext."""
+    """Checks that a reveal opens its ciphertext. Like `open_sealed`, but keeps nothing."""
     _open(ciphertext, salt, expected_output_digest, NullSink(), bytes_max)
 
 
@@ -128,7 +129,7 @@ def _open(ciphertext: Path, salt: bytes, digest: Hash32, sink: Sink, bytes_max: 
     root = from_digest(digest, Codec.DAG_PB)
     with _opened(ciphertext, salt) as source:
         try:
-            read_exact_car(source, root, Walk(root, sink, bounds, is_directory=True), bounds)
+            read_exact_car(source, root, DagWalk(root, sink, bounds, is_directory=True), bounds)
         except Refused as error:
             if error.code in (Code.OVERSIZE, Code.DOES_NOT_OPEN):
                 raise
@@ -142,9 +143,7 @@ def _opened(ciphertext: Path, salt: bytes) -> Iterator["_Plaintext"]:
 
 
 class _Plaintext:
-    """The decrypted stream with `readinto`. The last chunk is the one that reaches the end of
-    the file.
-    """
+    """Reads the decrypted stream. The chunk that reaches the end of the file is the last one."""
 
     def __init__(self, file: BinaryIO, size: int, key: bytes) -> None:
         self._file, self._left, self._key = file, size, key
@@ -152,7 +151,7 @@ class _Plaintext:
         self._chunk = memoryview(b"")
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer`; 0 at the end."""
+        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         if not self._chunk:
             self._next()
         count = min(len(buffer), len(self._chunk))
@@ -166,20 +165,21 @@ class _Plaintext:
         sealed = self._file.read(min(SEALED_CHUNK_BYTES, self._left))
         self._left -= len(sealed)
         if len(sealed) <= TAG_BYTES:
-            raise Refused(Code.DOES_NOT_OPEN, f"chunk {self._index} is cut")
+            raise Refused(Code.DOES_NOT_OPEN, f"chunk {self._index} is cut short")
         try:
             self._chunk = memoryview(
                 _decrypt(sealed, None, nonce(self._index, not self._left), self._key)
             )
         except CryptoError as error:
             raise Refused(
-                Code.DOES_NOT_OPEN, f"chunk {self._index} was not sealed so with this salt"
+                Code.DOES_NOT_OPEN,
+                f"chunk {self._index} was not sealed with this salt at this place",
             ) from error
         self._index += 1
 
 
 def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
-    """Sealed chunks. One chunk is always held back, because only the end tells which is the
+    """Yields sealed chunks. It holds one chunk back, because only the end shows which is the
     last.
     """
     index, held = 0, b""
@@ -192,8 +192,9 @@ def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
 
 
 def _regroup(pieces: Iterator[Block] | Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The same bytes in pieces of exactly `size`, the last shorter but not empty. Copies, so
-    sources may reuse their buffers.
+    """Yields the same bytes in pieces of exactly `size`; the last may be shorter but not empty.
+
+    It copies the bytes, so sources may reuse their buffers.
     """
     pending = bytearray()
     for piece in pieces:

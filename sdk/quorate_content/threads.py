@@ -1,5 +1,5 @@
-"""Work in threads: hashing, writing and blocking sockets happen there, and stop at once when
-their task is cancelled.
+"""Runs hashing, disk and socket work in threads, and stops it at once when its task is
+cancelled.
 """
 
 import asyncio
@@ -23,10 +23,8 @@ class Stopped(Exception):
     """The task that wanted the work was cancelled."""
 
 
-class Stop:
-    """One piece of work's end: its deadline, its cancellation, and the sockets to shut so that
-    no read outlives them.
-    """
+class StopSignal:
+    """Stops one piece of work at its deadline or at its cancellation, and shuts its sockets."""
 
     def __init__(self, deadline_seconds: float) -> None:
         self._until = time.monotonic() + deadline_seconds
@@ -43,15 +41,15 @@ class Stop:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was cancelled."""
+        """Returns whether the work was cancelled."""
         return self._stopped.is_set()
 
     def left_seconds(self) -> float:
-        """Until the deadline; not positive after it."""
+        """Returns the seconds until the deadline; not positive after it."""
         return self._until - time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """A pause within a thread that ends early on cancellation or deadline."""
+        """Waits in a thread. Ends early on cancellation or at the deadline."""
         self._stopped.wait(max(0.0, min(seconds, self.left_seconds())))
         self.check()
 
@@ -61,20 +59,20 @@ class Stop:
         def shut() -> None:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # not re-raised: it is closed already, which is what was wanted
+            except OSError:  # not re-raised: it is closed already, as intended
                 pass
 
         self.on_stop(shut)
 
     def on_stop(self, action: Callable[[], None]) -> None:
-        """Runs `action` once on cancellation; at once when it has happened."""
+        """Runs `action` once on cancellation, or at once if that has happened."""
         with self._guard:
             self._shut = [*self._shut[-7:], action]
         if self._stopped.is_set():
             action()
 
     def stop(self) -> None:
-        """Cancels; from any thread."""
+        """Cancels the work. Callable from any thread."""
         self._stopped.set()
         with self._guard:
             actions, self._shut = self._shut, []
@@ -82,26 +80,26 @@ class Stop:
             action()
 
 
-async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None = None) -> T:
-    """Runs `work` in a thread. A cancelled caller stops the work and waits for its end, so that
-    its files are left in order.
+async def in_thread(executor: Executor, work: Callable[[], T], stop: StopSignal | None = None) -> T:
+    """Runs `work` in a thread. If the caller is cancelled, stops the work and waits for its end, so
+    that files stay in order.
     """
     future = asyncio.get_running_loop().run_in_executor(executor, work)
     return await ended_first(future, stop.stop if stop is not None else None)
 
 
 class StreamReader:
-    """A blocking reader, for a thread, over an async iterator that lives on the event loop.
+    """A blocking reader, for use in a thread, over an async iterator on the event loop.
 
-    Nothing of it holds itself (`run_coroutine_threadsafe` does): six kilobytes an upload would
-    else wait for a walk over all objects.
+    It avoids reference cycles, which `run_coroutine_threadsafe` would make. Otherwise each upload
+    would hold six kilobytes until the garbage collector visits all objects.
     """
 
     def __init__(
         self,
         stream: AsyncIterator[bytes],
         loop: asyncio.AbstractEventLoop,
-        stop: Stop,
+        stop: StopSignal,
         bytes_max: int,
     ) -> None:
         self._stream, self._loop, self._stop, self._left = stream, loop, stop, bytes_max
@@ -120,8 +118,8 @@ class StreamReader:
         stop.on_stop(cancel)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer`; 0 at the end. `Refused(OVERSIZE)` when the stream is longer
-        than allowed.
+        """Fills some of `buffer` and returns how many bytes; 0 means the end. `Refused(OVERSIZE)`
+        if the stream is too long.
         """
         while not self._chunk and not self._is_over:
             self._chunk = memoryview(self._next())
@@ -176,7 +174,7 @@ def _hand_over(waiting: "Future[bytes | None]", pulled: "asyncio.Task[bytes | No
     if pulled.cancelled():
         waiting.cancel()
     elif not waiting.set_running_or_notify_cancel():
-        return  # its reader has gone
+        return  # the reader is gone
     elif error is not None:
         waiting.set_exception(error)
     else:

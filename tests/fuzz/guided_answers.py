@@ -14,7 +14,7 @@ from fuzz.guided_outer import Answer, Session, scratch_folder
 from quorate.client.coordinator_api import _tree, _view
 from quorate.client.sse import ServerEvent, server_events
 from quorate.errors import UnavailableError, from_answer
-from quorate_content.threads import Stop
+from quorate_content.threads import StopSignal
 from quorate_node.executors.supervisor.supervisor import PIDS_MAX, told
 from quorate_node.images.registry_http import Pace, RegistryHttp
 from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
@@ -129,7 +129,7 @@ class _Offline(RegistryHttp):
     """
 
     def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
-        super().__init__(image.host, image.path, False, Stop(60.0), Pace())
+        super().__init__(image.host, image.path, False, StopSignal(60.0), Pace())
         self._answers, self._open = iter(answers), list[socket.socket]()
 
     def _connected(self, place: SplitResult) -> socket.socket:

@@ -21,9 +21,11 @@ from quorate_content.dag.car import frame_head, header, read_car
 from quorate_content.dag.cid import Cid, Codec
 from quorate_content.dag.disk_tree import TreeWriter
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
-from quorate_content.dag.walk import Block, NullSink, TreePath, Walk
-from quorate_content.image_archive import ImageLimits, loadable, read_archive
-from quorate_content.threads import Stop
+from quorate_content.dag.walk import Block, DagWalk, NullSink, TreePath
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageLimits
+from quorate_content.images.sanitized_archive import sanitized_archive
+from quorate_content.threads import StopSignal
 from quorate_content.transfer import fetch
 from quorate_node.executors.bwrap.rootfs import unpack
 from quorate_protocol.codec import canonical
@@ -135,7 +137,7 @@ class _Strict(NullSink):
 
 def fuzz_unixfs(data: bytes) -> None:
     """Blocks of a DAG whose hashes are right: each is two bytes of length and its bytes."""
-    walk = Walk(Cid(1, Codec.DAG_PB, Hash32(bytes(32))), _Strict(), SMALL)
+    walk = DagWalk(Cid(1, Codec.DAG_PB, Hash32(bytes(32))), _Strict(), SMALL)
     blocks = pieces(data)
     try:
         while walk.expected is not None:
@@ -152,7 +154,9 @@ def fuzz_car(data: bytes) -> None:
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     writer = TreeWriter(folder / "tree", SMALL)
     try:
-        read_car(io.BytesIO(data), Walk(TREE_ROOT, writer, SMALL), SMALL, writer.known, writer.seen)
+        read_car(
+            io.BytesIO(data), DagWalk(TREE_ROOT, writer, SMALL), SMALL, writer.known, writer.seen
+        )
     except Refused:
         pass  # the answer to a CAR that is not that tree's
     finally:
@@ -171,7 +175,7 @@ def fuzz_image(data: bytes) -> None:
         archive.write_bytes(data)
         try:
             info = read_archive(archive, IMAGE)
-            for _ in loadable(archive, info):
+            for _ in sanitized_archive(archive, info):
                 pass
             unpack(archive, info, folder / "root")
         except (Refused, Unavailable):
@@ -196,7 +200,7 @@ def fuzz_gateway(data: bytes) -> None:
     response = http.client.HTTPResponse(_Wire(data))  # type: ignore[arg-type]
     try:
         response.begin()
-        fetch.receive(response, Walk(TREE_ROOT, NullSink(), SMALL), SMALL, Stop(60.0))
+        fetch.receive(response, DagWalk(TREE_ROOT, NullSink(), SMALL), SMALL, StopSignal(60.0))
     except (BadSource, Refused, Unavailable, OSError, http.client.HTTPException):
         return
 

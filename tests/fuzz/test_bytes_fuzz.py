@@ -15,7 +15,7 @@ from quorate.job.jobfile import parse_job
 from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import header, read_car
 from quorate_content.dag.cid import Cid, parse, parse_bytes, raw_cid
-from quorate_content.dag.walk import NullSink, Walk
+from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_protocol.refusals import Refused
 from support.fuzz_properties import (
     COUNTS,
@@ -113,7 +113,7 @@ def test_any_bytes_are_a_car_or_refused(body: bytes, at: int, extra: bytes, has_
     root = raw_cid(b"x" * 10)
     data = bytearray((header(root) if has_head else b"") + body)
     data[at % (len(data) + 1) : at % (len(data) + 1)] = extra
-    walk = Walk(root, NullSink(), Bounds())
+    walk = DagWalk(root, NullSink(), Bounds())
     with pytest.raises((Refused, BadSource)):
         read_car(io.BytesIO(bytes(data)), walk, Bounds())
 

@@ -39,8 +39,6 @@ EXCEPTIONS: dict[str, int] = {
     "node/quorate_node/daemon.py::make": 97,
     "node/quorate_node/executors/docker/docker_executor.py": 550,
     "node/quorate_node/executors/supervisor/supervisor.py": 621,
-    "sdk/quorate_content/image_archive.py": 565,
-    "sdk/quorate_content/store/content_store.py": 543,
     "sdk/quorate_protocol/messages/receipt.py": 614,
     "tests/bench/market_jobs.py": 505,
     "tests/contracts/test_epochs.py": 556,

@@ -15,9 +15,14 @@ from aiohttp import web
 
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.store.content_store import ContentStore
-from quorate_content.store.index import Move, Need, Owner
+from quorate_content.store.index import Owner, PinNeed, PinTransfer
 from quorate_content.transfer.gateway import CAR_TYPE
-from quorate_content.transfer.upload_limits import KEEP_SECONDS, Grant, Line, Places
+from quorate_content.transfer.upload_limits import (
+    KEEP_SECONDS,
+    UploadGrant,
+    UploadSlots,
+    UploadThrottle,
+)
 from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
 from quorate_coordinator.core.state import Client, Decided, Job, State
 from quorate_coordinator.providers.frame_handler import ciphertext_most
@@ -137,9 +142,9 @@ class Staging:
         self.outputs = ContentStore(
             folder / "outputs", shares.outputs, None, spare, now, self._is_output
         )
-        self._places = Places(network_most=bounds.address_uploads_max)
-        self._small_places = Places(SMALL_PLACES, SMALL_ACCOUNT_PLACES)
-        self._output_places = Places()
+        self._places = UploadSlots(network_most=bounds.address_uploads_max)
+        self._small_places = UploadSlots(SMALL_PLACES, SMALL_ACCOUNT_PLACES)
+        self._output_places = UploadSlots()
 
     @property
     def stores(self) -> tuple[ContentStore, ...]:
@@ -151,21 +156,21 @@ class Staging:
         for store in self.stores:
             await store.close()
 
-    def _is_input(self, cid: str) -> Need:
-        return Need.USED if parse(cid).digest in self._in_use else Need.NONE
+    def _is_input(self, cid: str) -> PinNeed:
+        return PinNeed.USED if parse(cid).digest in self._in_use else PinNeed.NONE
 
-    def _is_output(self, cid: str) -> Need:
+    def _is_output(self, cid: str) -> PinNeed:
         """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else
         an honest one could not reveal (I3).
         """
         holder = self._claims.by_digest.get(parse(cid).digest)
         if holder is None:
-            return Need.NONE
+            return PinNeed.NONE
         lease = self._state.leases.get(holder)
         return (
-            Need.PROMISED
+            PinNeed.PROMISED
             if lease is not None and isinstance(lease.phase, Committed | Closed)
-            else Need.USED
+            else PinNeed.USED
         )
 
     async def may_read(
@@ -187,7 +192,7 @@ class Staging:
 
     # ------------------------------------------------------------------------------- who may upload
 
-    def grant(self, account: Address, request: web.Request) -> Grant:
+    def grant(self, account: Address, request: web.Request) -> UploadGrant:
         """What this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)`, with what
         would help.
         """
@@ -220,7 +225,7 @@ class Staging:
             lease for lease in leases if lease is not None and isinstance(lease.phase, Accepted)
         ]
 
-    def _for_output(self, provider: Address, leases: list[Lease]) -> Grant:
+    def _for_output(self, provider: Address, leases: list[Lease]) -> UploadGrant:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
         allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
         weight = sum(
@@ -235,7 +240,7 @@ class Staging:
             "resources.outputBytes"
         )
         owner = Owner(_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
-        return Grant(
+        return UploadGrant(
             self.outputs,
             owner,
             self._output_places,
@@ -244,7 +249,7 @@ class Staging:
             is_awaited=True,
         )
 
-    def _for_client(self, client: Client, line: Line) -> Grant:
+    def _for_client(self, client: Client, line: UploadThrottle) -> UploadGrant:
         shares, unspent = self._shares, _unspent(client)
         bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
         each = (
@@ -262,9 +267,9 @@ class Staging:
         store, places = (
             (self.small, self._small_places) if is_small else (self.uploads, self._places)
         )
-        return Grant(store, owner, places, until, line=line)
+        return UploadGrant(store, owner, places, until, line=line)
 
-    def _line(self, network: str) -> Line:
+    def _line(self, network: str) -> UploadThrottle:
         bytes_by_network = self._rates.by_upload
 
         async def wait(size: int) -> None:
@@ -296,8 +301,8 @@ class Staging:
         while batch := self._in_use.fresh[:MOVES_MAX]:
             for seconds in sorted({item[0] for item in batch}):
                 named = [(digest, client) for asked, digest, client in batch if asked == seconds]
-                await self.uploads.prolong(named, self._clock.now() + seconds)
-                await self.small.prolong(named, self._clock.now() + seconds)
+                await self.uploads.extend_pins(named, self._clock.now() + seconds)
+                await self.small.extend_pins(named, self._clock.now() + seconds)
             del self._in_use.fresh[: len(batch)]
 
     async def _take_over(self) -> None:
@@ -310,10 +315,12 @@ class Staging:
         for start in range(0, len(found), MOVES_MAX):
             batch = found[start : start + MOVES_MAX]
             moves = [
-                Move(digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until)
+                PinTransfer(
+                    digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until
+                )
                 for digest, item in batch
             ]
-            for lost in await self.outputs.hand_over(moves):
+            for lost in await self.outputs.transfer_pins(moves):
                 log.warning("output 0x%s was committed to and is not in the store", lost.hex())
             for digest, _ in batch:
                 self._claims.unkept.pop(digest, None)
@@ -328,7 +335,7 @@ class Staging:
             (self.outputs, self._allocation_of),
         ):
             names = await store.owned()
-            await store.weigh(
+            await store.set_weights(
                 {name: found for name in names if (found := weight(name)) is not None}
             )
 

@@ -13,12 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from quorate_content.image_archive import (
-    LABEL_PYTHON,
-    ImageInfo,
-    read_archive,
-    refuse_shell_command,
-)
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_shell_command
 from quorate_node.executors.docker.hardened_profile import check_targets, standard_env
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.executors.supervisor.supervised_leases import (

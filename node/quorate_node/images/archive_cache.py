@@ -3,7 +3,8 @@
 import threading
 from pathlib import Path
 
-from quorate_content.image_archive import ImageInfo, read_archive
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo
 from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_protocol.refusals import Code, Refused
 

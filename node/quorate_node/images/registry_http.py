@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
-from quorate_content.content_limits import Cut
-from quorate_content.threads import Stop
+from quorate_content.content_limits import TruncatedSource
+from quorate_content.threads import StopSignal
 from quorate_content.transfer.deadline_socket import DeadlineSocket
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -50,7 +50,9 @@ class RegistryHttp:
     devnet vouches for its address.
     """
 
-    def __init__(self, host: str, path: str, may_be_private: bool, stop: Stop, pace: Pace) -> None:
+    def __init__(
+        self, host: str, path: str, may_be_private: bool, stop: StopSignal, pace: Pace
+    ) -> None:
         self._host, self._path, self._may_be_private, self._stop, self._pace = (
             host,
             path,
@@ -71,7 +73,7 @@ class RegistryHttp:
                 f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}", accept
             ) as response:
                 yield response
-        except (OSError, http.client.HTTPException, Cut) as error:
+        except (OSError, http.client.HTTPException, TruncatedSource) as error:
             self._stop.check()
             raise Unavailable(
                 f"the registry {self._host} cannot be reached or broke off ({error})", 10.0

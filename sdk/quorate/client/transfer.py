@@ -19,7 +19,7 @@ from quorate_content.dag.car import write_car
 from quorate_content.dag.cid import Cid, Codec, from_digest, parse
 from quorate_content.dag.disk_tree import LocalBlocks, Nodes, build_path, cid_of_path, keep_nodes
 from quorate_content.dag.unixfs import V1_2025
-from quorate_content.dag.walk import NullSink, Walk
+from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_content.sealed import open_sealed
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Code
@@ -66,7 +66,7 @@ def _directory_pieces(item: Upload) -> Iterator[bytes]:
     blocks, root = LocalBlocks(item.path, nodes), parse(item.cid)
     pending = bytearray()
     try:
-        for piece in write_car(Walk(root, NullSink(), Bounds()), root, blocks.supply):
+        for piece in write_car(DagWalk(root, NullSink(), Bounds()), root, blocks.supply):
             pending += piece
             if len(pending) >= PIECE_BYTES:
                 yield bytes(pending)

@@ -5,7 +5,8 @@ Needs the standard library only: a laptop that submits jobs has no container eng
 """
 
 from quorate.images.builder import BuiltImage, build_python_image
-from quorate_content.image_archive import ImageInfo, ImageLimits, read_archive, refuse_shell_command
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
 
 __all__ = [
     "BuiltImage",

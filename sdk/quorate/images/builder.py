@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.images.contents import Contents, python_contents
-from quorate_content.image_archive import LABEL_PYTHON, LABEL_SHELL
+from quorate_content.images.image_info import LABEL_PYTHON, LABEL_SHELL
 
 _EPOCH = "1970-01-01T00:00:00Z"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -12,7 +12,8 @@ from quorate.job.quantities import parse_size
 from quorate_content.content_limits import Bounds
 from quorate_content.dag.disk_tree import build_path
 from quorate_content.dag.unixfs import V1_2025
-from quorate_content.image_archive import read_archive, refuse_shell_command
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import refuse_shell_command
 from quorate_protocol import cids
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Compare, Input, JobSpec

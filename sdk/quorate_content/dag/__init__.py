@@ -1,1 +1,1 @@
-"""IPLD and UnixFS: CIDs, blocks, CARs, trees."""
+"""CIDs, blocks, CARs and UnixFS trees."""

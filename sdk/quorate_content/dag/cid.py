@@ -1,8 +1,8 @@
-"""Content identifiers: CIDv0 and CIDv1, sha2-256 only, codecs raw and dag-pb only.
+"""Content identifiers: CIDv0 and CIDv1 with sha2-256 and the codecs raw and dag-pb.
 
-The binary form of those has one fixed shape (every varint in it is a single byte), so parsing is
-comparison and nothing non-minimal can pass. Text is base32 lower case for v1 and base58 for v0.
-Identity CIDs are refused: nothing here makes them. Source: https://github.com/multiformats/cid.
+These have one fixed binary form in which every varint is one byte. So parsing compares bytes, and
+no non-minimal form passes. Text is lower-case base32 for v1 and base58 for v0. Identity CIDs are
+refused, because Quorate never makes them. Source: https://github.com/multiformats/cid.
 """
 
 import base64
@@ -22,7 +22,7 @@ TEXT_MAX = 512
 
 
 class Codec(IntEnum):
-    """What the block is: plain bytes, or a dag-pb node."""
+    """The kind of block: plain bytes, or a dag-pb node."""
 
     RAW = 0x55
     DAG_PB = 0x70
@@ -30,14 +30,14 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cid:
-    """One content identifier. `digest` is the sha2-256 of the block; version 0 is always dag-pb."""
+    """One content identifier. `digest` is the sha2-256 of the block. Version 0 is always dag-pb."""
 
     version: int
     codec: Codec
     digest: Hash32
 
     def __bytes__(self) -> bytes:
-        """Binary form: 34 bytes for v0, 36 for v1."""
+        """Returns the binary form: 34 bytes for v0, 36 for v1."""
         return (
             SHA256_HEAD + self.digest
             if self.version == 0
@@ -45,33 +45,33 @@ class Cid:
         )
 
     def __str__(self) -> str:
-        """Canonical text: base58 for v0, base32 lower case with prefix `b` for v1."""
+        """Returns the canonical text: base58 for v0, lower-case base32 with prefix `b` for v1."""
         if self.version == 0:
             return _base58(bytes(self))
         return "b" + base64.b32encode(bytes(self)).decode().lower().rstrip("=")
 
     def as_v1(self) -> "Cid":
-        """The same block under CIDv1; the store files everything so."""
+        """Returns the same block's CIDv1, under which the store keeps everything."""
         return self if self.version == 1 else Cid(1, self.codec, self.digest)
 
     def same_block(self, other: "Cid") -> bool:
-        """Whether both name the same block (a v0 link may arrive as v1 dag-pb)."""
+        """Returns whether both name the same block. A v0 link may arrive as v1 dag-pb."""
         return self.digest == other.digest and self.codec == other.codec
 
 
 def parse(text: str) -> Cid:
-    """The CID that `text` is the canonical form of; anything else is `Refused(MALFORMED)`. Does
-    no input or output.
+    """Returns the CID whose canonical text is `text`; else raises `Refused(MALFORMED)`. Does no
+    input or output.
     """
     if len(text) > TEXT_MAX:
-        raise malformed(f"a CID has at most {TEXT_MAX} characters")
+        raise malformed(f"the text is too long for a CID: at most {TEXT_MAX} characters")
     if len(text) == 46 and text.startswith("Qm"):
         cid = parse_bytes(_from_base58(text))
     elif text.startswith("b") and text.isascii() and text == text.lower():
         try:
             raw = base64.b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8))
         except binascii.Error as error:
-            raise malformed(f"not base32: {text[:80]!r}") from error
+            raise malformed(f"the CID is not valid base32: {text[:80]!r}") from error
         cid = parse_bytes(raw)
     else:
         raise malformed(
@@ -83,19 +83,19 @@ def parse(text: str) -> Cid:
 
 
 def parse_bytes(raw: bytes) -> Cid:
-    """The CID whose binary form is exactly `raw`."""
+    """Returns the CID whose binary form is exactly `raw`."""
     cid, end = parse_prefix(raw)
     if end != len(raw):
-        raise malformed(f"{len(raw) - end} bytes after the CID")
+        raise malformed(f"{len(raw) - end} unexpected bytes after the CID")
     return cid
 
 
 def parse_prefix(raw: bytes | memoryview) -> tuple[Cid, int]:
-    """(CID at the start of `raw`, its length)."""
+    """Returns (CID at the start of `raw`, its length in bytes)."""
     head = bytes(raw[:4])
     if head[:2] == SHA256_HEAD:
         if len(raw) < V0_BYTES:
-            raise malformed("a CID is cut")
+            raise malformed("the CID is too short")
         return Cid(0, Codec.DAG_PB, Hash32(bytes(raw[2:V0_BYTES]))), V0_BYTES
     if (
         len(head) < 4
@@ -107,22 +107,24 @@ def parse_prefix(raw: bytes | memoryview) -> tuple[Cid, int]:
             f"only CIDs of raw and dag-pb blocks by sha2-256 are supported, not {head.hex()}"
         )
     if len(raw) < V1_BYTES:
-        raise malformed("a CID is cut")
+        raise malformed("the CID is too short")
     return Cid(1, Codec(head[1]), Hash32(bytes(raw[4:V1_BYTES]))), V1_BYTES
 
 
 def raw_cid(data: bytes | memoryview) -> Cid:
-    """CIDv1 of `data` as one raw block; documents (job spec, offer, receipt) are named so."""
+    """Returns the CIDv1 of `data` as one raw block. Documents (job spec, offer, receipt) use this
+    form.
+    """
     return Cid(1, Codec.RAW, Hash32(sha256(data).digest()))
 
 
 def node_cid(block: bytes, version: int = 1) -> Cid:
-    """CID of an encoded dag-pb node."""
+    """Returns the CID of an encoded dag-pb node."""
     return Cid(version, Codec.DAG_PB, Hash32(sha256(block).digest()))
 
 
 def from_digest(digest: bytes, codec: Codec = Codec.RAW) -> Cid:
-    """CIDv1 from a sha2-256 digest, as messages carry it. Output trees are `Codec.DAG_PB`,
+    """Returns the CIDv1 of a sha2-256 digest from a message. Output trees are `Codec.DAG_PB`,
     documents `Codec.RAW`.
     """
     if len(digest) != 32:
@@ -131,8 +133,8 @@ def from_digest(digest: bytes, codec: Codec = Codec.RAW) -> Cid:
 
 
 def _base58(raw: bytes) -> str:
-    # Only 34-byte multihashes come here; their first byte is 0x12, so the rule for leading zeros is
-    # not needed.
+    # Only 34-byte multihashes come here. Their first byte is 0x12, so base58's rule for leading
+    # zeros is not needed.
     number, text = int.from_bytes(raw, "big"), ""
     while number:
         number, rest = divmod(number, 58)
@@ -145,6 +147,6 @@ def _from_base58(text: str) -> bytes:
     for letter in text:
         value = BASE58_VALUE.get(letter)
         if value is None:
-            raise malformed(f"not base58: {text[:80]!r}")
+            raise malformed(f"the CID is not valid base58: {text[:80]!r}")
         number = number * 58 + value
     return number.to_bytes((number.bit_length() + 7) // 8, "big")

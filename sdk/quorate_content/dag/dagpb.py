@@ -1,5 +1,5 @@
-"""dag-pb nodes and the UnixFS message inside them: encoding, and strict bounded decoding of what
-strangers sent.
+"""Encodes dag-pb nodes and the UnixFS message inside them, and decodes strangers' nodes strictly
+and with bounds.
 
 Sources: https://ipld.io/specs/codecs/dag-pb/spec/ and https://specs.ipfs.tech/unixfs/.
 """
@@ -26,8 +26,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of a node. `tsize` is the writer's claim of the size of the subtree's blocks;
-    nobody may rely on it.
+    """One link of a node. `tsize` is the writer's claim about the size of the subtree's blocks and
+    is not trusted.
     """
 
     cid: Cid
@@ -37,8 +37,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A decoded node. `sizes` are the declared bytes of file below each link; `data` is inline
-    file data or a HAMT bit field.
+    """A decoded node. `sizes` are the declared file bytes below each link. `data` is inline file
+    data or a HAMT bit field.
     """
 
     kind: Kind
@@ -52,11 +52,11 @@ class Node:
 
 DIRECTORY_DATA = b"\x08\x01"
 HASH_MURMUR3 = 0x22
-FIELDS_MAX = 32  # of a UnixFS message beside its sizes; there are eight kinds
+FIELDS_MAX = 32  # fields of a UnixFS message other than sizes; eight kinds exist
 
 
 def encode_link(link: Link) -> bytes:
-    """A link as field 2 of its node."""
+    """Encodes a link as field 2 of its node."""
     cid = bytes(link.cid)
     body = (
         b"\x0a"
@@ -71,12 +71,12 @@ def encode_link(link: Link) -> bytes:
 
 
 def encode_node(links: Sequence[Link], data: bytes) -> bytes:
-    """Canonical block: the links in the order given, then the data."""
+    """Encodes a canonical block: the links in the given order, then the data."""
     return b"".join(map(encode_link, links)) + b"\x0a" + encode_varint(len(data)) + data
 
 
 def file_data(sizes: Sequence[int]) -> bytes:
-    """UnixFS message of an inner node of a file."""
+    """Encodes the UnixFS message of an inner node of a file."""
     return (
         b"\x08\x02\x18"
         + encode_varint(sum(sizes))
@@ -85,13 +85,13 @@ def file_data(sizes: Sequence[int]) -> bytes:
 
 
 def leaf_block(data: bytes | memoryview) -> bytes:
-    """The dag-pb leaf that Kubo's version 0 profile makes of file data."""
+    """Encodes file data as the dag-pb leaf that Kubo's version 0 profile makes."""
     body = b"\x12" + encode_varint(len(data)) + bytes(data) if len(data) else b""
     return encode_node((), b"\x08\x02" + body + b"\x18" + encode_varint(len(data)))
 
 
 def hamt_data(bits: int, fanout: int) -> bytes:
-    """UnixFS message of a HAMT shard; bit i of `bits` says that bucket i is in use."""
+    """Encodes the UnixFS message of a HAMT shard. Bit i of `bits` says that bucket i is in use."""
     field = bits.to_bytes((bits.bit_length() + 7) // 8, "big")
     return (
         b"\x08\x05\x12"
@@ -105,7 +105,9 @@ def hamt_data(bits: int, fanout: int) -> bytes:
 
 
 def decode_node(block: bytes | memoryview, bounds: Bounds) -> Node:
-    """The node in `block`; `Refused` when it is not a UnixFS node or has too many links."""
+    """Decodes the node in `block`. Raises `Refused` if it is not a UnixFS node or has too many
+    links.
+    """
     try:
         return _decode_node(bytes(block), bounds)
     except ValueError as error:
@@ -125,7 +127,7 @@ def _decode_node(block: bytes, bounds: Bounds) -> Node:
         else:
             raise ValueError(f"unexpected field {field}")
     if data is None:
-        raise ValueError("no UnixFS data")
+        raise ValueError("there is no UnixFS data")
     return _decode_unixfs(tuple(links), data, bounds)
 
 
@@ -143,7 +145,7 @@ def _decode_link(raw: bytes) -> Link:
         else:
             raise ValueError(f"unexpected field {field} in a link")
     if cid is None:
-        raise ValueError("a link without a hash")
+        raise ValueError("a link has no hash")
     return Link(cid, name or b"", tsize or 0)
 
 
@@ -153,8 +155,8 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
     data = b""
     for count, (field, value) in enumerate(_fields(raw)):
         if count > len(sizes) + FIELDS_MAX:
-            # A block of a megabyte of them would cost a second, and may be named a hundred thousand
-            # times by a small directory.
+            # A megabyte of small fields takes a second to decode, and a small directory could link
+            # to it 100,000 times.
             raise oversize("fields of a node", FIELDS_MAX)
         if field == 4:
             sizes.extend([value] if isinstance(value, int) else _packed(value))
@@ -164,10 +166,9 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
             data = value
         elif field in (1, 3, 5, 6) and isinstance(value, int):
             numbers[field] = value
-        # Other fields are mode and times, which content of ours never has and which are not
-        # restored.
+        # Other fields hold modes and times. Our trees never have them, and they are not restored.
     if 1 not in numbers:
-        raise ValueError("no UnixFS type")
+        raise ValueError("there is no UnixFS type")
     return Node(
         Kind(numbers[1]),
         links,
@@ -188,18 +189,18 @@ def _packed(raw: bytes) -> list[int]:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Protobuf fields of `raw`: varints and byte strings only."""
+    """Yields the protobuf fields of `raw`: varints and byte strings only."""
     at = 0
     while at < len(raw):
         tag, at = decode_varint(raw, at)
         if tag & 7 == 2:
             length, at = decode_varint(raw, at)
             if at + length > len(raw):
-                raise ValueError("a field is cut")
+                raise ValueError("a field is cut short")
             yield tag >> 3, raw[at : at + length]
             at += length
         elif tag & 7 == 0:
             value, at = decode_varint(raw, at)
             yield tag >> 3, value
         else:
-            raise ValueError(f"wire type {tag & 7}")
+            raise ValueError(f"wire type {tag & 7} is not supported")

@@ -1,9 +1,9 @@
-"""Trees on the disk: a sink that cannot write outside its root, a supply of blocks from a
-finished tree, a builder from a path.
+"""Trees on disk: `TreeWriter` writes one, `LocalBlocks` reads its blocks, `build_path` computes its
+CID.
 
-Directories are entered by descriptor, files opened with O_NOFOLLOW and O_EXCL, so neither a
-hostile DAG nor a link planted in the source leads anywhere else. Regular files and directories
-only; no times, no modes.
+Directories are opened by descriptor, and files with O_NOFOLLOW and O_EXCL. So neither a hostile DAG
+nor a link in the source leads outside the root. Only regular files and directories are supported,
+without times and modes.
 """
 
 import ctypes
@@ -21,26 +21,24 @@ from quorate_content.dag.cid import Cid, Codec
 from quorate_content.dag.dagpb import leaf_block
 from quorate_content.dag.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
 from quorate_content.dag.varint import decode_varint, encode_varint
-from quorate_content.dag.walk import Block, Expected, Role, Sink, TreePath, Walk, check_name
+from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock, Role, Sink, TreePath, check_name
 from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
-ENTRY_BYTES = (
-    8 * 1024
-    # of the disk, at least, for an entry of a directory: its block and its inode, of which there is
-    # one for 16 KiB
-)
-LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
+# The least disk space of a directory entry: its block and its inode. A disk has about one inode for
+# each 16 KiB.
+ENTRY_BYTES = 8 * 1024
+LOCATED_MAX = 1 << 16  # leaves whose position is kept, for CARs that omit repeated blocks
 Nodes = dict[Hash32, bytes]
-"""dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
+"""dag-pb nodes by digest. `Bounds.node_bytes_max` bounds their total size."""
 
 
 class TreeWriter:
-    """Sink that builds `target` (a file or a directory, as the DAG says). `reserve` is told the
-    total before space is taken.
+    """A sink that builds `target`: a file or a directory, as the DAG says. Calls `reserve` with the
+    total before it takes space.
 
     With `resume` an existing file at `target` is written in place. The root directory stays
-    writable, so that it can be renamed; `publish` of the store closes it.
+    writable so that it can be renamed; the store's `publish` makes it read-only.
     """
 
     def __init__(
@@ -52,28 +50,23 @@ class TreeWriter:
     ) -> None:
         self.target = target
         self.nodes: Nodes = {}
-        self.is_replaying = (
-            False  # in-place resume: the bytes that come are the ones that are there
-        )
-        self.journal: BinaryIO | None = (
-            None  # gets every new node as it comes, for a resume after a crash
-        )
+        self.is_replaying = False  # resume in place: the bytes that come are already in the file
+        self.journal: BinaryIO | None = None  # receives every new node, for a resume after a crash
         self._bounds, self._reserve, self._resume = bounds, reserve, resume
         self._directories: list[int] = []
         self._file: int | None = None
-        self.total = self.booked = self._node_bytes = (
-            0  # `booked`: of the disk, where empty files are not for nothing
-        )
-        self._located: dict[Hash32, Expected] = {}
+        # `disk_bytes` counts disk space, of which empty files take some too
+        self.total = self.disk_bytes = self._node_bytes = 0
+        self._located: dict[Hash32, ExpectedBlock] = {}
         self._blocks = LocalBlocks(target, self.nodes)
 
     def enter(self, path: TreePath) -> None:
         """Makes the directory and opens it."""
-        self._book(path, 0)
+        self._reserve_entry(path, 0)
         try:
             os.mkdir(path[-1] if path else self.target, 0o755, dir_fd=self._parent(path))
         except FileExistsError as error:
-            raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
+            raise malformed(f"a directory holds the name {path[-1:]!r} twice") from error
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         self._directories.append(
             os.open(path[-1] if path else self.target, flags, dir_fd=self._parent(path))
@@ -89,12 +82,13 @@ class TreeWriter:
             os.close(descriptor)
 
     def open(self, path: TreePath, size: int) -> None:
-        """Creates the file after its space is reserved: a full disk shows before the download.
+        """Creates the file after it reserved the space, so that a full disk shows before the
+        download.
 
-        Not by fallocate, which on a tmpfs costs as much as writing the file.
+        fallocate is not used: on a tmpfs it costs as much as writing the file.
         """
         self.total += size
-        self._book(path, size)
+        self._reserve_entry(path, size)
         flags = (
             os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
         )
@@ -103,10 +97,10 @@ class TreeWriter:
                 path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path)
             )
         except FileExistsError as error:
-            raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
+            raise malformed(f"a directory holds the name {path[-1:]!r} twice") from error
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
-        """Writes all of it."""
+        """Writes all the bytes."""
         assert self._file is not None
         if self.is_replaying:
             return
@@ -129,7 +123,7 @@ class TreeWriter:
         os.close(descriptor)
 
     def node(self, cid: Cid, block: Block) -> None:
-        """Keeps the node, once."""
+        """Keeps the node once."""
         if cid.digest not in self.nodes:
             self._node_bytes += len(block)
             if self._node_bytes > self._bounds.node_bytes_max:
@@ -139,24 +133,24 @@ class TreeWriter:
                 self.journal.write(encode_varint(len(block)) + bytes(block))
                 self.journal.flush()
 
-    def leaf(self, expected: Expected, block: Block) -> None:
-        """Remembers where the leaf stands."""
+    def leaf(self, expected: ExpectedBlock, block: Block) -> None:
+        """Records where the leaf is in the tree."""
         if len(self._located) < LOCATED_MAX:
             self._located.setdefault(expected.cid.digest, expected)
 
     def seen(self, cid: Cid) -> bool:
-        """Whether the block was placed already."""
+        """Returns whether the block was written already."""
         return cid.digest in self.nodes or cid.digest in self._located
 
-    def known(self, expected: Expected) -> Block | None:
-        """A block placed already, for repeated blocks."""
+    def known(self, expected: ExpectedBlock) -> Block | None:
+        """Returns a block that was written already, or None. It serves repeated blocks."""
         if expected.cid.digest in self.nodes:
             return self.nodes[expected.cid.digest]
         place = self._located.get(expected.cid.digest)
         return None if place is None else self._blocks.supply(place)
 
     def abandon(self) -> None:
-        """Closes every descriptor; what was written stays."""
+        """Closes every descriptor. What was written stays."""
         self._blocks.close()
         if self._file is not None:
             os.close(self._file)
@@ -164,25 +158,27 @@ class TreeWriter:
         while self._directories:
             os.close(self._directories.pop())
 
-    def _book(self, path: TreePath, size: int) -> None:
-        self.booked += entry_bytes(path != (), size)
+    def _reserve_entry(self, path: TreePath, size: int) -> None:
+        self.disk_bytes += entry_bytes(path != (), size)
         if self._reserve is not None:
-            self._reserve(self.booked)
+            self._reserve(self.disk_bytes)
 
     def _parent(self, path: TreePath) -> int | None:
         return self._directories[-1] if path else None
 
 
 def entry_bytes(is_inside: bool, size: int) -> int:
-    """What a file or directory counts as on the disk; `is_inside` a directory. Else megabytes of
-    empty files would use up all inodes.
+    """Returns the disk bytes that a file or directory counts as; `is_inside` means inside a
+    directory.
+
+    Without a minimum, a few megabytes of empty files would use up all inodes.
     """
     return max(size, ENTRY_BYTES) if is_inside else size
 
 
 class LocalBlocks:
-    """Blocks of the tree at `root`, from its files and its nodes. Nothing is verified here:
-    `Walk.feed` does that.
+    """Reads the blocks of the tree at `root` from its files and nodes. Verifies nothing:
+    `DagWalk.feed` does.
     """
 
     def __init__(self, root: Path, nodes: Nodes) -> None:
@@ -192,8 +188,8 @@ class LocalBlocks:
         self._open_path: TreePath | None = None
         self._descriptor = -1
 
-    def supply(self, expected: Expected) -> Block | None:
-        """The block for an expected place (valid until the next call), or None."""
+    def supply(self, expected: ExpectedBlock) -> Block | None:
+        """Returns the block for an expected place, valid until the next call, or None."""
         if expected.cid.codec == Codec.DAG_PB and expected.cid.digest in self._nodes:
             return self._nodes[expected.cid.digest]
         if expected.role is Role.SHARD:
@@ -204,21 +200,19 @@ class LocalBlocks:
         return leaf_block(data)
 
     def close(self) -> None:
-        """Closes the file read last."""
+        """Closes the file that was read last."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._open_path, self._descriptor = None, -1
 
-    def _read(self, expected: Expected) -> memoryview | None:
+    def _read(self, expected: ExpectedBlock) -> memoryview | None:
         wanted = len(self._buffer) if expected.size is None else expected.size
         if wanted > len(self._buffer):
             return None
         try:
             self._select(expected.path)
             count = os.preadv(self._descriptor, [self._buffer[:wanted]], expected.offset)
-        except (
-            OSError
-        ):  # not re-raised: a block that cannot be read is absent, and whoever asked says so
+        except OSError:  # not re-raised: an unreadable block is absent, and the caller reports that
             return None
         is_whole = count < len(self._buffer) if expected.size is None else count == wanted
         return self._buffer[:count] if is_whole else None
@@ -231,13 +225,13 @@ class LocalBlocks:
 
 
 def place_of(root: Path, path: TreePath) -> Path:
-    """Where an entry of the tree at `root` lies."""
+    """Returns the path of an entry of the tree at `root`."""
     return root.joinpath(*(os.fsdecode(name) for name in path))
 
 
-def resume_walk(walk: Walk, blocks: LocalBlocks, stopped: Callable[[], None]) -> None:
-    """Feeds a walk everything that is on the disk and verifies; stops at the first block that is
-    absent or wrong.
+def resume_walk(walk: DagWalk, blocks: LocalBlocks, stopped: Callable[[], None]) -> None:
+    """Feeds a walk all blocks on disk that verify. Stops at the first block that is absent or
+    wrong.
     """
     while (expected := walk.expected) is not None:
         stopped()
@@ -246,13 +240,14 @@ def resume_walk(walk: Walk, blocks: LocalBlocks, stopped: Callable[[], None]) ->
             return
         try:
             walk.feed(block)
-        except BadSource:  # not re-raised: the part on the disk ends here, the rest is fetched
+        except BadSource:  # not re-raised: the part on disk ends here, and the rest is fetched
             return
 
 
 def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | None = None) -> Cid:
-    """CID of a file or directory. `Refused(MALFORMED)` for links, devices, pipes and bad names;
-    blocks: call it in a thread.
+    """Returns the CID of a file or directory. Blocks, so call it in a thread.
+
+    Raises `Refused(MALFORMED)` for links, devices, pipes and bad names.
     """
     return build_path(Path(path), profile, None, None, bounds or Bounds()).cid
 
@@ -260,14 +255,14 @@ def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | N
 def build_path(
     path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
 ) -> Built:
-    """Builds the tree at `path` bottom up; emits its nodes and, with a sink, copies it in the
+    """Builds the tree at `path` bottom up and emits its nodes. With a sink, copies the tree in the
     same pass.
     """
-    return _Scan(profile, emit, sink, bounds).run(path)
+    return _TreeScan(profile, emit, sink, bounds).run(path)
 
 
-class _Scan:
-    """One pass over a source tree; holds the counters of its bounds."""
+class _TreeScan:
+    """One pass over a source tree, with the counters for its bounds."""
 
     def __init__(
         self, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
@@ -329,7 +324,7 @@ class _Scan:
         try:
             return os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         except OSError as error:
-            if error.errno == errno.ELOOP:  # the system's own sentence for it is about a loop
+            if error.errno == errno.ELOOP:  # the system's message speaks of a loop instead
                 raise malformed(
                     f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)"
                 ) from error
@@ -360,7 +355,7 @@ class _Scan:
 
 
 def _chunks(descriptor: int, buffer: memoryview) -> Iterator[memoryview]:
-    """Full chunks in one reused buffer; only the last may be shorter."""
+    """Yields full chunks in one reused buffer. Only the last may be shorter."""
     while True:
         filled = 0
         while filled < len(buffer) and (count := os.readv(descriptor, [buffer[filled:]])):
@@ -376,7 +371,7 @@ def _shown(path: TreePath) -> str:
 
 
 def keep_nodes(nodes: Nodes) -> Emit:
-    """An `emit` that fills `nodes`."""
+    """Returns an `emit` function that fills `nodes`."""
 
     def emit(cid: Cid, block: bytes) -> None:
         nodes[cid.digest] = block
@@ -385,13 +380,15 @@ def keep_nodes(nodes: Nodes) -> Emit:
 
 
 def dump_nodes(nodes: Nodes) -> bytes:
-    """Nodes as the store keeps them: each with its length before it."""
+    """Encodes nodes for the store: each after its length."""
     return b"".join(encode_varint(len(block)) + block for block in nodes.values())
 
 
 def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
-    """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed
-    under its true hash.
+    """Reads nodes written by `dump_nodes` or a journal, up to a truncated end. A missing file means
+    no nodes.
+
+    Each node is listed under its true hash.
     """
     nodes: Nodes = {}
     try:
@@ -403,7 +400,7 @@ def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
     while at < len(raw):
         try:
             length, at = decode_varint(raw, at)
-        except ValueError:  # not re-raised: a journal ends where the process was killed
+        except ValueError:  # not re-raised: a kill can cut the end of a journal
             break
         block = raw[at : at + length]
         if len(block) < length:
@@ -414,10 +411,10 @@ def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
 
 
 def remove_tree(path: str | Path) -> None:
-    """Removes a file or a read-only tree; absent is fine."""
+    """Removes a file or a read-only tree. Absent is fine."""
     try:
         is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is gone
+    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is already gone
         return
     if not is_directory:
         with suppress(FileNotFoundError):
@@ -430,8 +427,8 @@ def remove_tree(path: str | Path) -> None:
 
 
 def sync_tree(path: str | Path) -> None:
-    """Makes a file or a whole tree durable. One syncfs for a tree: an fsync for each of
-    thousands of files costs minutes.
+    """Makes a file or a whole tree durable. A tree gets one syncfs, because thousands of fsync
+    calls take minutes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:

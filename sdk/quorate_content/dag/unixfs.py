@@ -1,8 +1,7 @@
-"""UnixFS builder: bytes and directories to blocks and CIDs, in the profiles of IPIP-499. Pure;
-memory is width × depth.
+"""Builds UnixFS trees: bytes and directories become blocks and CIDs, by the profiles of IPIP-499.
 
-New data always has `V1_2025`. The other profiles exist because people name data by the CIDs that
-older tools gave it.
+Does no input or output; memory grows with width × depth. New data always uses `V1_2025`. The older
+profile exists because people know data by CIDs that older tools computed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,13 +22,17 @@ from quorate_content.dag.dagpb import (
 )
 
 Emit = Callable[[Cid, bytes], None]
-"""Called with every dag-pb node made, children before parents. Leaves are not emitted: they are the file's own bytes."""
+"""Called with every dag-pb node, children first. Leaves are not emitted, because they are the
+file's own bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a tree is cut. `estimate_block`: a directory is sharded by the size of its block, else
-    by its names and CIDs alone.
+    """How a tree is cut into blocks.
+
+    `estimate_block`: a directory is sharded by the size of its block; otherwise by the size of its
+    names and CIDs.
     """
 
     name: str
@@ -48,8 +51,8 @@ V0_2015 = Profile("unixfs-v0-2015", MIB // 4, 174, 0, False, False)
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A finished subtree: its CID, its bytes of file (0 for a directory), and the size of all
-    its blocks.
+    """A finished subtree: its CID, its file bytes (0 for a directory), and the size of all its
+    blocks.
     """
 
     cid: Cid
@@ -58,7 +61,7 @@ class Built:
 
 
 class FileBuilder:
-    """Balanced DAG over chunks that arrive in order. Every chunk but the last has
+    """Builds a balanced DAG from chunks in order. Every chunk but the last has
     `profile.chunk_bytes` bytes.
     """
 
@@ -68,7 +71,7 @@ class FileBuilder:
         self._leaves = 0
 
     def add(self, chunk: bytes | memoryview) -> None:
-        """Hashes one chunk; the buffer may be reused afterwards."""
+        """Hashes one chunk. The caller may reuse the buffer afterwards."""
         if self._profile.raw_leaves:
             leaf = Built(raw_cid(chunk), len(chunk), len(chunk))
         else:
@@ -78,7 +81,9 @@ class FileBuilder:
         self._push(0, leaf)
 
     def finish(self) -> Built:
-        """The root. A file of one chunk is that leaf itself; an empty file is one empty leaf."""
+        """Returns the root. A file of one chunk is that leaf itself; an empty file is one empty
+        leaf.
+        """
         if not self._leaves:
             self.add(b"")
         level = 0
@@ -88,8 +93,8 @@ class FileBuilder:
                 return row[0]
             self._levels[level] = []
             if row:
-                # A lone trailing child is wrapped, not promoted: that is what "balanced" means and
-                # what gives the right CID.
+                # A single trailing child is wrapped in a node too. Other tools do so in balanced
+                # trees, and the CIDs must agree.
                 self._push(level + 1, self._node(row))
             level += 1
 
@@ -118,7 +123,7 @@ class FileBuilder:
 def build_file(
     chunks: Iterable[bytes | memoryview], profile: Profile = V1_2025, emit: Emit | None = None
 ) -> Built:
-    """Root of a file given in chunks of `profile.chunk_bytes`."""
+    """Builds a file from chunks of `profile.chunk_bytes` and returns its root."""
     builder = FileBuilder(profile, emit)
     for chunk in chunks:
         builder.add(chunk)
@@ -126,7 +131,7 @@ def build_file(
 
 
 def cid_of_bytes(data: bytes, profile: Profile = V1_2025) -> Cid:
-    """CID of a file with these bytes."""
+    """Returns the CID of a file with these bytes."""
     view = memoryview(data)
     return build_file(
         (view[at : at + profile.chunk_bytes] for at in range(0, len(view), profile.chunk_bytes)),
@@ -137,8 +142,8 @@ def cid_of_bytes(data: bytes, profile: Profile = V1_2025) -> Cid:
 def build_directory(
     entries: Mapping[bytes, Built], profile: Profile = V1_2025, emit: Emit | None = None
 ) -> Built:
-    """Root of a directory: one node with names sorted by their bytes, or a HAMT above the
-    profile's threshold.
+    """Builds a directory: one node with names sorted by bytes, or a HAMT above the profile's
+    threshold.
     """
     links = [Link(built.cid, name, built.tsize) for name, built in sorted(entries.items())]
     if profile.estimate_block:
@@ -158,7 +163,7 @@ def build_directory(
 def _shard(
     items: list[tuple[bytes, Link]], depth: int, profile: Profile, emit: Emit | None
 ) -> Built:
-    """One HAMT shard: bucket = byte `depth` of the name's murmur3 hash (fanout 256)."""
+    """Builds one HAMT shard. The bucket is byte `depth` of the name's murmur3 hash (fanout 256)."""
     if depth == 8:
         raise malformed("two names of a directory have the same 64-bit hash; rename one")
     buckets: dict[int, list[tuple[bytes, Link]]] = {}

@@ -1,12 +1,12 @@
-"""Unsigned varints of multiformats and protobuf: little-endian groups of seven bits, minimal
-form only.
+"""Unsigned varints of multiformats and protobuf: little-endian groups of seven bits, minimal form
+only.
 """
 
 VARINT_BYTES_MAX = 9
 
 
 def encode_varint(value: int) -> bytes:
-    """Minimal varint of a non-negative integer."""
+    """Encodes a non-negative integer as a minimal varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -18,16 +18,18 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """(value, index after it). ValueError when it is cut, not minimal, or longer than 63 bits."""
+    """Returns (value, index after it). Raises ValueError if cut, not minimal, or longer than 63
+    bits.
+    """
     value = shift = 0
     for position in range(at, at + VARINT_BYTES_MAX):
         if position >= len(data):
-            raise ValueError("varint is cut")
+            raise ValueError("the varint is cut short")
         byte = data[position]
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             if byte == 0 and position > at:
-                raise ValueError("varint is not minimal")
+                raise ValueError("the varint is not minimal")
             return value, position + 1
-    raise ValueError("varint is longer than 63 bits")
+    raise ValueError("the varint is longer than 63 bits")

@@ -1,9 +1,9 @@
-"""The walk over a DAG in depth-first order: which block comes next, what it must be, and where
-its bytes go. Pure.
+"""Walks a DAG depth first: says which block comes next, checks it, and passes its bytes on. No
+input or output.
 
-One state machine serves every reader (fetch, import, open a sealed output) and, fed from the
-disk, the CAR writer too. Its memory is the stack: the links of one path, not the DAG. Every
-block is hashed before it is looked at.
+One state machine serves every reader (fetch, import, opening a sealed output) and, fed from disk,
+the CAR writer. It keeps only a stack: the links of one path, not the DAG. Every block is hashed
+before it is decoded.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ TreePath = tuple[bytes, ...]
 class Role(Enum):
     """What an expected block is part of."""
 
-    ENTRY = "entry"  # the root, or an entry of a directory: a file or a directory begins
+    ENTRY = "entry"  # the root or a directory entry: a file or a directory begins here
     FILE = "file"  # an inner block of a file
     SHARD = "shard"  # an inner node of a sharded directory
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """The block that must come next. `size` is what the parent declared, None where it declares
+class ExpectedBlock:
+    """The block that must come next. `size` is what the parent declared, or None if it declares
     nothing.
     """
 
@@ -54,7 +54,7 @@ class _Leave:
 
 
 class Sink(Protocol):
-    """Where a walk's findings go. Calls nest properly; offsets within a file only grow."""
+    """Receives what a walk finds. Calls nest properly, and offsets within a file only grow."""
 
     def enter(self, path: TreePath) -> None:
         """A directory begins."""
@@ -72,68 +72,69 @@ class Sink(Protocol):
         """The file is complete."""
 
     def node(self, cid: Cid, block: Block) -> None:
-        """A verified dag-pb node that the tree's files cannot give again."""
+        """A verified dag-pb node that cannot be rebuilt from the tree's files."""
 
-    def leaf(self, expected: Expected, block: Block) -> None:
-        """A verified leaf of a file, written already: raw, or a dag-pb leaf in the form of
+    def leaf(self, expected: ExpectedBlock, block: Block) -> None:
+        """A verified leaf of a file, after its bytes were written: raw, or dag-pb in the form of
         `leaf_block`.
         """
 
 
 class NullSink:
-    """Looks at nothing: for walks that only verify or only find their way."""
+    """A sink that ignores everything, for walks that only verify or only navigate."""
 
     def enter(self, path: TreePath) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def leave(self, path: TreePath) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def open(self, path: TreePath, size: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self, path: TreePath, size: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def node(self, cid: Cid, block: Block) -> None:
-        """Nothing."""
+        """Does nothing."""
 
-    def leaf(self, expected: Expected, block: Block) -> None:
-        """Nothing."""
+    def leaf(self, expected: ExpectedBlock, block: Block) -> None:
+        """Does nothing."""
 
 
-class Walk:
-    """Feed it the block for `expected` until `expected` is None. `BadSource`: wrong bytes;
-    `Refused`: the content breaks a rule.
+class DagWalk:
+    """Feed it the block for `expected` until `expected` is None.
+
+    Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
     """
 
     def __init__(self, root: Cid, sink: Sink, bounds: Bounds, is_directory: bool = False) -> None:
-        """`is_directory` refuses a root that is a file."""
+        """Starts at `root`. `is_directory` refuses a root that is a file."""
         self._sink, self._bounds, self._is_directory = sink, bounds, is_directory
-        self._stack: list[Expected | _Close | _Leave] = [Expected(root, ())]
+        self._stack: list[ExpectedBlock | _Close | _Leave] = [ExpectedBlock(root, ())]
         self._entries = self._node_bytes = 0
         self.bytes_opened = 0  # bytes of all files begun
         self.bytes_done = 0  # bytes of file written
         self.blocks_done = 0
 
     @property
-    def expected(self) -> Expected | None:
-        """The next block, or None when the DAG is complete."""
+    def expected(self) -> ExpectedBlock | None:
+        """Returns the next block to feed, or None when the DAG is complete."""
         top = self._stack[-1] if self._stack else None
-        assert top is None or isinstance(top, Expected)
+        assert top is None or isinstance(top, ExpectedBlock)
         return top
 
     def feed(self, block: Block, verified: bool = False) -> None:
-        """Takes the bytes of the expected block. `verified` says that the caller has compared
-        the hash itself.
+        """Takes the bytes of the expected block. `verified` means that the caller has compared the
+        hash.
         """
         expected = self._pop()
         if not verified and sha256(block).digest() != expected.cid.digest:
             self._stack.append(expected)
-            raise BadSource(f"the block is not {expected.cid}")
+            raise BadSource(f"the received block does not match {expected.cid}")
         self._count(len(block))
         if expected.cid.codec == Codec.RAW:
             self._place_raw(expected, block)
@@ -142,19 +143,17 @@ class Walk:
         self._unwind()
 
     def skip(self) -> None:
-        """Goes on after the expected block and everything below it, for whoever has or wants it
-        not.
-        """
+        """Skips the expected block and everything below it."""
         self._pop()
         self._unwind()
 
-    def _pop(self) -> Expected:
+    def _pop(self) -> ExpectedBlock:
         top = self._stack.pop()
-        assert isinstance(top, Expected)
+        assert isinstance(top, ExpectedBlock)
         return top
 
     def _unwind(self) -> None:
-        while self._stack and not isinstance(self._stack[-1], Expected):
+        while self._stack and not isinstance(self._stack[-1], ExpectedBlock):
             done = self._stack.pop()
             if isinstance(done, _Close):
                 self._sink.close(done.path, done.size)
@@ -168,24 +167,26 @@ class Walk:
         if self.blocks_done > self._bounds.nodes_max:
             raise oversize("blocks of a DAG", self._bounds.nodes_max)
 
-    def _place_raw(self, expected: Expected, block: Block) -> None:
+    def _place_raw(self, expected: ExpectedBlock, block: Block) -> None:
         if expected.role is Role.SHARD:
-            raise malformed("a shard of a directory is a plain block")
+            raise malformed("a shard of a directory must not be a raw block")
         if expected.role is Role.ENTRY:
             self._open(expected.path, len(block))
         elif len(block) != expected.size:
-            raise malformed(f"a leaf has {len(block)} bytes, its parent says {expected.size}")
+            raise malformed(
+                f"a leaf has {len(block)} bytes, but its parent declares {expected.size}"
+            )
         self._write(expected, block, expected.offset)
         self._sink.leaf(expected, block)
         if expected.role is Role.ENTRY:
             self._sink.close(expected.path, len(block))
 
-    def _place_node(self, expected: Expected, block: Block) -> None:
+    def _place_node(self, expected: ExpectedBlock, block: Block) -> None:
         node = decode_node(block, self._bounds)
         self._node_bytes += len(block) - len(node.data)
         if self._node_bytes > self._bounds.node_visits_bytes_max:
             raise oversize(
-                "bytes of nodes, each as often as it is named", self._bounds.node_visits_bytes_max
+                "bytes of nodes, counted at each visit", self._bounds.node_visits_bytes_max
             )
         if node.kind in (Kind.FILE, Kind.RAW) and expected.role is not Role.SHARD:
             self._place_file(expected, node)
@@ -196,7 +197,8 @@ class Walk:
             self._push_entries(expected.path, node.links, expected.depth)
         else:
             raise malformed(
-                f"a {node.kind.name.lower()} node cannot stand here (symbolic links are refused)"
+                f"a {node.kind.name.lower()} node is not allowed here; symbolic links are not "
+                "supported"
             )
         if (
             node.links
@@ -207,7 +209,7 @@ class Walk:
         else:
             self._sink.leaf(expected, block)
 
-    def _place_file(self, expected: Expected, node: Node) -> None:
+    def _place_file(self, expected: ExpectedBlock, node: Node) -> None:
         total = len(node.data) + sum(node.sizes)
         if len(node.sizes) != len(node.links) or node.file_size not in (None, total):
             raise malformed("a file's node contradicts itself about its size")
@@ -217,28 +219,28 @@ class Walk:
             self._open(expected.path, total)
             self._stack.append(_Close(expected.path, total))
         elif total != expected.size:
-            raise malformed(f"a subtree has {total} bytes, its parent says {expected.size}")
+            raise malformed(f"a subtree has {total} bytes, but its parent declares {expected.size}")
         if len(node.sizes) > 1 and 0 in node.sizes:
-            # An honest builder never makes them, and without bytes they would escape the bound on
-            # bytes.
+            # Honest builders never make empty children, and empty children would escape the bound
+            # on bytes.
             raise malformed("a file's node has an empty child")
         self._write(expected, node.data, expected.offset)
         offset = expected.offset + len(node.data)
         depth = expected.depth + 1 if expected.role is Role.FILE else 1
         children = []
         for link, size in zip(node.links, node.sizes, strict=True):
-            children.append(Expected(link.cid, expected.path, Role.FILE, offset, size, depth))
+            children.append(ExpectedBlock(link.cid, expected.path, Role.FILE, offset, size, depth))
             offset += size
         self._stack.extend(reversed(children))
 
-    def _place_shard(self, expected: Expected, node: Node) -> None:
+    def _place_shard(self, expected: ExpectedBlock, node: Node) -> None:
         fanout = node.fanout
         if (
             node.hash_type != HASH_MURMUR3
             or not 8 <= fanout <= self._bounds.fanout_max
             or fanout & (fanout - 1)
         ):
-            raise malformed("a sharded directory of an unknown kind")
+            raise malformed("a sharded directory has an unknown hash or fanout")
         if int.from_bytes(node.data, "big").bit_count() != len(node.links):
             raise malformed("a shard's bit field contradicts its links")
         if expected.role is Role.ENTRY:
@@ -246,17 +248,17 @@ class Walk:
         elif expected.depth >= 16:
             raise oversize("depth of a sharded directory", 16)
         elif not node.links:
-            # An honest builder never makes them, and without entries they would escape the bound on
+            # Honest builders never make empty shards, and empty shards would escape the bound on
             # entries.
             raise malformed("a sharded directory has an empty shard")
         digits = len(f"{fanout - 1:X}")
         depth = expected.depth + 1 if expected.role is Role.SHARD else 1
-        below: list[Expected] = []
+        below: list[ExpectedBlock] = []
         for link in node.links:
             if len(link.name) < digits:
-                raise malformed("a shard's link without its bucket")
+                raise malformed("a shard's link has no bucket number")
             if len(link.name) == digits:
-                below.append(Expected(link.cid, expected.path, Role.SHARD, depth=depth))
+                below.append(ExpectedBlock(link.cid, expected.path, Role.SHARD, depth=depth))
             else:
                 below.append(self._entry(expected.path, link.name[digits:], link))
         self._stack.extend(reversed(below))
@@ -264,17 +266,17 @@ class Walk:
     def _push_entries(self, path: TreePath, links: tuple[Link, ...], depth: int) -> None:
         names = [link.name for link in links]
         if len(set(names)) != len(names):
-            raise malformed("a directory has a name twice")
+            raise malformed("a directory holds one name twice")
         self._stack.extend(reversed([self._entry(path, link.name, link) for link in links]))
 
-    def _entry(self, path: TreePath, name: bytes, link: Link) -> Expected:
+    def _entry(self, path: TreePath, name: bytes, link: Link) -> ExpectedBlock:
         self._entries += 1
         if self._entries > self._bounds.entries_max:
             raise oversize("entries of directories", self._bounds.entries_max)
         check_name(name, self._bounds)
-        return Expected(link.cid, (*path, name))
+        return ExpectedBlock(link.cid, (*path, name))
 
-    def _enter(self, expected: Expected) -> None:
+    def _enter(self, expected: ExpectedBlock) -> None:
         if len(expected.path) >= self._bounds.directory_depth_max:
             raise oversize("depth of directories", self._bounds.directory_depth_max)
         self._sink.enter(expected.path)
@@ -288,20 +290,20 @@ class Walk:
             raise oversize("bytes of content", self._bounds.bytes_max)
         self._sink.open(path, size)
 
-    def _write(self, expected: Expected, data: Block, offset: int) -> None:
+    def _write(self, expected: ExpectedBlock, data: Block, offset: int) -> None:
         if len(data):
             self._sink.write(expected.path, offset, data)
             self.bytes_done += len(data)
 
 
 def check_name(name: bytes, bounds: Bounds) -> None:
-    """Refuses a directory entry's name that could leave its directory or that a terminal would
-    act on.
+    """Refuses the name of a directory entry that could leave its directory or control a
+    terminal.
     """
     is_text = True
     try:
         name.decode()
-    except UnicodeDecodeError:  # not re-raised: refused below with the rest
+    except UnicodeDecodeError:  # not re-raised: the check below refuses it
         is_text = False
     is_dots = name in (b"", b".", b"..")
     if (
@@ -311,4 +313,4 @@ def check_name(name: bytes, bounds: Bounds) -> None:
         or len(name) > bounds.name_bytes_max
         or any(c < 0x20 or c == 0x7F for c in name)
     ):
-        raise malformed(f"a directory entry may not be named {name[:60]!r}")
+        raise malformed(f"this name is not allowed in a directory: {name[:60]!r}")

@@ -1,9 +1,9 @@
-"""The store's index in SQLite: objects with their last use, pins with owner and end,
-reservations of work in progress, sums of each owner.
+"""The store's index in SQLite: objects with last use, pins, reservations of work in progress, and
+sums by owner.
 
-The files decide what exists; the index can be rebuilt from them but for pins. Calls block and
-are safe from any thread. Sums are kept by triggers, so that no statement can forget them, and
-made anew whenever the index is opened.
+The files decide what exists. The index can be rebuilt from them, except for the pins. Calls block
+and are safe from any thread. Triggers keep the sums, so that no statement can forget them; opening
+the index recomputes them.
 """
 
 import sqlite3
@@ -17,9 +17,8 @@ from pathlib import Path
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.sqlite.durable import SMALL_CACHE
 
-OBJECT_BYTES_MIN = 64 * 1024  # what an object counts as at least against its owner's quota
+OBJECT_BYTES_MIN = 64 * 1024  # the least that one object counts against its owner's quota
 FOREVER = 1 << 62
-VERSION = 2
 WEIGHT_MAX = 1 << 40
 OWNERS_LOOKED_AT = 4096
 PINS_LOOKED_AT = 65_536
@@ -27,17 +26,21 @@ RETRY_SECONDS = 10.0
 
 SCHEMA = """
 begin immediate;
-create table if not exists object(cid text primary key, digest blob not null, size integer not null, stored integer not null,
-  used_at real not null, pins integer not null default 0) without rowid;
+create table if not exists object(cid text primary key, digest blob not null,
+  size integer not null, stored integer not null, used_at real not null,
+  pins integer not null default 0) without rowid;
 create index if not exists object_digest on object(digest);
 create index if not exists object_idle on object(used_at, cid) where pins = 0;
-create table if not exists pin(cid text, owner text, until real not null, counted integer not null default 0,
+create table if not exists pin(cid text, owner text, until real not null,
+  counted integer not null default 0,
   primary key(cid, owner)) without rowid;
 drop index if exists pin_owner;
 create index if not exists pin_by_owner on pin(owner, until);
 create index if not exists pin_by_end on pin(until);
-create table if not exists reservation(id text primary key, owner text not null, bytes integer not null) without rowid;
-create table if not exists owner(name text primary key, bytes integer not null, weight integer not null default 1) without rowid;
+create table if not exists reservation(id text primary key, owner text not null,
+  bytes integer not null) without rowid;
+create table if not exists owner(name text primary key, bytes integer not null,
+  weight integer not null default 1) without rowid;
 create table if not exists total(id integer primary key check (id = 0), bytes integer not null);
 insert or ignore into total values(0, 0);
 create trigger if not exists object_comes after insert on object begin
@@ -48,13 +51,15 @@ create trigger if not exists object_moves after update of stored on object begin
   update total set bytes = bytes + new.stored - old.stored; end;
 create trigger if not exists pin_comes after insert on pin begin
   update object set pins = pins + 1 where cid = new.cid;
-  insert into owner(name, bytes) values(new.owner, new.counted) on conflict(name) do update set bytes = bytes + excluded.bytes; end;
+  insert into owner(name, bytes) values(new.owner, new.counted)
+    on conflict(name) do update set bytes = bytes + excluded.bytes; end;
 create trigger if not exists pin_goes after delete on pin begin
   update object set pins = pins - 1 where cid = old.cid;
   update owner set bytes = bytes - old.counted where name = old.owner; end;
 create trigger if not exists reservation_comes after insert on reservation begin
   update total set bytes = bytes + new.bytes;
-  insert into owner(name, bytes) values(new.owner, new.bytes) on conflict(name) do update set bytes = bytes + excluded.bytes; end;
+  insert into owner(name, bytes) values(new.owner, new.bytes)
+    on conflict(name) do update set bytes = bytes + excluded.bytes; end;
 create trigger if not exists reservation_goes after delete on reservation begin
   update total set bytes = bytes - old.bytes;
   update owner set bytes = bytes - old.bytes where name = old.owner; end;
@@ -62,7 +67,8 @@ create trigger if not exists reservation_moves after update of bytes on reservat
   update total set bytes = bytes + new.bytes - old.bytes;
   insert into owner(name, bytes) values(new.owner, new.bytes - old.bytes)
     on conflict(name) do update set bytes = bytes + excluded.bytes; end;
-create trigger if not exists owner_has_nothing after update of bytes on owner when new.bytes = 0 begin
+create trigger if not exists owner_has_nothing after update of bytes on owner
+  when new.bytes = 0 begin
   delete from owner where name = new.name; end;
 pragma user_version = 2;
 commit;
@@ -70,12 +76,16 @@ commit;
 
 REBUILD = f"""
 begin immediate;
-delete from owner where name not in (select owner from pin union select owner from reservation);
-update pin set counted = max({OBJECT_BYTES_MIN}, coalesce((select stored from object where object.cid = pin.cid), 0)) where counted = 0;
+delete from owner where name not in
+  (select owner from pin union select owner from reservation);
+update pin set counted = max({OBJECT_BYTES_MIN},
+  coalesce((select stored from object where object.cid = pin.cid), 0)) where counted = 0;
 insert into owner(name, bytes) select name, sum(bytes) from (
-    select owner as name, counted as bytes from pin union all select owner as name, bytes from reservation
+    select owner as name, counted as bytes from pin
+    union all select owner as name, bytes from reservation
   ) where true group by name on conflict(name) do update set bytes = excluded.bytes;
-update total set bytes = (select coalesce(sum(stored), 0) from object) + (select coalesce(sum(bytes), 0) from reservation);
+update total set bytes = (select coalesce(sum(stored), 0) from object)
+  + (select coalesce(sum(bytes), 0) from reservation);
 update object set pins = (select count(*) from pin where pin.cid = object.cid)
   where pins != (select count(*) from pin where pin.cid = object.cid);
 commit;
@@ -83,9 +93,9 @@ commit;
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One object. `size`: bytes of its files; `stored`: with its nodes, what counts against
-    quotas.
+class StoredObject:
+    """One stored object. `size` counts the bytes of its files; `stored` adds its nodes and counts
+    against quotas.
     """
 
     cid: str
@@ -93,8 +103,8 @@ class Entry:
     stored: int
 
 
-class Need(Enum):
-    """Who needs stored content: nobody, its owner, or somebody else to whom the store has
+class PinNeed(Enum):
+    """Who needs stored content: nobody, its owner, or another account to which the store has
     promised it.
     """
 
@@ -105,9 +115,11 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """On whose account something is kept. `quota_bytes`: None = the store's own for every owner.
-    `weight`: who holds most for its weight yields first where owners yield to each other.
-    `remedy`: what a refused one can do.
+    """The account for which content is kept.
+
+    `quota_bytes`: None means the store's quota for every owner. `weight`: in a full store, owners
+    that hold most for their weight lose pins first. `remedy`: what the owner can do after a
+    refusal.
     """
 
     name: str
@@ -117,8 +129,10 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """The object with this digest is no longer kept for `giver` but for `taker`, until then."""
+class PinTransfer:
+    """Orders that the object with this digest is pinned for `taker` until `until`, and no longer
+    for `giver`.
+    """
 
     digest: bytes
     giver: str
@@ -127,7 +141,7 @@ class Move:
 
 
 def owner_of(owner: str | Owner) -> Owner:
-    """A name alone has the store's own quota and weighs 1."""
+    """Turns a name into an `Owner` with the store's quota and weight 1."""
     return owner if isinstance(owner, Owner) else Owner(owner)
 
 
@@ -143,7 +157,6 @@ class Index:
         self._base.execute("pragma journal_mode=wal")
         self._base.execute("pragma synchronous=normal")
         self._base.execute(SMALL_CACHE)
-        self._migrate()
         self._base.executescript(SCHEMA)
         self._base.executescript(REBUILD)
 
@@ -154,80 +167,83 @@ class Index:
 
     # -------------------------------------------------------------------------------------- objects
 
-    def find(self, cid: str) -> Entry | None:
-        """The object's row."""
-        with self._told():
+    def find(self, cid: str) -> StoredObject | None:
+        """Returns the object's row, or None."""
+        with self._locked():
             row = self._base.execute(
                 "select cid, size, stored from object where cid = ?", (cid,)
             ).fetchone()
-        return None if row is None else Entry(*row)
+        return None if row is None else StoredObject(*row)
 
     def find_digest(self, digest: bytes) -> str | None:
-        """CID text of an object whose root block has this sha2-256."""
-        with self._told():
+        """Returns the CID of an object whose root block has this sha2-256 digest, or None."""
+        with self._locked():
             row = self._base.execute(
                 "select cid from object where digest = ?", (digest,)
             ).fetchone()
         return None if row is None else str(row[0])
 
     def all_cids(self) -> list[str]:
-        """Every object."""
-        with self._told():
+        """Returns the CIDs of all objects."""
+        with self._locked():
             return [str(row[0]) for row in self._base.execute("select cid from object")]
 
     def touch(self, cid: str) -> None:
-        """Notes a use."""
-        with self._told():
+        """Records a use."""
+        with self._locked():
             self._base.execute("update object set used_at = ? where cid = ?", (self._now(), cid))
 
     def add(self, cid: str, digest: bytes, size: int, stored: int, reservation: str) -> None:
-        """A published object takes the place of its reservation."""
+        """Adds a published object and ends its reservation."""
         query = """insert into object select ?, ?, ?, ?, ?, count(*) from pin where cid = ?
-                   on conflict(cid) do update set size = excluded.size, stored = excluded.stored, used_at = excluded.used_at"""
+                   on conflict(cid) do update
+                   set size = excluded.size, stored = excluded.stored, used_at = excluded.used_at"""
         with self._transaction():
             self._base.execute(query, (cid, digest, size, stored, self._now(), cid))
             self._base.execute("delete from reservation where id = ?", (reservation,))
 
     def forget(self, cid: str) -> None:
-        """The object is gone; so are its pins."""
+        """Removes the object's row and its pins."""
         with self._transaction():
             self._base.execute("delete from pin where cid = ?", (cid,))
             self._base.execute("delete from object where cid = ?", (cid,))
 
-    def idle(self, limit: int) -> list[Entry]:
-        """Unpinned objects, least recently used first."""
+    def idle(self, limit: int) -> list[StoredObject]:
+        """Returns unpinned objects, least recently used first."""
         query = "select cid, size, stored from object where pins = 0 order by used_at, cid limit ?"
         with self._transaction():
-            self._end_pins()
-            return [Entry(*row) for row in self._base.execute(query, (limit,))]
+            self._delete_expired_pins()
+            return [StoredObject(*row) for row in self._base.execute(query, (limit,))]
 
     # ----------------------------------------------------------------------------------------- pins
 
     def pin(self, cid: str, owner: Owner, until: float | None, owner_quota: int) -> bool:
-        """Pins, or prolongs; False when the owner's quota would be passed. Never shortens."""
+        """Pins the object or extends its pin, and never shortens one. Returns False if the owner's
+        quota would be exceeded.
+        """
         end = FOREVER if until is None else until
         query = (
             "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = "
             "max(until, excluded.until)"
         )
         with self._transaction():
-            self._end_pins()
+            self._delete_expired_pins()
             row = self._base.execute("select stored from object where cid = ?", (cid,)).fetchone()
             held = self._base.execute(
                 "select 1 from pin where cid = ? and owner = ?", (cid, owner.name)
             ).fetchone()
-            # A file costs its blocks on the disk and a row: a million files of one byte are not a
-            # megabyte.
+            # Each file also costs disk blocks and a row, so a million one-byte files count as more
+            # than a megabyte.
             counted = max(OBJECT_BYTES_MIN, row[0] if row is not None else 0)
             if held is None and row is not None and self._owned(owner.name) + counted > owner_quota:
                 return False
             self._base.execute(query, (cid, owner.name, end, counted))
-            self._weigh(owner.name, owner.weight)
+            self._set_weight(owner.name, owner.weight)
         return True
 
     def unpin(self, cid: str, owner: str) -> None:
-        """Removes one owner's pin; others' stay."""
-        with self._told():
+        """Removes one owner's pin. Pins of others stay."""
+        with self._locked():
             self._base.execute("delete from pin where cid = ? and owner = ?", (cid, owner))
 
     def unpin_all(self, owner: str) -> None:
@@ -236,8 +252,8 @@ class Index:
             self._base.execute("delete from pin where owner = ?", (owner,))
 
     def is_pinned(self, cid: str) -> bool:
-        """Whether any pin is live."""
-        with self._told():
+        """Returns whether any pin is in force."""
+        with self._locked():
             return (
                 self._base.execute(
                     "select 1 from pin where cid = ? and until > ?", (cid, self._now())
@@ -245,8 +261,8 @@ class Index:
                 is not None
             )
 
-    def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
-        """Pins of these (digest, owner) last at least until then, where there are any."""
+    def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
+        """Extends existing pins of these (digest, owner) pairs to at least `until`."""
         query = (
             "update pin set until = max(until, ?) where owner = ? and cid in (select cid from "
             "object where digest = ?)"
@@ -254,9 +270,9 @@ class Index:
         with self._transaction():
             self._base.executemany(query, [(until, owner, digest) for digest, owner in named])
 
-    def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
-        """Pins change hands, all or none, whatever the takers' quotas; digests of what is not
-        here.
+    def transfer_pins(self, moves: Sequence[PinTransfer]) -> list[bytes]:
+        """Moves pins to other owners, all or none, whatever their quotas. Returns the digests of
+        objects that are not stored.
         """
         query = (
             "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = "
@@ -277,22 +293,23 @@ class Index:
                 self._base.execute(
                     "delete from pin where cid = ? and owner = ?", (row[0], move.giver)
                 )
-                self._weigh(move.taker.name, move.taker.weight)
+                self._set_weight(move.taker.name, move.taker.weight)
         return lost
 
-    def take_back(
-        self, asker: Owner, wanted: int, room: int, protects: Callable[[str], Need]
+    def reclaim_pins(
+        self, asker: Owner, wanted: int, room: int, protects: Callable[[str], PinNeed]
     ) -> int:
-        """Ends pins of owners who hold more for their weight than `asker`, the heaviest first,
-        their oldest first; bytes unpinned.
+        """Ends pins of owners that hold more for their weight than `asker`. Returns the bytes
+        unpinned.
 
-        What is in use yields only if its owner holds more than its share of `room` by weight:
-        somebody's dust must not lock what everybody needs, and nobody within its share loses
-        what it is using. What was promised never yields.
+        The owner with most for its weight comes first, and its oldest pins first. Content in use
+        loses its pin only if its owner holds more than its share of `room` by weight. So small
+        accounts cannot lock content that everybody needs, and an owner within its share keeps what
+        it uses. Promised content is never unpinned.
         """
         taken = 0
         with self._transaction():
-            self._end_pins()
+            self._delete_expired_pins()
             mine, own = self._owned(asker.name) + wanted, _bounded(asker.weight)
             others = (
                 "select name, bytes, weight from owner where name != ? order by cast(bytes "
@@ -306,8 +323,8 @@ class Index:
                     if taken >= wanted or held * own <= mine * weight:
                         break
                     need = protects(cid)
-                    if need is Need.PROMISED or (
-                        need is Need.USED and held * weights <= room * weight
+                    if need is PinNeed.PROMISED or (
+                        need is PinNeed.USED and held * weights <= room * weight
                     ):
                         continue
                     self._base.execute("delete from pin where cid = ? and owner = ?", (cid, name))
@@ -322,28 +339,30 @@ class Index:
             (owner, PINS_LOOKED_AT),
         ).fetchall()
 
-    def _end_pins(self) -> None:
+    def _delete_expired_pins(self) -> None:
         self._base.execute("delete from pin where until <= ?", (self._now(),))
 
     # --------------------------------------------------------------------------------- reservations
 
     def used(self) -> int:
-        """Bytes of all objects and reservations."""
-        with self._told():
+        """Returns the bytes of all objects and reservations."""
+        with self._locked():
             return self._used()
 
     def reserve(
         self, work: str, owner: Owner, size: int, quota: int, owner_quota: int
     ) -> int | None:
-        """Books `size` bytes in total for one piece of work: 0 when done, the bytes missing in
-        the store, None past the owner's quota.
+        """Reserves `size` bytes in total for one piece of work.
+
+        Returns 0 when done, the number of bytes that the store lacks, or None if the owner's quota
+        would be exceeded.
         """
         query = (
             "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = "
             "excluded.bytes"
         )
         with self._transaction():
-            self._end_pins()
+            self._delete_expired_pins()
             held = self._base.execute(
                 "select owner, bytes from reservation where id = ?", (work,)
             ).fetchone()
@@ -361,39 +380,39 @@ class Index:
             if held is not None and held[0] != owner.name:
                 self._base.execute(
                     "delete from reservation where id = ?", (work,)
-                )  # somebody else left it behind
+                )  # another owner's interrupted work left it
             self._base.execute(query, (work, owner.name, size))
-            self._weigh(owner.name, owner.weight)
+            self._set_weight(owner.name, owner.weight)
         return 0
 
     def release(self, work: str) -> None:
         """Ends a reservation."""
-        with self._told():
+        with self._locked():
             self._base.execute("delete from reservation where id = ?", (work,))
 
     def reservations(self) -> list[str]:
-        """Ids of all work in progress or left behind."""
-        with self._told():
+        """Returns the ids of all reservations, in progress or left behind."""
+        with self._locked():
             return [str(row[0]) for row in self._base.execute("select id from reservation")]
 
     # --------------------------------------------------------------------------------------- owners
 
     def owned(self) -> dict[str, int]:
-        """Bytes that each owner has pinned or reserved."""
+        """Returns the bytes that each owner has pinned or reserved."""
         with self._transaction():
-            self._end_pins()
+            self._delete_expired_pins()
             return {
                 str(name): int(held)
                 for name, held in self._base.execute("select name, bytes from owner")
             }
 
-    def weigh(self, weights: Mapping[str, int]) -> None:
-        """New weights of owners who hold something."""
+    def set_weights(self, weights: Mapping[str, int]) -> None:
+        """Sets the weights of owners that hold something."""
         with self._transaction():
             for name, weight in weights.items():
-                self._weigh(name, weight)
+                self._set_weight(name, weight)
 
-    def _weigh(self, name: str, weight: int) -> None:
+    def _set_weight(self, name: str, weight: int) -> None:
         self._base.execute("update owner set weight = ? where name = ?", (_bounded(weight), name))
 
     def _used(self) -> int:
@@ -403,34 +422,22 @@ class Index:
         row = self._base.execute("select bytes from owner where name = ?", (owner,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _migrate(self) -> None:
-        """A file of version 1 has neither sums nor what a pin counts as."""
-        with self._transaction():
-            is_old = self._base.execute("pragma user_version").fetchone()[0] < VERSION
-            if (
-                is_old
-                and self._base.execute(
-                    "select 1 from sqlite_master where name = 'object'"
-                ).fetchone()
-                is not None
-            ):
-                self._base.execute("alter table object add column pins integer not null default 0")
-                self._base.execute("alter table pin add column counted integer not null default 0")
-
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """One thread at a time; Unavailable where the database fails: a full disk, or held too
-        long by another process.
+    def _locked(self) -> Iterator[None]:
+        """Admits one thread at a time. Raises `Unavailable` if the database fails: a full disk, or
+        a long lock by another process.
         """
         with self._guard:
             try:
                 yield
             except sqlite3.OperationalError as error:
-                raise Unavailable(f"the store's index: {error}", RETRY_SECONDS) from error
+                raise Unavailable(
+                    f"the store's index cannot be used: {error}", RETRY_SECONDS
+                ) from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._told():
+        with self._locked():
             try:
                 self._base.execute("begin immediate")
                 yield

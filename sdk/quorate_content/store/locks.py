@@ -1,8 +1,7 @@
-"""One file lock per CID (flock): shared while somebody uses the object, exclusive while it is
-made or removed.
+"""One file lock (flock) per CID: shared while the object is in use, exclusive while it is made or
+removed.
 
-The kernel drops a lock when its holder dies, so a kill -9 leaves none behind and no time-out has
-to be chosen.
+The kernel drops a lock when its holder dies, so kill -9 leaves no lock and no timeout is needed.
 """
 
 import fcntl
@@ -12,13 +11,13 @@ from pathlib import Path
 
 
 class FileLock:
-    """A held lock. The last holder removes the file, so the folder does not grow."""
+    """A held lock. The last holder removes the file, so that the folder does not grow."""
 
     def __init__(self, path: str | Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
-        """Gives it up; again is fine."""
+        """Releases the lock. A second call does nothing."""
         if self._descriptor < 0:
             return
         try:
@@ -35,7 +34,7 @@ class FileLock:
 
 
 def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
-    """The lock, or None when somebody else holds it."""
+    """Returns the lock, or None if another holder has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -1,17 +1,16 @@
-"""The store's folders, and how something appears in them and goes: whole and verified, or not at
-all. Calls block.
+"""The store's folders on disk. An object appears whole and verified, or not at all. Calls block.
 
     objects/<xx>/<cid>   the object: a file (0444) or a directory tree (0444 and 0555)
     nodes/<xx>/<cid>     its dag-pb nodes
-    tmp/<work>/          tree and nodes of work in progress; those of a fetch are named by CID and outlive a kill -9
+    tmp/<work>/          tree and nodes of work in progress; a fetch uses its CID as name
     locks/<cid>          shared while in use, exclusive while made or removed
     index.sqlite
 
-A file is published by rename after fsync, nodes first; so whatever is in `objects` is complete,
-at any kill -9.
+A file is published by rename after fsync, nodes first. So everything in `objects` is complete, even
+after kill -9. Fetches in `tmp` survive kill -9 and are resumed.
 
-Paths in here are strings: a `Path` puts each of its parts into the interpreter's table of names,
-which a name that comes once for every object makes larger, and then anew with twice the room.
+Paths here are strings: `Path` interns each part of a name, so names used once per object would make
+the interpreter's table of names grow.
 """
 
 import os
@@ -32,7 +31,7 @@ from quorate_content.dag.disk_tree import (
     sync_directory,
     sync_tree,
 )
-from quorate_content.store.index import Entry, Index, Need, Owner
+from quorate_content.store.index import Index, Owner, PinNeed, StoredObject
 from quorate_content.store.locks import FileLock, try_lock
 from quorate_protocol.refusals import Code, Refused
 
@@ -42,7 +41,7 @@ PUT_PREFIX = "put-"
 
 
 class StoreFiles:
-    """Objects on the disk and their index."""
+    """The objects on disk and their index."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class StoreFiles:
         owner_quota_bytes: int,
         spare_bytes: int,
         now: Callable[[], float] = time.time,
-        protects: Callable[[str], Need] | None = None,
+        protects: Callable[[str], PinNeed] | None = None,
     ) -> None:
         self.root = root
         self._text = str(root)
@@ -63,34 +62,34 @@ class StoreFiles:
         self._recover()
 
     def place(self, cid: Cid) -> str:
-        """Where the object is or would be."""
+        """Returns where the object is or would be."""
         return self._place_in("objects", cid)
 
     def nodes(self, cid: Cid) -> Nodes:
-        """The object's dag-pb nodes, by digest."""
+        """Returns the object's dag-pb nodes by digest."""
         return load_nodes(self._place_in("nodes", cid), Bounds())
 
     def work(self, name: str) -> str:
-        """Folder of one piece of work; made when absent."""
+        """Returns the folder of one piece of work, and makes it if absent."""
         place = f"{self._text}/tmp/{name}"
         with suppress(FileExistsError):
             os.mkdir(place)
         return place
 
     def has(self, cid: Cid) -> bool:
-        """Whether the object is there; a row without its file is put right."""
-        return _is_there(self.place(cid))
+        """Returns whether the object's file exists."""
+        return _exists(self.place(cid))
 
     def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
-        """The lock of a CID or a piece of work, or None when held."""
+        """Returns the lock of a CID or a piece of work, or None if it is held."""
         return try_lock(f"{self._text}/locks/{name}", is_shared)
 
     def reserve(self, work: str, owner: Owner, size: int) -> None:
-        """Books `size` bytes in total, evicting what nobody needs, then what others hold beyond
-        their weight.
+        """Reserves `size` bytes in total. Evicts idle objects first, then pins of owners that hold
+        too much for their weight.
 
-        `Refused(QUOTA)` past the owner's quota; `StoreFull` when nothing yields; `DiskFull` when
-        the disk itself is.
+        Raises `Refused(QUOTA)` beyond the owner's quota, `StoreFull` if nothing can be evicted,
+        `DiskFull` if the disk is full.
         """
         for _ in range(ROOM_TRIES):
             missing = self.index.reserve(work, owner, size, self._quota, self._quota_of(owner))
@@ -100,18 +99,18 @@ class StoreFiles:
                 self._check_disk(size)
                 return
             if size > self._quota or (
-                self.evict(missing) == 0 and not self._take_back(owner, missing)
+                self.evict(missing) == 0 and not self._reclaim(owner, missing)
             ):
                 break
         raise StoreFull(
-            f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in "
-            f"use; {owner.remedy}"
+            f"{size} bytes do not fit: the store holds at most {self._quota}, and the rest is "
+            f"pinned or in use; {owner.remedy}"
         )
 
-    def _take_back(self, owner: Owner, wanted: int) -> bool:
+    def _reclaim(self, owner: Owner, wanted: int) -> bool:
         return (
             self._protects is not None
-            and self.index.take_back(owner, wanted, self._quota, self._protects) > 0
+            and self.index.reclaim_pins(owner, wanted, self._quota, self._protects) > 0
         )
 
     def _quota_of(self, owner: Owner) -> int:
@@ -126,9 +125,9 @@ class StoreFiles:
             ),
         )
 
-    def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, booked: int) -> None:
-        """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The
-        caller holds the CID's exclusive lock.
+    def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, disk_bytes: int) -> None:
+        """Makes the finished `tmp/<work>/tree` the object, which takes `disk_bytes` bytes of disk.
+        The caller holds the CID's exclusive lock.
         """
         folder, target = self.work(work), self.place(cid)
         raw = dump_nodes(nodes)
@@ -147,7 +146,7 @@ class StoreFiles:
             sync_directory(shard)
         if os.path.isdir(target):
             os.chmod(target, DIRECTORY_MODE)
-        self.index.add(str(cid.as_v1()), cid.digest, size, booked + len(raw), work)
+        self.index.add(str(cid.as_v1()), cid.digest, size, disk_bytes + len(raw), work)
         self.discard(work)
 
     def discard(self, work: str) -> None:
@@ -156,12 +155,12 @@ class StoreFiles:
         self.index.release(work)
 
     def pin(self, cid: Cid, owner: Owner, until: float | None) -> None:
-        """Keeps the object for `owner`; the caller holds a lock of the CID. `Refused(QUOTA)`."""
+        """Pins the object for `owner`. The caller holds a lock of the CID. `Refused(QUOTA)`."""
         if not self.index.pin(str(cid.as_v1()), owner, until, self._quota_of(owner)):
             raise self._over(owner, f"{cid} is")
 
-    def entry(self, cid: Cid) -> Entry | None:
-        """The object's row, if the object is there; notes the use."""
+    def entry(self, cid: Cid) -> StoredObject | None:
+        """Returns the object's row and records the use, or None if the object is absent."""
         name = str(cid.as_v1())
         entry = self.index.find(name)
         if entry is None or not self.has(cid):
@@ -170,8 +169,8 @@ class StoreFiles:
         return entry
 
     def evict(self, wanted: int) -> int:
-        """Frees about `wanted` bytes: parts left behind, then idle objects, oldest first. How
-        much it freed.
+        """Frees about `wanted` bytes: abandoned work first, then idle objects, oldest first.
+        Returns the bytes freed.
         """
         freed = self._evict_parts()
         for entry in self.index.idle(EVICT_BATCH):
@@ -200,24 +199,25 @@ class StoreFiles:
         return max(0, before - self.index.used())
 
     def _remove(self, cid: Cid) -> None:
-        # Nodes go first: a tree that a kill left half removed has none, and is not taken for a
-        # whole one.
+        # Nodes are removed first. If a kill leaves half a tree, it has no nodes and is not taken
+        # for a whole object.
         with suppress(FileNotFoundError):
             os.unlink(self._place_in("nodes", cid))
         self.index.forget(str(cid.as_v1()))
         remove_tree(self.place(cid))
 
     def _recover(self) -> None:
-        """Puts index and files in step after a kill: forgets rows without objects, adopts
-        objects, drops abandoned puts.
+        """Makes index and files agree after a kill.
+
+        Forgets rows without objects, adds objects without rows, and drops abandoned work.
         """
         for name in self.index.all_cids():
-            if not self.has(parse(name)) or not _is_there(self._place_in("nodes", parse(name))):
+            if not self.has(parse(name)) or not _exists(self._place_in("nodes", parse(name))):
                 self.index.forget(name)
         known = set(self.index.all_cids())
         for path in (self.root / "objects").glob("*/*"):
             if path.name not in known:
-                self._adopt_if_idle(parse(path.name))
+                self._index_if_idle(parse(path.name))
         for folder in list((self.root / "tmp").iterdir()):
             if folder.name.startswith(PUT_PREFIX):
                 self._discard_if_idle(folder.name)
@@ -225,25 +225,25 @@ class StoreFiles:
             if not (self.root / "tmp" / work).exists():
                 self._discard_if_idle(work)
 
-    def adopt(self, cid: Cid) -> None:
-        """Enters an object that the index lost, or removes the rest of an eviction that was
-        killed. The caller holds the exclusive lock.
+    def index_unlisted_object(self, cid: Cid) -> None:
+        """Adds an object that the index lacks, or removes the remains of an interrupted eviction.
+        The caller holds the exclusive lock.
         """
         path, nodes = Path(self.place(cid)), Path(self._place_in("nodes", cid))
         name = str(cid.as_v1())
         if self.index.find(name) is not None:
             return
-        if nodes.exists():  # published before the object and removed before it
-            size, booked = _tree_bytes(path)
-            self.index.add(name, cid.digest, size, booked + nodes.stat().st_size, name)
+        if nodes.exists():  # nodes are published before the object and removed before it
+            size, disk_bytes = _tree_bytes(path)
+            self.index.add(name, cid.digest, size, disk_bytes + nodes.stat().st_size, name)
         else:
             remove_tree(path)
 
-    def _adopt_if_idle(self, cid: Cid) -> None:
+    def _index_if_idle(self, cid: Cid) -> None:
         lock = self.try_lock(str(cid), is_shared=False)
-        if lock is not None:  # else its maker is alive and about to enter it
+        if lock is not None:  # otherwise its maker is alive and about to add it
             try:
-                self.adopt(cid)
+                self.index_unlisted_object(cid)
             finally:
                 lock.release()
 
@@ -256,8 +256,8 @@ class StoreFiles:
                 lock.release()
 
     def room(self) -> int:
-        """Bytes that could be brought in and kept now. What several owners keep counts for each:
-        rather too little than too much.
+        """Returns how many bytes could be added and kept now. Content with several owners counts
+        for each, so the result is rather too low.
         """
         kept, disk = sum(self.index.owned().values()), os.statvfs(self.root)
         idle = max(0, self.index.used() - kept)
@@ -266,14 +266,18 @@ class StoreFiles:
     def _check_disk(self, size: int) -> None:
         found = os.statvfs(self.root)
         if found.f_bavail * found.f_frsize < size + self._spare:
-            raise DiskFull(f"{size} bytes and {self._spare} spare are needed below {self.root}")
+            raise DiskFull(
+                f"{size} bytes and a reserve of {self._spare} are needed on the disk of {self.root}"
+            )
 
     def _place_in(self, folder: str, cid: Cid) -> str:
         return f"{self._text}/{folder}/{cid.digest.hex()[:2]}/{cid.as_v1()}"
 
 
-def _is_there(place: str) -> bool:
-    """OSError when it cannot be known: what a disk does not show today is not gone."""
+def _exists(place: str) -> bool:
+    """Returns whether a path exists. Raises OSError if that cannot be known, because unreadable is
+    not the same as gone.
+    """
     try:
         os.stat(place)
     except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is the answer
@@ -282,13 +286,13 @@ def _is_there(place: str) -> bool:
 
 
 def remove_tree_in(folder: str, name: str) -> None:
-    """Removes `folder/name`, of which the name must be a plain one; absent is fine."""
+    """Removes `folder/name`; `name` must be one plain name. Absent is fine."""
     assert name and "/" not in name and name not in (".", "..")
     remove_tree(f"{folder}/{name}")
 
 
 def _tree_bytes(path: Path) -> tuple[int, int]:
-    """(bytes of its files, bytes that it counts as on the disk)."""
+    """Returns (bytes of its files, bytes that it counts as on disk)."""
     if path.is_file():
         return path.stat().st_size, path.stat().st_size
     sizes = [found.stat().st_size if found.is_file() else 0 for found in path.rglob("*")]

@@ -1,1 +1,1 @@
-"""Content over HTTP: fetching, gateway, uploads."""
+"""Content over HTTP: fetching, the gateway, and uploads."""

@@ -1,8 +1,8 @@
-"""A connection to a source that may mean harm: every single receive looks at the clock, so that
-no drip outlives the deadline.
+"""A socket to an untrusted source that checks the deadline at every receive, so that slow drips
+cannot outlive it.
 
-A timeout of the socket alone is not enough: it begins anew with every byte, and the readers
-above it ask until their buffer is full.
+A socket timeout is not enough: it restarts with every byte, and readers above it ask until their
+buffer is full.
 """
 
 import io
@@ -10,21 +10,21 @@ import socket
 import time
 from typing import cast
 
-from quorate_content.content_limits import Cut
-from quorate_content.threads import Stop
+from quorate_content.content_limits import TruncatedSource
+from quorate_content.threads import StopSignal
 
 HEAD_BYTES_MAX = 64 * 1024
 BYTES_PER_SECOND_MIN = 2 * 1024
 
 
 class DeadlineSocket:
-    """As much of a socket as `http.client` uses, over a real one."""
+    """Wraps a socket and offers as much of it as `http.client` uses."""
 
     def __init__(
-        self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool
+        self, connection: socket.socket, stop: StopSignal, stall_seconds: float, may_drip: bool
     ) -> None:
-        """`may_drip`: nobody else could be asked, so slow is better than nothing, until the
-        deadline.
+        """Wraps `connection`. `may_drip` allows slow sources until the deadline, because no other
+        source is left.
         """
         self._connection, self._stop, self._stall, self._may_drip = (
             connection,
@@ -40,16 +40,18 @@ class DeadlineSocket:
         self._connection.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """What the answer is read from."""
+        """Returns the file from which `http.client` reads the answer."""
         raw = self._connection.makefile(mode, buffering=0)  # type: ignore[call-overload]
         return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, raw)))
 
     def close(self) -> None:
-        """Ends it, once the answer is closed too."""
+        """Closes the connection, once the answer is closed too."""
         self._connection.close()
 
     def before(self) -> None:
-        """Before each receive: the deadline, cancellation, and how long this one may take."""
+        """Runs before each receive: checks deadline and cancellation, and sets how long this one
+        may take.
+        """
         self._stop.check()
         wanted = min(self._stall, max(0.05, self._stop.left_seconds()))
         if wanted < self._timeout:
@@ -57,17 +59,19 @@ class DeadlineSocket:
             self._connection.settimeout(wanted)
 
     def after(self, count: int) -> None:
-        """After each receive: `Cut` for a head without end and for a drip."""
+        """Runs after each receive. Raises `TruncatedSource` if the head does not end or the source
+        is too slow.
+        """
         self._received += count
         lasted = time.monotonic() - self._begun
         if self.is_head and (self._received > HEAD_BYTES_MAX or lasted > self._stall):
-            raise Cut("the head of its answer does not end")
+            raise TruncatedSource("the head of its answer is too long or too slow")
         if (
             not self._may_drip
             and lasted > self._stall
             and self._received < lasted * BYTES_PER_SECOND_MIN
         ):
-            raise Cut(f"it sends less than {BYTES_PER_SECOND_MIN} bytes a second")
+            raise TruncatedSource(f"it sends less than {BYTES_PER_SECOND_MIN} bytes a second")
 
 
 class _Receiver(io.RawIOBase):

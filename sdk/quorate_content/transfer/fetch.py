@@ -1,10 +1,10 @@
-"""Fetching a DAG as a CAR over HTTP from several sources, verified block by block; the part done
-so far survives every cut.
+"""Fetches a DAG as a CAR over HTTP from several sources and verifies it block by block. It can be
+resumed.
 
-Blocking, for a thread: one `http.client` response read into one buffer is as fast as the
-loopback and holds memory flat. A source that sends something wrong is dropped; one that is cut,
-stalls or is busy is asked again, from where the walk stands (`entity-bytes` for a file; for a
-directory it sends everything again and what is known is passed over). Source:
+Calls block: run them in a thread. One `http.client` response read into one buffer is as fast as the
+loopback device and uses constant memory. A source that sends wrong data is dropped. A source that
+is cut off, stalls or is busy is asked again from the walk's position. A file resumes with
+`entity-bytes`. A directory is sent again, and known blocks are skipped. Source:
 https://specs.ipfs.tech/http-gateways/trustless-gateway/.
 """
 
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urlsplit
 
-from quorate_content.content_limits import BadSource, Bounds, Cut, DiskFull
+from quorate_content.content_limits import BadSource, Bounds, DiskFull, TruncatedSource
 from quorate_content.dag.car import Progress, read_car
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import TreeWriter
-from quorate_content.dag.walk import Walk
-from quorate_content.threads import Stop
+from quorate_content.dag.walk import DagWalk
+from quorate_content.threads import StopSignal
 from quorate_content.transfer.deadline_socket import DeadlineSocket
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
@@ -37,11 +37,11 @@ BUSY = {408, 425, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`;
-    headers for private content.
+    """A trustless gateway, for example `http://host:port/ipfs`, used as `GET
+    <url>/<cid>?format=car`.
 
-    `may_be_private`: whoever names it may send us into our own network. Where not, nothing is
-    said to an address in there.
+    `headers` are for private content. Without `may_be_private`, addresses in private networks are
+    refused, so that strangers cannot direct requests into our own network.
     """
 
     url: str
@@ -50,8 +50,8 @@ class Source:
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One source's standing within one fetch."""
+class _SourceState:
+    """The state of one source within one fetch."""
 
     source: Source
     tries_left: int = TRIES_WITHOUT_PROGRESS
@@ -61,17 +61,17 @@ class _Turn:
 def fetch(
     root: Cid,
     sources: tuple[Source, ...],
-    walk: Walk,
+    walk: DagWalk,
     writer: TreeWriter,
     bounds: Bounds,
-    stop: Stop,
+    stop: StopSignal,
     progress: Progress | None = None,
     stall_seconds: float = STALL_SECONDS,
 ) -> None:
-    """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused`
-    when the content breaks a rule.
+    """Feeds the walk until it is complete. `Unavailable` says what each source did; `Refused` if
+    the content breaks a rule.
     """
-    turns = deque(_Turn(source) for source in sources)
+    turns = deque(_SourceState(source) for source in sources)
     reasons: list[str] = []
 
     def step(bytes_done: int) -> None:
@@ -82,20 +82,20 @@ def fetch(
     while walk.expected is not None:
         if not turns:
             raise Unavailable(
-                f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}",
+                f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was given'}",
                 retry_after=30.0,
             )
         context, before = turns[0], walk.blocks_done
         stop.wait(context.pause_seconds)
         try:
-            with _asked(
+            with _open_response(
                 context.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1
             ) as response:
                 receive(response, walk, bounds, stop, writer, step)
         except DiskFull:
             raise
-        except (Cut, Unavailable, OSError, http.client.HTTPException) as error:
-            # Not re-raised: the world failed; this source gets another turn, after the others.
+        except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
+            # Not re-raised: the source failed and gets another turn after the others.
             stop.check()
             turns.rotate(-1)
             context.tries_left = (
@@ -108,19 +108,17 @@ def fetch(
             if context.tries_left == 0:
                 turns.remove(context)
         except BadSource as error:
-            # Not re-raised: what this source sent is wrong; what was verified before stays, and the
-            # others may be right.
+            # Not re-raised: this source sent wrong data. Verified blocks stay, and the other
+            # sources may be right.
             turns.remove(context)
             reasons.append(f"{context.source.url[:200]}: {error.detail}")
 
 
 @contextmanager
-def _asked(
-    source: Source, root: Cid, walk: Walk, stop: Stop, stall_seconds: float, may_drip: bool
+def _open_response(
+    source: Source, root: Cid, walk: DagWalk, stop: StopSignal, stall_seconds: float, may_drip: bool
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer of a source, its body unread. Redirects are answers like any other: nobody is
-    sent anywhere.
-    """
+    """Opens a source's answer with its body unread. Redirects are not followed."""
     place, port = _place(source.url)
     connection = _connection(
         place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))
@@ -129,7 +127,7 @@ def _asked(
         try:
             connection.connect()
         except UnicodeError as error:
-            raise BadSource("its host is no name") from error
+            raise BadSource("its host name is invalid") from error
         stop.attach(connection.sock)
         _check_peer(source, connection.sock)
         paced = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
@@ -147,33 +145,33 @@ def _asked(
 
 
 def _place(url: str) -> tuple[SplitResult, int | None]:
-    """The URL's parts and its port; BadSource for what is none."""
+    """Returns the URL's parts and its port. Raises `BadSource` if it is not a URL."""
     try:
         place = urlsplit(url)
         port = place.port
     except ValueError as error:
-        raise BadSource(f"it is no URL: {error}") from error
+        raise BadSource(f"it is not a valid URL: {error}") from error
     if place.scheme not in ("http", "https") or place.hostname is None:
-        raise BadSource("a source is an http or https URL")
+        raise BadSource("a source must be an http or https URL")
     return place, port
 
 
 def _check_peer(source: Source, connection: socket.socket) -> None:
-    """Looked at once connected: asking for the name before might have given another address."""
+    """Checks the connected address. A check of the name before could have seen another address."""
     address = address_of(f"[{connection.getpeername()[0]}]")
     if not source.may_be_private and (address is None or not is_public(address)):
-        raise BadSource("it leads into this machine's own network")
+        raise BadSource("it leads into a private network")
 
 
 def receive(
     response: http.client.HTTPResponse,
-    walk: Walk,
+    walk: DagWalk,
     bounds: Bounds,
-    stop: Stop,
+    stop: StopSignal,
     writer: TreeWriter | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Feeds the walk from one answer; `writer` supplies blocks that came before."""
+    """Feeds the walk from one answer. `writer` supplies blocks that came before."""
     _check(response)
     known, seen = (writer.known, writer.seen) if writer is not None else (None, None)
     read_car(_Body(response, stop), walk, bounds, known, seen, progress)
@@ -193,7 +191,7 @@ def _headers(source: Source) -> dict[str, str]:
     return {"Accept": f"{CAR_TYPE};version=1;order=dfs;dups=y", **dict(source.headers)}
 
 
-def _target(path: str, root: Cid, walk: Walk) -> str:
+def _target(path: str, root: Cid, walk: DagWalk) -> str:
     expected = walk.expected
     resume = (
         f"&entity-bytes={expected.offset}:*"
@@ -204,7 +202,7 @@ def _target(path: str, root: Cid, walk: Walk) -> str:
 
 
 def _check(response: http.client.HTTPResponse) -> None:
-    """Status and type before any byte of the body: error pages come with 200 too."""
+    """Checks status and type before the body, because error pages can come with status 200."""
     if response.status in BUSY:
         after = response.headers.get("Retry-After", "")
         raise Unavailable(
@@ -214,20 +212,20 @@ def _check(response: http.client.HTTPResponse) -> None:
         raise BadSource(f"status {response.status}")
     kind = response.headers.get_content_type()
     if kind != CAR_TYPE:
-        raise BadSource(f"it answered {kind}, not {CAR_TYPE}")
+        raise BadSource(f"it answered with type {kind}, not {CAR_TYPE}")
 
 
 class _Body:
-    """The response's body as a `ByteReader`; a connection that breaks is a cut."""
+    """Reads the response's body. A broken connection raises `TruncatedSource`."""
 
-    def __init__(self, response: http.client.HTTPResponse, stop: Stop) -> None:
+    def __init__(self, response: http.client.HTTPResponse, stop: StopSignal) -> None:
         self._response, self._stop = response, stop
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer`; 0 at the end."""
+        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         try:
             count = self._response.readinto(buffer)
         except (OSError, http.client.HTTPException) as error:
             self._stop.check()
-            raise Cut(f"the connection broke: {error}") from error
+            raise TruncatedSource(f"the connection broke: {error}") from error
         return count or 0

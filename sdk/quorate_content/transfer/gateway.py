@@ -1,9 +1,9 @@
-"""The store as a trustless gateway: what is here, as raw block, CAR or plain file bytes. It
-never fetches; absent is 404.
+"""Serves the store as a trustless gateway: raw blocks, CARs or plain files. It never fetches;
+absent content is 404.
 
 Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and
-dups=y, dag-scope, entity-bytes=from:*, HEAD, only-if-cached). `?format=` wins over Accept.
-Blocks are served under the CIDs that were stored, not under those of inner blocks.
+dups=y, dag-scope, entity-bytes=from:*, HEAD, only-if-cached). `?format=` takes precedence over
+Accept. It serves the CIDs that were stored, not those of inner blocks.
 """
 
 import re
@@ -17,7 +17,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from quorate_content.dag.car import frame_head, header
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.store.content_store import ContentStore, Lease
+from quorate_content.store.content_store import ContentStore
+from quorate_content.store.lease import Lease
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import network_of
 
@@ -33,26 +34,26 @@ IMMUTABLE = {
 ENTITY_BYTES = re.compile(r"([0-9]{1,18}):\*")
 
 MayRead = Callable[[web.Request, Cid], Awaitable[bool]]
-"""Whether whoever asks may read this CID; False answers 404, as if it were absent."""
+"""Returns whether the requester may read this CID. False answers 404, as if it were absent."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
-    """Several stores read as one, and single blocks that lie in none of them."""
+class CombinedStores:
+    """Several stores read as one, and single blocks that are in none of them."""
 
     stores: tuple[ContentStore, ...]
     block: Callable[[Cid], Awaitable[bytes | None]] | None = None
 
     async def find(self, cid: Cid) -> ContentStore | bytes | None:
-        """The store that has it, or the block itself. Where blocks cannot be read, what lies in
-        a store is found all the same.
+        """Returns the store that has the CID, or the block itself. If blocks cannot be read, the
+        stores are still searched.
         """
         trouble: Unavailable | None = None
         try:
             block = await self.block(cid) if self.block is not None else None
         except Unavailable as error:
-            block, trouble = None, error  # not re-raised: below, unless a store has it
+            block, trouble = None, error  # not re-raised here: raised below unless a store has it
         if block is not None:
             return block
         for store in self.stores:
@@ -65,22 +66,24 @@ class Library:
 
 def add_gateway_routes(
     app: web.Application,
-    store: ContentStore | Library,
+    store: ContentStore | CombinedStores,
     prefix: str = "/ipfs",
     may_read: MayRead | None = None,
 ) -> None:
-    """GET and HEAD `<prefix>/<cid>`; `format=raw|car`, else plain bytes of a file."""
-    library = store if isinstance(store, Library) else Library((store,))
-    gateway = Gateway(library, may_read or _everybody)
+    """Adds GET and HEAD `<prefix>/<cid>` with `format=raw|car`; the default is the plain bytes of a
+    file.
+    """
+    library = store if isinstance(store, CombinedStores) else CombinedStores((store,))
+    gateway = Gateway(library, may_read or _allow_all)
     app.router.add_get(prefix + "/{cid}", gateway.get, allow_head=True)
 
 
-async def _everybody(request: web.Request, cid: Cid) -> bool:
+async def _allow_all(request: web.Request, cid: Cid) -> bool:
     return True
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
-    """How both errors look over HTTP: {"code", "sentence", "detail"}."""
+    """Turns an error into its HTTP response: {"code", "sentence", "detail"}."""
     if isinstance(error, Refused):
         wait = {"Retry-After": "2"} if error.code is Code.BUSY else None
         tree = {
@@ -95,7 +98,7 @@ def refusal_response(error: Refused | Unavailable) -> web.Response:
 
 
 def answers_refusals(handler: Handler) -> Handler:
-    """A handler whose refusals become responses."""
+    """Wraps a handler so that its refusals become responses."""
 
     async def run(request: web.Request) -> web.StreamResponse:
         try:
@@ -108,7 +111,7 @@ def answers_refusals(handler: Handler) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What was asked for. `form` is "raw", "car" or "" (plain)."""
+    """What a request asks for. `form` is "raw", "car" or "" (plain)."""
 
     cid: Cid
     form: str
@@ -117,7 +120,7 @@ class Query:
 
 
 def read_query(request: web.Request) -> Query:
-    """The request's CID, format and range; `Refused(MALFORMED)`."""
+    """Returns the request's CID, format and range. Raises `Refused(MALFORMED)`."""
     form = request.query.get("format", "")
     if not form:
         accept = request.headers.get("Accept", "")
@@ -125,20 +128,20 @@ def read_query(request: web.Request) -> Query:
         if form == "car" and re.search(r"version=(?!1\b)", accept):
             raise Refused(Code.MALFORMED, "only CAR version 1 is served")
     if form not in ("", "raw", "car") or request.query.get("car-version", "1") != "1":
-        raise Refused(Code.MALFORMED, "format is raw or car (version 1)")
+        raise Refused(Code.MALFORMED, "format must be raw or car (version 1)")
     scope = request.query.get("dag-scope", "all")
     if scope not in ("all", "entity", "block"):
-        raise Refused(Code.MALFORMED, "dag-scope is all, entity or block")
+        raise Refused(Code.MALFORMED, "dag-scope must be all, entity or block")
     found = ENTITY_BYTES.fullmatch(request.query.get("entity-bytes", "0:*"))
     if found is None:
-        raise Refused(Code.MALFORMED, "entity-bytes is served as from:* only")
+        raise Refused(Code.MALFORMED, "entity-bytes is supported as from:* only")
     return Query(parse(request.match_info["cid"]), form, int(found[1]), scope == "block")
 
 
 class Gateway:
-    """Handlers over one store, at most `RESPONSES_MAX` bodies at once."""
+    """Request handlers over one store, with at most `RESPONSES_MAX` bodies at once."""
 
-    def __init__(self, library: Library, may_read: MayRead) -> None:
+    def __init__(self, library: CombinedStores, may_read: MayRead) -> None:
         self._library, self._may_read = library, may_read
         self._bodies: Counter[str] = Counter()  # being sent, by network
 
@@ -168,7 +171,9 @@ class Gateway:
 
     @contextmanager
     def _slot(self, network: str) -> Iterator[None]:
-        """One of the bodies at once: so many in all, a quarter fewer of one network."""
+        """Takes one slot for a response body. The total is bounded, and one network may take three
+        quarters of it.
+        """
         if self._bodies.total() >= RESPONSES_MAX or self._bodies[network] >= NETWORK_RESPONSES_MAX:
             raise Unavailable("too many downloads at once", retry_after=2.0)
         self._bodies[network] += 1
@@ -202,8 +207,8 @@ class Gateway:
                 async for piece in store.export_car(query.cid, query.from_byte, query.only_root):
                     await response.write(piece)
             except (Refused, Unavailable) as error:
-                # Half of an answer is out: only a cut connection says so.
-                raise ConnectionResetError(f"{query.cid} went away while it was sent") from error
+                # Half of the answer is sent, so only a broken connection can report the error.
+                raise ConnectionResetError(f"{query.cid} was removed while it was sent") from error
         await response.write_eof()
         return response
 
@@ -219,8 +224,8 @@ def _car_headers(query: Query) -> dict[str, str]:
 
 
 def _block_answer(query: Query, block: bytes, headers: dict[str, str]) -> web.Response:
-    """A raw block that is all there is of its CID: as itself, as the file that it is, or as a
-    CAR of one block.
+    """Answers with one raw block that is a whole object: as raw, as a plain file, or as a CAR of
+    one block.
     """
     if query.form == "raw":
         return _raw_answer(query, block, headers)
@@ -231,7 +236,7 @@ def _block_answer(query: Query, block: bytes, headers: dict[str, str]) -> web.Re
 
 
 class LeasedFile(web.FileResponse):
-    """A file sent under its lease (ranges and sendfile are aiohttp's)."""
+    """Sends a file under its lease. aiohttp handles ranges and sendfile."""
 
     def __init__(self, lease: Lease, headers: dict[str, str]) -> None:
         super().__init__(

@@ -1,5 +1,5 @@
-"""The staging store's routes: accounts upload content under their quota; anybody who may read
-gets it as from a gateway.
+"""HTTP routes and client of the staging store: accounts upload under their quota, and permitted
+readers download.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ from aiohttp import web
 
 from quorate_content.content_limits import MIB, StoreFull
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.store.content_store import ContentStore, Stat
+from quorate_content.store.content_store import ContentStore
 from quorate_content.store.index import Owner
+from quorate_content.store.lease import Stat
 from quorate_content.transfer.gateway import (
     CAR_TYPE,
-    Library,
+    CombinedStores,
     MayRead,
     add_gateway_routes,
     answers_refusals,
@@ -25,9 +26,9 @@ from quorate_content.transfer.gateway import (
 from quorate_content.transfer.upload_limits import (
     KEEP_SECONDS,
     UPLOAD_BYTES_MAX,
-    Grant,
-    Pace,
-    Places,
+    UploadGrant,
+    UploadPace,
+    UploadSlots,
 )
 from quorate_protocol.codec.canonical import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -38,8 +39,10 @@ ANSWER_BYTES_MAX = 64 * 1024
 UPLOAD_SECONDS = 3_600.0
 FULL_RETRY_SECONDS = 5.0
 
-Authorize = Callable[[web.Request], Awaitable[str | Grant]]
-"""What a request may upload, or only the account that it acts for, as text; raises `Refused` when it may not."""
+Authorize = Callable[[web.Request], Awaitable[str | UploadGrant]]
+"""Returns what a request may upload, or only the account that it acts for. Raises `Refused` if it
+may not upload.
+"""
 
 
 def add_staging_routes(
@@ -51,17 +54,19 @@ def add_staging_routes(
     bytes_max: int = UPLOAD_BYTES_MAX,
     keep_seconds: float = KEEP_SECONDS,
     now: Callable[[], float] = time.time,
-    pace: Pace | None = None,
-    library: Library | None = None,
+    pace: UploadPace | None = None,
+    library: CombinedStores | None = None,
 ) -> None:
-    """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the
-    gateway's routes below it.
+    """Adds PUT `<prefix>` and the gateway's routes below it. An upload is a file, or a DAG as a CAR
+    with `?root=<cid>`.
 
-    Answers {"cid", "size"}. The upload is pinned and counts as its grant says; for an account
-    without one in `store`, for `keep_seconds`, under its quota there. `library`: what is served,
-    when that is more than the store.
+    The answer is {"cid", "size"}. The grant says how long the upload is pinned and whose quota it
+    uses. An account without a grant uses `store` and its quota there, for `keep_seconds`.
+    `library`: what is served, if that is more than the store.
     """
-    uploads = _Uploads(store, authorize, Places(), pace or Pace(), bytes_max, keep_seconds, now)
+    uploads = _Uploads(
+        store, authorize, UploadSlots(), pace or UploadPace(), bytes_max, keep_seconds, now
+    )
     app.router.add_put(prefix, answers_refusals(uploads.put))
     add_gateway_routes(app, library or store, prefix, may_read)
 
@@ -70,25 +75,32 @@ def add_staging_routes(
 class _Uploads:
     store: ContentStore
     authorize: Authorize
-    places: Places
-    pace: Pace
+    places: UploadSlots
+    pace: UploadPace
     bytes_max: int
     keep_seconds: float
     now: Callable[[], float]
 
     async def put(self, request: web.Request) -> web.StreamResponse:
-        """The handler."""
+        """Handles one upload."""
         found = await self.authorize(request)
-        grant = found if isinstance(found, Grant) else Grant(self.store, Owner(found), self.places)
+        grant = (
+            found
+            if isinstance(found, UploadGrant)
+            else UploadGrant(self.store, Owner(found), self.places)
+        )
         bytes_max = min(self.bytes_max, grant.bytes_max)
         if (request.content_length or 0) > 2 * bytes_max:
-            raise Refused(Code.OVERSIZE, f"upload: at most {bytes_max} bytes; {grant.owner.remedy}")
+            raise Refused(
+                Code.OVERSIZE,
+                f"upload: at most {bytes_max} bytes are allowed; {grant.owner.remedy}",
+            )
         quota = grant.owner.quota_bytes
         if quota is not None and (request.content_length or 0) > 2 * quota:
             raise Refused(
                 Code.QUOTA,
                 (
-                    f"upload: {request.content_length} bytes are more than may be kept ({quota}); "
+                    f"upload: {request.content_length} bytes exceed the quota of {quota}; "
                     f"{grant.owner.remedy}"
                 ),
             )
@@ -108,7 +120,7 @@ class _Uploads:
                         body, grant.owner, until, bytes_max, UPLOAD_SECONDS
                     )
             except (aiohttp.ClientError, ConnectionError) as error:
-                raise Refused(Code.MALFORMED, "the upload was cut") from error
+                raise Refused(Code.MALFORMED, "the upload was cut off; send it again") from error
             except StoreFull as error:
                 if not grant.is_awaited:
                     raise
@@ -125,10 +137,10 @@ async def upload(
     cid: Cid,
     headers: dict[str, str] | None = None,
 ) -> Stat:
-    """Sends stored content to a staging store at `url` (its prefix) as a CAR. The answer must
-    name the same CID.
+    """Sends stored content as a CAR to a staging store at `url` (its prefix). The answer must name
+    the same CID.
 
-    `Refused` with the code the store answered; `Unavailable` when it cannot be reached.
+    Raises `Refused` with the store's code, or `Unavailable` if the store cannot be reached.
     """
     sent = {"Content-Type": CAR_TYPE, **(headers or {})}
     try:
@@ -151,7 +163,7 @@ async def upload_file(
     cid: Cid,
     headers: dict[str, str] | None = None,
 ) -> Stat:
-    """Sends one file that is not in a store, such as a sealed output of `cid`."""
+    """Sends one file that is not in a store, such as a sealed output. `cid` is its expected CID."""
     try:
         async with session.put(
             url, data=_pieces(path), headers=headers, allow_redirects=False
@@ -165,13 +177,17 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
     if response.status in (429, 502, 503, 504):
         raise Unavailable(f"status {response.status}", retry_after=5.0)
     if response.content_type != "application/json":
-        raise Unavailable(f"status {response.status} and {response.content_type}", retry_after=5.0)
+        raise Unavailable(
+            f"status {response.status} with type {response.content_type}", retry_after=5.0
+        )
     try:
         answer = loads(await read_bounded(response, ANSWER_BYTES_MAX))
         if not isinstance(answer, dict):
-            raise ValueError("no object")
+            raise ValueError("the answer is not a JSON object")
     except ValueError as error:
-        raise Unavailable(f"status {response.status} without JSON", retry_after=5.0) from error
+        raise Unavailable(
+            f"status {response.status} without a JSON object", retry_after=5.0
+        ) from error
     if response.status != 200:
         code = answer.get("code", "")
         raise Refused(
@@ -179,11 +195,12 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
         )
     if answer.get("cid") != str(cid):
         raise Unavailable(
-            f"the staging store answered {str(answer.get('cid'))[:100]} for {cid}", retry_after=60.0
+            f"the staging store answered CID {str(answer.get('cid'))[:100]} instead of {cid}",
+            retry_after=60.0,
         )
     size = answer.get("size")
     if type(size) is not int or size < 0:
-        raise Unavailable(f"the staging store answered no size for {cid}", retry_after=60.0)
+        raise Unavailable(f"the staging store answered without a size for {cid}", retry_after=60.0)
     return Stat(cid, size)
 
 

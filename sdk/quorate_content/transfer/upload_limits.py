@@ -1,6 +1,4 @@
-"""What an account may upload, and how uploads share places and lines: nobody's slow or many
-uploads keep others out.
-"""
+"""What an account may upload, and limits that keep slow or many uploads from blocking others."""
 
 import asyncio
 import time
@@ -15,16 +13,16 @@ from quorate_protocol.refusals import Code, Refused
 
 KEEP_SECONDS = 7 * 86_400.0
 UPLOAD_BYTES_MAX = 64 << 30
-UPLOADS_MAX = 48  # a quarter of the store's threads stays for readers
+UPLOADS_MAX = 48  # a quarter of the store's threads remains for readers
 ACCOUNT_UPLOADS_MAX = 16
 
-Line = Callable[[int], Awaitable[None]]
-"""Called with the size of each piece that came; waits as long as whoever sends has to wait."""
+UploadThrottle = Callable[[int], Awaitable[None]]
+"""Called with the size of each received piece. Waits as long as the sender must wait."""
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """One upload under way."""
+class UploadSlot:
+    """One upload in progress."""
 
     account: str
     network: str
@@ -32,9 +30,9 @@ class Place:
     is_cut: bool = False
 
 
-class Places:
-    """Uploads at once: so many of one account and of one network, so many in all, fewer than the
-    store has threads.
+class UploadSlots:
+    """Bounds the uploads at once: per account, per network and in total. The total is below the
+    store's threads.
     """
 
     def __init__(
@@ -50,34 +48,38 @@ class Places:
         )
         self._by_account: Counter[str] = Counter()
         self._by_network: Counter[str] = Counter()
-        self._held: dict[Place, None] = {}
+        self._held: dict[UploadSlot, None] = {}
 
     @contextmanager
-    def taken(self, account: str, network: str = "", weight: int = 1) -> Iterator[Place]:
-        """One place, given back at the end. `Refused(BUSY)` when there is none; the lightest of
-        those who are lighter is then cut, so that there is one when the account comes again.
+    def taken(self, account: str, network: str = "", weight: int = 1) -> Iterator[UploadSlot]:
+        """Takes one slot and gives it back at the end. Raises `Refused(BUSY)` if none is free.
+
+        Then the upload with the least weight, if it is lighter, is cut off. So a slot is free when
+        the account tries again.
         """
         if (
             self._by_account[account] >= self._account_most
             or self._by_network[network] >= self._network_most
         ):
-            mosts = (
+            limits = (
                 f"{self._account_most} at once for one account, {self._network_most} from one "
                 f"network"
             )
-            raise Refused(Code.BUSY, f"upload: at most {mosts}; come again")
+            raise Refused(Code.BUSY, f"upload: at most {limits}; try again later")
         if len(self._held) >= self._most:
-            lightest = min(self._held, key=lambda place: (not place.is_cut, place.weight))
+            lightest = min(self._held, key=lambda slot: (not slot.is_cut, slot.weight))
             lightest.is_cut = lightest.is_cut or lightest.weight < weight
-            raise Refused(Code.BUSY, f"upload: at most {self._most} at once in all; come again")
-        place = Place(account, network, weight)
-        self._held[place] = None
+            raise Refused(
+                Code.BUSY, f"upload: at most {self._most} at once in all; try again later"
+            )
+        slot = UploadSlot(account, network, weight)
+        self._held[slot] = None
         self._by_account[account] += 1
         self._by_network[network] += 1
         try:
-            yield place
+            yield slot
         finally:
-            del self._held[place]
+            del self._held[slot]
             for counter, key in ((self._by_account, account), (self._by_network, network)):
                 counter[key] -= 1
                 if not counter[key]:
@@ -85,20 +87,23 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How slow an upload may be. Each holds a thread of the store, so one that stands still
-    keeps others out.
+class UploadPace:
+    """The slowest speed that an upload may have. Each upload holds a thread of the store, so a
+    stalled one blocks others.
     """
 
-    pause_seconds: float = 30.0  # without a byte
-    grace_seconds: float = 60.0  # before the average counts
+    pause_seconds: float = 30.0  # the longest pause without a byte
+    grace_seconds: float = 60.0  # before the average speed counts
     bytes_per_second: float = 16 * 1024
 
     async def held(
-        self, pieces: AsyncIterator[bytes], line: Line | None = None, place: Place | None = None
+        self,
+        pieces: AsyncIterator[bytes],
+        line: UploadThrottle | None = None,
+        slot: UploadSlot | None = None,
     ) -> AsyncIterator[bytes]:
-        """The same pieces; `Refused(TOO_LATE)` when they come too slowly. Waiting that `line`
-        asked for does not count.
+        """Yields the same pieces. Raises `Refused(TOO_LATE)` if they come too slowly; waits ordered
+        by `line` do not count.
         """
         begun, total = time.monotonic(), 0
         while True:
@@ -107,21 +112,21 @@ class Pace:
                     piece = await anext(pieces, b"")
             except TimeoutError as error:
                 raise Refused(
-                    Code.TOO_LATE, f"upload: nothing came for {self.pause_seconds:g} s"
+                    Code.TOO_LATE, f"upload: no data came for {self.pause_seconds:g} s"
                 ) from error
             if not piece:
                 return
-            if place is not None and place.is_cut:
+            if slot is not None and slot.is_cut:
                 raise Refused(
                     Code.BUSY,
-                    "upload: others who have more money here needed its place; come again",
+                    "upload: an account with more money here needed your slot; upload again",
                 )
             total += len(piece)
             lasted = time.monotonic() - begun
             if lasted > self.grace_seconds and total < lasted * self.bytes_per_second:
                 raise Refused(
                     Code.TOO_LATE,
-                    f"upload: at least {self.bytes_per_second:g} bytes a second are needed",
+                    f"upload: too slow; send at least {self.bytes_per_second:g} bytes a second",
                 )
             if line is not None:
                 waited = time.monotonic()
@@ -131,15 +136,17 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """Leave to upload once. `is_awaited`: a full store is the store's matter and not the
-    uploader's, who tries again.
+class UploadGrant:
+    """Permission for one upload.
+
+    `is_awaited`: if the store is full, the uploader should wait and try again, because the fault is
+    the store's.
     """
 
     store: ContentStore
     owner: Owner
-    places: Places = field(default_factory=Places)
+    places: UploadSlots = field(default_factory=UploadSlots)
     until: float | None = None
     bytes_max: int = UPLOAD_BYTES_MAX
-    line: Line | None = None
+    line: UploadThrottle | None = None
     is_awaited: bool = False

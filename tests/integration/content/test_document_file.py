@@ -18,7 +18,7 @@ from aiohttp import web
 from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.fetch import Source
-from quorate_content.transfer.gateway import Library, add_gateway_routes
+from quorate_content.transfer.gateway import CombinedStores, add_gateway_routes
 from quorate_coordinator.storage.document_file import DAY_SECONDS, DocumentFile, Keeping
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.hashing import sha256
@@ -175,7 +175,7 @@ async def test_documents_are_served_and_fetched_like_content(tmp_path: Path) -> 
         return data if asked == cid else None
 
     app = web.Application()
-    add_gateway_routes(app, Library((store,), block), "/v1/content")
+    add_gateway_routes(app, CombinedStores((store,), block), "/v1/content")
     try:
         async with on_loopback(app) as base, aiohttp.ClientSession() as session:
             url = f"{base}/v1/content"

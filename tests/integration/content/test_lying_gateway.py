@@ -287,6 +287,6 @@ async def test_nothing_is_said_to_an_address_in_the_owners_own_network(store: Co
                 f"http://{host}:{server.sockets[0].getsockname()[1]}/admin/reboot",
                 may_be_private=False,
             )
-            with pytest.raises(Unavailable, match="own network"):
+            with pytest.raises(Unavailable, match="private network"):
                 await store.get(raw_cid(b"x"), [source], 100, 5.0, "a")
     assert b"".join(heard) == b""

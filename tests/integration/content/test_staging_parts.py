@@ -17,7 +17,7 @@ from quorate_content.content_limits import StoreFull
 from quorate_content.dag.cid import Cid, raw_cid
 from quorate_content.store.index import Owner
 from quorate_content.transfer.gateway import CAR_TYPE
-from quorate_content.transfer.upload_limits import Pace, Place, Places
+from quorate_content.transfer.upload_limits import UploadPace, UploadSlot, UploadSlots
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.records.archived_run import committed_output
@@ -393,12 +393,12 @@ def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Pa
 
 
 async def test_a_full_house_cuts_the_lightest_for_who_is_heavier() -> None:
-    places = Places(most=3, account_most=2, network_most=2)
+    places = UploadSlots(most=3, account_most=2, network_most=2)
     held = [
         places.taken(account, network, weight)
         for account, network, weight in (("a", "1", 5), ("b", "1", 2), ("c", "2", 9))
     ]
-    inside: list[Place] = [place.__enter__() for place in held]
+    inside: list[UploadSlot] = [place.__enter__() for place in held]
     for account, network in (("d", "1"), ("d", "3")):
         with pytest.raises(Refused) as refused, places.taken(account, network, 1):
             pass
@@ -415,7 +415,7 @@ async def test_a_full_house_cuts_the_lightest_for_who_is_heavier() -> None:
         yield b"x"
 
     with pytest.raises(Refused, match="busy"):
-        [piece async for piece in Pace().held(pieces(), None, inside[1])]
+        [piece async for piece in UploadPace().held(pieces(), None, inside[1])]
     held[1].__exit__(None, None, None)
     with places.taken("d", "3", 3):
         pass

@@ -17,7 +17,7 @@ import pytest
 
 from quorate_content.dag.cid import Cid, Codec
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.gateway import Library
+from quorate_content.transfer.gateway import CombinedStores
 from quorate_contracts.deploy import plan
 from quorate_coordinator.config import BOOKS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
@@ -284,7 +284,7 @@ async def test_content_is_found_while_documents_are_away(tmp_path: Path) -> None
     async def away(_: Cid) -> bytes | None:
         raise Unavailable("documents.sqlite: it is gone", 1.0)
 
-    library = Library((store,), away)
+    library = CombinedStores((store,), away)
     assert await library.find(stat.cid) is store
     with pytest.raises(Unavailable, match=r"documents\.sqlite"):
         await library.find(Cid(1, Codec.RAW, sha256(b"a receipt")))

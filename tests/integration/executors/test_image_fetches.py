@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from quorate_content.store.content_store import ContentStore
-from quorate_content.threads import Stop
+from quorate_content.threads import StopSignal
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.image_fetches import FETCHES_MAX
 from quorate_node.executors.docker.image_loader import ImageRules, Images
@@ -436,7 +436,7 @@ def test_manifests_of_every_kind_are_refused_by_type(tmp_path: Path, manifest: b
         async with serving(
             Served(digest_of(manifest), {digest_of(manifest): manifest}, "", ())
         ) as (name, _):
-            image, stop = parse_pinned(name), Stop(20.0)
+            image, stop = parse_pinned(name), StopSignal(20.0)
             registry = registry_http.RegistryHttp(image.host, image.path, True, stop, Pace())
             with pytest.raises((Refused, Unavailable)):
                 await asyncio.to_thread(fetch_archive, image, registry, tmp_path, MIB, frozenset())
@@ -517,6 +517,6 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
 
 
 def test_a_name_that_no_resolver_takes() -> None:
-    registry = registry_http.RegistryHttp("a..b", "x", False, Stop(5.0), Pace())
+    registry = registry_http.RegistryHttp("a..b", "x", False, StopSignal(5.0), Pace())
     with pytest.raises(Refused, match="no name"), registry.get("manifests/x"):
         raise AssertionError("nobody answers")

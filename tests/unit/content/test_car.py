@@ -32,7 +32,7 @@ from quorate_content.dag.disk_tree import (
 )
 from quorate_content.dag.unixfs import V0_2015, V1_2025, Profile, build_directory, build_file
 from quorate_content.dag.varint import encode_varint
-from quorate_content.dag.walk import NullSink, Walk
+from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_protocol.refusals import Code, Refused
 
 SMALL = Profile("small", 1024, 4, 1, True, True, shard_above_bytes=2000)
@@ -88,7 +88,7 @@ def unpack(raw: bytes, root: Cid, target: Path, bounds: Bounds | None = None) ->
     bounds = bounds or Bounds()
     writer = TreeWriter(target, bounds)
     try:
-        read_car(io.BytesIO(raw), Walk(root, writer, bounds), bounds, writer.known, writer.seen)
+        read_car(io.BytesIO(raw), DagWalk(root, writer, bounds), bounds, writer.known, writer.seen)
     finally:
         writer.abandon()
 
@@ -122,14 +122,16 @@ def test_directory_comes_back_in_every_profile(tmp_path: Path, profile: Profile)
     nodes: Nodes = {}
     root = build_path(tmp_path / "in", profile, keep_nodes(nodes), None, Bounds()).cid
     blocks = LocalBlocks(tmp_path / "in", nodes)
-    raw = b"".join(map(bytes, write_car(Walk(root, NullSink(), Bounds()), root, blocks.supply)))
+    raw = b"".join(map(bytes, write_car(DagWalk(root, NullSink(), Bounds()), root, blocks.supply)))
     unpack(raw, root, tmp_path / "out")
     assert cid_of_path(tmp_path / "out") == cid_of_path(tmp_path / "in")
     assert raw == b"".join(
         map(
             bytes,
             write_car(
-                Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "out", nodes).supply
+                DagWalk(root, NullSink(), Bounds()),
+                root,
+                LocalBlocks(tmp_path / "out", nodes).supply,
             ),
         )
     )
@@ -375,7 +377,7 @@ def test_mutated_cars_are_refused_or_right() -> None:
     for raw in mutations(car(root, blocks), 2000):
         sink = Collect()
         try:
-            read_car(io.BytesIO(raw), Walk(root, sink, bounds), bounds)
+            read_car(io.BytesIO(raw), DagWalk(root, sink, bounds), bounds)
         except Refused:
             refused += 1
         else:
@@ -393,7 +395,9 @@ def test_writer_notices_a_file_that_changed(tmp_path: Path) -> None:
     with pytest.raises(BadSource):
         list(
             write_car(
-                Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "file", nodes).supply
+                DagWalk(root, NullSink(), Bounds()),
+                root,
+                LocalBlocks(tmp_path / "file", nodes).supply,
             )
         )
 

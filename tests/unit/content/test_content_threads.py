@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from quorate_content.threads import Stop, Stopped, StreamReader, in_thread
+from quorate_content.threads import Stopped, StopSignal, StreamReader, in_thread
 from quorate_protocol.refusals import Refused, Unavailable
 
 THREADS = ThreadPoolExecutor(1)
@@ -43,7 +43,7 @@ async def test_a_reader_goes_without_a_walk_over_all_objects() -> None:
     gc.collect()
     gc.disable()
     try:
-        stop = Stop(60)
+        stop = StopSignal(60)
         stream = pieces(b"abc", b"", b"de")
         reader = StreamReader(stream, asyncio.get_running_loop(), stop, 5)
         assert await in_thread(THREADS, functools.partial(all_of, reader), stop) == b"abcde"
@@ -58,7 +58,7 @@ async def test_a_reader_goes_without_a_walk_over_all_objects() -> None:
 
 async def test_whoever_is_cancelled_ends_thread_and_stream() -> None:
     ended: list[str] = []
-    stop = Stop(60)
+    stop = StopSignal(60)
     reader = StreamReader(
         pieces(b"abc", ended=ended, hangs=True), asyncio.get_running_loop(), stop, 5
     )
@@ -93,12 +93,12 @@ async def test_a_streams_own_error_and_its_lengths_are_the_readers() -> None:
 
     loop = asyncio.get_running_loop()
     with pytest.raises(Unavailable, match="the peer has gone"):
-        await in_thread(THREADS, lambda: all_of(StreamReader(broken(), loop, Stop(60), 5)))
+        await in_thread(THREADS, lambda: all_of(StreamReader(broken(), loop, StopSignal(60), 5)))
     with pytest.raises(Refused, match="bytes of a stream"):
         await in_thread(
-            THREADS, lambda: all_of(StreamReader(pieces(b"abc", b"def"), loop, Stop(60), 5))
+            THREADS, lambda: all_of(StreamReader(pieces(b"abc", b"def"), loop, StopSignal(60), 5))
         )
     with pytest.raises(Unavailable, match="within its deadline"):
         await in_thread(
-            THREADS, lambda: all_of(StreamReader(pieces(hangs=True), loop, Stop(0.05), 5))
+            THREADS, lambda: all_of(StreamReader(pieces(hangs=True), loop, StopSignal(0.05), 5))
         )

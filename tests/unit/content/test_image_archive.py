@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.image_archive import ImageLimits, loadable, read_archive, refuse_shell_command
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageLimits, refuse_shell_command
+from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_protocol.refusals import Code, Refused
 from support.executors.image_archives import entry, image_entries, tar
 
@@ -70,7 +72,7 @@ def test_engine_sees_no_tags_and_no_strange_members(tmp_path: Path) -> None:
     path = write(tmp_path, entries)
     info = read_archive(path)
     shown = tmp_path / "shown.tar"
-    shown.write_bytes(b"".join(loadable(path, info)))
+    shown.write_bytes(b"".join(sanitized_archive(path, info)))
     with tarfile.open(shown) as archive:
         assert archive.getnames() == [f"{info.config_digest}.json", "0/layer.tar", "manifest.json"]
         manifest = archive.extractfile("manifest.json")
@@ -84,7 +86,7 @@ def test_repeated_layer_is_a_link_to_the_first(tmp_path: Path) -> None:
     entries[2] = entry("1/layer.tar", kind=tarfile.SYMTYPE, link="../0/layer.tar")
     path = write(tmp_path, entries)
     info = read_archive(path)
-    (tmp_path / "shown.tar").write_bytes(b"".join(loadable(path, info)))
+    (tmp_path / "shown.tar").write_bytes(b"".join(sanitized_archive(path, info)))
     assert len(read_archive(tmp_path / "shown.tar").layers) == 2
 
 

@@ -21,15 +21,15 @@ from quorate_content.dag.dagpb import (
 )
 from quorate_content.dag.unixfs import V1_2025, build_file
 from quorate_content.dag.varint import encode_varint
-from quorate_content.dag.walk import NullSink, Walk
+from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_protocol.refusals import Code, Refused
 
 CID = raw_cid(b"x")
 
 
-def walked(root: Cid, blocks: dict[bytes, bytes], bounds: Bounds) -> Walk:
+def walked(root: Cid, blocks: dict[bytes, bytes], bounds: Bounds) -> DagWalk:
     """Every block that is wanted, as often as it is wanted."""
-    walk = Walk(root, NullSink(), bounds)
+    walk = DagWalk(root, NullSink(), bounds)
     while (expected := walk.expected) is not None:
         walk.feed(blocks[expected.cid.digest])
     return walk
@@ -99,7 +99,7 @@ def test_repeated_empty_blocks_do_not_go_on_for_ever() -> None:
     with pytest.raises(BadSource):
         read_car(
             io.BytesIO(car),
-            Walk(root, NullSink(), bounds),
+            DagWalk(root, NullSink(), bounds),
             bounds,
             None,
             lambda cid: cid.digest in seen,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.store.index import OBJECT_BYTES_MIN, Index, Need, Owner
+from quorate_content.store.index import OBJECT_BYTES_MIN, Index, Owner, PinNeed
 from quorate_protocol.refusals import Unavailable
 from support.clocks import SetClock
 
@@ -149,15 +149,17 @@ def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -
             clock.at + 100 + number,
             QUOTA,
         )
-    nobody_uses = lambda cid: Need.NONE  # noqa: E731
-    assert index.take_back(Owner("asker", weight=50), 2 * MIB, QUOTA, nobody_uses) == 2 * MIB
+    nobody_uses = lambda cid: PinNeed.NONE  # noqa: E731
+    assert index.reclaim_pins(Owner("asker", weight=50), 2 * MIB, QUOTA, nobody_uses) == 2 * MIB
     assert [entry.cid for entry in index.idle(9)] == [name(4), name(5)], (
         "of the one with little money, those that end first"
     )
-    assert index.take_back(Owner("asker", weight=1), 2 * MIB, QUOTA, nobody_uses) == 0, (
+    assert index.reclaim_pins(Owner("asker", weight=1), 2 * MIB, QUOTA, nobody_uses) == 0, (
         "who has as little takes nothing from it"
     )
-    assert index.take_back(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, nobody_uses) == 6 * MIB
+    assert (
+        index.reclaim_pins(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, nobody_uses) == 6 * MIB
+    )
     assert index.owned() == {}
     index.close()
 
@@ -173,10 +175,10 @@ def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> Non
             clock.at + 100,
             QUOTA,
         )
-    uses_all = lambda cid: Need.USED  # noqa: E731
+    uses_all = lambda cid: PinNeed.USED  # noqa: E731
     # Weights 4, 1 and 3 of 8 MiB: a may use 4, dust 1, the asker 3.
-    assert index.take_back(Owner("asker", weight=3), 3 * MIB, QUOTA, uses_all) == 3 * MIB
-    assert index.take_back(Owner("asker", weight=3), MIB, QUOTA, uses_all) == 0
+    assert index.reclaim_pins(Owner("asker", weight=3), 3 * MIB, QUOTA, uses_all) == 3 * MIB
+    assert index.reclaim_pins(Owner("asker", weight=3), MIB, QUOTA, uses_all) == 0
     assert index.owned() == {"a": 4 * MIB, "dust": MIB}
     index.close()
 
@@ -187,36 +189,11 @@ def test_what_was_promised_never_yields(tmp_path: Path) -> None:
     for number in range(8):
         store(index, number, MIB)
         assert index.pin(name(number), Owner("dust"), clock.at + 100 + number, QUOTA)
-    promised = lambda cid: Need.PROMISED if cid in (name(0), name(1)) else Need.USED  # noqa: E731
-    assert index.take_back(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, promised) == 6 * MIB
+    promised = lambda cid: PinNeed.PROMISED if cid in (name(0), name(1)) else PinNeed.USED  # noqa: E731
+    assert index.reclaim_pins(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, promised) == 6 * MIB
     assert index.owned() == {"dust": 2 * MIB} and not {name(0), name(1)} & {
         entry.cid for entry in index.idle(9)
     }
-    index.close()
-
-
-def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
-    path, clock = tmp_path / "index.sqlite", SetClock(1_000.0)
-    base = sqlite3.connect(path)
-    base.executescript("""
-        create table object(cid text primary key, digest blob not null, size integer not null, stored integer not null,
-          used_at real not null) without rowid;
-        create table pin(cid text, owner text, until real not null, primary key(cid, owner)) without rowid;
-        create index pin_owner on pin(owner);
-        create table reservation(id text primary key, owner text not null, bytes integer not null) without rowid;
-        insert into object values('cid-001', x'01', 100, 1000000, 0), ('cid-002', x'02', 5, 5, 0), ('cid-003', x'03', 5, 5, 0);
-        insert into pin values('cid-001', 'a', 5000), ('cid-002', 'a', 5000), ('cid-002', 'b', 10);
-        insert into reservation values('work', 'b', 7);
-    """)
-    base.close()
-    index = Index(path, clock)
-    assert (
-        index.owned() == {"a": 1_000_000 + OBJECT_BYTES_MIN, "b": 7} and index.used() == 1_000_017
-    )
-    assert [entry.cid for entry in index.idle(9)] == ["cid-003"]
-    index.close()
-    index = Index(path, clock)
-    assert index.owned() == {"a": 1_000_000 + OBJECT_BYTES_MIN, "b": 7}
     index.close()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.image_archive import read_archive
+from quorate_content.images.archive_reader import read_archive
 from quorate_node.executors.docker.hardened_profile import (
     EngineFacts,
     ImageFacts,
@@ -132,7 +132,7 @@ def test_a_link_in_the_way_of_a_volume(
     if not is_refused:
         assert read_archive(path).volumes == ("/a/b/",)
         return
-    with pytest.raises(Refused, match="no folder") as refusal:
+    with pytest.raises(Refused, match="not a folder") as refusal:
         read_archive(path)
     assert refusal.value.code is Code.UNSUPPORTED
 

@@ -203,13 +203,13 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
 
 async def test_what_the_store_has_room_for(store: ContentStore) -> None:
     """Kept content takes from it, idle content does not."""
-    before = await store.room_bytes()
+    before = await store.available_bytes()
     assert before == 1 << 24
     stat = await store.put(b"x" * (1 << 20), "sealed", None)
-    assert await store.room_bytes() == before - (1 << 20)
+    assert await store.available_bytes() == before - (1 << 20)
     await store.unpin_all("sealed")
     assert await store.stat(stat.cid) is not None
-    assert await store.room_bytes() == before
+    assert await store.available_bytes() == before
 
 
 async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path) -> None:

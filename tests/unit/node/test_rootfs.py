@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.image_archive import ImageInfo, read_archive
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo
 from quorate_node.executors.bwrap.rootfs import IMAGES_MAX, RootfsCache, Tree, unpack
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.image_archives import Member, entry, image_entries, tar

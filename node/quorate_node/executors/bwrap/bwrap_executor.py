@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from quorate_content.image_archive import ImageInfo
+from quorate_content.images.image_info import ImageInfo
 from quorate_node.executors import cgroups, mounts
 from quorate_node.executors.bwrap.command import (
     USER,

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate_content.image_archive import ImageInfo, refuse_shell_command
+from quorate_content.images.image_info import ImageInfo, refuse_shell_command
 from quorate_node.executors.docker.hardened_profile import LEAST_BYTES, check_targets, program_env
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused

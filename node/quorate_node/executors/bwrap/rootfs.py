@@ -22,7 +22,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from quorate_content.image_archive import ImageInfo, Layer, opened_layers
+from quorate_content.images.image_info import ImageInfo
+from quorate_content.images.layers import Layer, opened_layers
 from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
-from quorate_content.threads import Stop, Stopped, in_thread
+from quorate_content.threads import Stopped, StopSignal, in_thread
 from quorate_protocol.refusals import Unavailable
 
 FETCHES_MAX = 4
-Fetch = Callable[[str, Stop], None]
+Fetch = Callable[[str, StopSignal], None]
 
 
 class ImageFetches:
@@ -26,7 +26,7 @@ class ImageFetches:
         self._threads = ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="image")
         self._turns = asyncio.Semaphore(FETCHES_MAX)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._stops: dict[str, Stop] = {}
+        self._stops: dict[str, StopSignal] = {}
 
     async def fetch(
         self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
@@ -34,7 +34,7 @@ class ImageFetches:
         """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the
         deadline and after `stop`.
         """
-        stop = Stop(seconds)
+        stop = StopSignal(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._stops[lease_id] = stop
         try:

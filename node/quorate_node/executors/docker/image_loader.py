@@ -13,14 +13,10 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_content.image_archive import (
-    ImageInfo,
-    ImageLimits,
-    loadable,
-    read_archive,
-    refuse_shell_command,
-)
-from quorate_content.threads import Stop
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
+from quorate_content.images.sanitized_archive import sanitized_archive
+from quorate_content.threads import StopSignal
 from quorate_node.executors.docker.hardened_profile import ImageFacts
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, KeptImages
 from quorate_node.executors.keyed_locks import KeyedLocks
@@ -112,7 +108,7 @@ class Images:
 
     def _send(self, path: Path, info: ImageInfo) -> None:
         try:
-            for event in self._api.load_image(loadable(path, info)):  # type: ignore[no-untyped-call]
+            for event in self._api.load_image(sanitized_archive(path, info)):  # type: ignore[no-untyped-call]
                 if "error" in event:
                     raise Refused(
                         Code.MALFORMED, f"image: the engine refuses the archive: {event['error']}"
@@ -185,7 +181,7 @@ class Fetcher:
         self._guard = threading.Lock()
         self._active: list[str] = []
 
-    def fetch(self, name: str, stop: Stop) -> None:
+    def fetch(self, name: str, stop: StopSignal) -> None:
         """Fetches, reads and loads one image. Refused and Unavailable as `fetch_archive`,
         `read_archive` and `Images.load`.
         """
@@ -203,7 +199,7 @@ class Fetcher:
             with self._guard:
                 self._active.remove(work)
 
-    def _load(self, image: PinnedImage, archive: Path, stop: Stop) -> None:
+    def _load(self, image: PinnedImage, archive: Path, stop: StopSignal) -> None:
         limit = ImageLimits().unpacked_bytes
         try:
             info = read_archive(

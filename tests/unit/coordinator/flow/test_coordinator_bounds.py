@@ -5,7 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate_content.transfer.upload_limits import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Places
+from quorate_content.transfer.upload_limits import (
+    ACCOUNT_UPLOADS_MAX,
+    UPLOADS_MAX,
+    UploadPace,
+    UploadSlots,
+)
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import Buckets
 from quorate_coordinator.request_limits import MAINNET_BOUNDS
@@ -197,7 +202,7 @@ def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
 
 
 def test_uploads_at_once_are_bounded() -> None:
-    places = Places()
+    places = UploadSlots()
     held = [places.taken("one") for _ in range(ACCOUNT_UPLOADS_MAX)]
     for place in held:
         place.__enter__()
@@ -226,7 +231,7 @@ async def test_an_upload_that_trickles_is_ended() -> None:
 
     for pieces in (trickle(), stand_still()):
         with pytest.raises(Refused) as refused:
-            async for _ in Pace(0.05, 0.02, 1e9).held(pieces):
+            async for _ in UploadPace(0.05, 0.02, 1e9).held(pieces):
                 pass
         assert refused.value.code is Code.TOO_LATE
 
@@ -234,4 +239,4 @@ async def test_an_upload_that_trickles_is_ended() -> None:
         yield b"a"
         yield b"b"
 
-    assert [piece async for piece in Pace().held(good())] == [b"a", b"b"]
+    assert [piece async for piece in UploadPace().held(good())] == [b"a", b"b"]

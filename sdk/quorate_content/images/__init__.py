@@ -1,0 +1,1 @@
+"""Reads and checks container images from `docker save` archives."""

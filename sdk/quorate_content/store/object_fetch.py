@@ -1,0 +1,81 @@
+"""Fetches one object into the store's `tmp` folder and resumes earlier attempts. Calls block."""
+
+from pathlib import Path
+
+from quorate_content.content_limits import Bounds
+from quorate_content.dag.car import Progress
+from quorate_content.dag.cid import Cid
+from quorate_content.dag.disk_tree import (
+    LocalBlocks,
+    Nodes,
+    TreeWriter,
+    dump_nodes,
+    load_nodes,
+    remove_tree,
+    resume_walk,
+)
+from quorate_content.dag.walk import DagWalk
+from quorate_content.store.index import Owner
+from quorate_content.store.store_files import StoreFiles
+from quorate_content.threads import StopSignal
+from quorate_content.transfer.fetch import Source, fetch
+from quorate_protocol.refusals import Refused
+
+
+class ObjectFetch:
+    """Fetches one object into `tmp/<cid>` and continues what an earlier attempt or process left
+    there. Calls block.
+    """
+
+    def __init__(
+        self, files: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: StopSignal
+    ) -> None:
+        self._files, self._work, self._owner, self._bounds, self._stop = (
+            files,
+            str(cid),
+            owner,
+            bounds,
+            stop,
+        )
+
+    def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
+        """Fetches what is missing and publishes the object."""
+        folder = Path(self._files.work(self._work))
+        old_nodes = load_nodes(folder / "nodes", self._bounds)
+        with open(folder / "nodes", "wb") as journal:
+            journal.write(dump_nodes(old_nodes))  # drops the last entry if a kill cut it
+            journal.flush()
+            writer = TreeWriter(folder / "tree", self._bounds, self._reserve, resume=True)
+            walk = DagWalk(root, writer, self._bounds)
+            try:
+                self._resume(walk, writer, folder, old_nodes)
+                writer.journal = journal
+                fetch(root, sources, walk, writer, self._bounds, self._stop, progress)
+            except Refused:
+                self._files.discard(self._work)
+                raise
+            finally:
+                writer.abandon()
+        self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.disk_bytes)
+
+    def _resume(self, walk: DagWalk, writer: TreeWriter, folder: Path, nodes: Nodes) -> None:
+        """Verifies what an earlier attempt left, without a journal of its own.
+
+        A file is verified in place. A directory is copied to a new one while it is verified.
+        """
+        part, old = folder / "tree", folder / "old"
+        remove_tree(old)
+        if part.is_dir():
+            part.rename(old)
+            part = old
+        part_blocks = LocalBlocks(part, nodes)
+        writer.is_replaying = part is not old
+        try:
+            resume_walk(walk, part_blocks, self._stop.check)
+        finally:
+            part_blocks.close()
+            writer.is_replaying = False
+            remove_tree(old)
+
+    def _reserve(self, size: int) -> None:
+        self._files.reserve(self._work, self._owner, size)
