@@ -7,6 +7,7 @@ share the machine's container engine and its list of mounts.
 """
 
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ def pytest_configure() -> None:
     """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of
     Hypothesis has a deadline: machines are busy.
     """
+    path = (str(TESTS), os.environ.get("PYTHONPATH"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # for programs of tests/support
     required()
     settings.register_profile(
         "patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
