@@ -111,11 +111,13 @@ def _runs_again_after_a_crash(patch: Patch) -> None:
 
 
 def _commits_after_commit_by(patch: Patch) -> None:
-    uploaded = execution._uploaded
+    published = execution._published
     patch.setattr(
         execution,
-        "_uploaded",
-        lambda found, at, terms: uploaded(replace(found, commit_by=UnixSeconds(2**40)), at, terms),
+        "_published",
+        lambda found, event, at, terms: published(
+            replace(found, commit_by=UnixSeconds(2**40)), event, at, terms
+        ),
     )
 
 

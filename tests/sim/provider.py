@@ -82,6 +82,7 @@ class Provider(Process[events.Event, effects.Effect]):
         )
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
+        self.collected: dict[Hash32, Hash32] = {}  # lease -> output on disk; survives the daemon
         self.sealed: dict[
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives too
@@ -313,9 +314,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 effects.SendAccept()
                 | effects.Fetch()
                 | effects.StartTask()
-                | effects.Collect()
-                | effects.Seal()
-                | effects.Upload()
+                | effects.PublishOutput()
             ):
                 self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
             case effects.SendCommit() if refused.code is not Code.NOT_STORED:
@@ -355,22 +354,11 @@ class Provider(Process[events.Event, effects.Effect]):
                 self._later(0.05, events.Started(effect.lease), finish)
             case effects.WatchTask():
                 self._watch(effect.lease, finish)
-            case effects.Collect():
+            case effects.PublishOutput():
                 seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
                 self.schedule.after(
                     seconds, self.in_this_life(lambda: self._collect(effect, finish))
                 )
-            case effects.Seal():
-                ciphertext = sha256(effect.salt + effect.output_digest)
-                self.sealed[ciphertext] = (effect.salt, effect.output_digest)
-                self._later(0.05 + self._late(0.6), events.Sealed(effect.lease, ciphertext), finish)
-            case effects.Upload():
-                again = self.in_this_life(
-                    lambda: self._upload(
-                        effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))
-                    )
-                )
-                self.schedule.after(self._late(), again)
             case effects.SendCommit():
                 self._send_commit(effect, finish)
             case effects.SendReveal():
@@ -610,12 +598,29 @@ class Provider(Process[events.Event, effects.Effect]):
             )
             self._later(0, events.Exited(lease, status, usage), finish)
 
-    def _collect(self, effect: effects.Collect, finish: Finish) -> None:
-        if effect.lease in self.core.executions:
-            output = self._output(effect.lease, self.core.executions[effect.lease].spec)
-            self._later(0, events.Collected(effect.lease, output, ""), finish)
-        else:
+    def _collect(self, effect: effects.PublishOutput, finish: Finish) -> None:
+        lease = effect.lease
+        if lease not in self.core.executions:
             finish(None)  # forgotten in the meantime
+            return
+        if lease not in self.collected:
+            if lease.hex() not in self.containers:
+                self._later(0, events.Failed(lease, "its outputs vanished"), finish)
+                return
+            self.collected[lease] = self._output(lease, self.core.executions[lease].spec)
+        self.schedule.after(
+            0.05 + self._late(0.6), self.in_this_life(lambda: self._seal(effect, finish))
+        )
+
+    def _seal(self, effect: effects.PublishOutput, finish: Finish) -> None:
+        output = self.collected[effect.lease]
+        ciphertext = sha256(effect.salt + output)
+        self.sealed[ciphertext] = (effect.salt, output)
+        published = events.OutputPublished(effect.lease, output, ciphertext)
+        again = self.in_this_life(
+            lambda: self._upload(ciphertext, self._answered(finish, published))
+        )
+        self.schedule.after(self._late(), again)
 
     def _output(self, lease: Hash32, spec: JobSpec) -> Hash32:
         found = self.containers.get(lease.hex())

@@ -110,30 +110,16 @@ class StopTask(OfLease):
 
 
 @dataclass(frozen=True, slots=True)
-class Collect(OfLease):
-    """Take the outputs into the content store; the empty directory for a time-out, a memory kill
-    and forbidden outputs.
+class PublishOutput(OfLease):
+    """Collect the outputs, seal them under the salt's key, and put the ciphertext into the
+    coordinator's staging store.
+
+    A time-out, a memory kill and forbidden outputs give the empty directory.
     """
 
     coordinator: Address
     exit_status: ExitStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Seal(OfLease):
-    """Encrypt the output under the salt's key and keep the ciphertext in the content store."""
-
-    output_digest: Hash32
     salt: Hash32
-
-
-@dataclass(frozen=True, slots=True)
-class Upload(OfLease):
-    """Put the ciphertext into the coordinator's staging store, by `give_up_at`."""
-
-    coordinator: Address
-    ciphertext: Hash32
-    give_up_at: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +246,7 @@ LeaseEffect = (
     | StartTask
     | WatchTask
     | StopTask
-    | Collect
-    | Seal
-    | Upload
+    | PublishOutput
     | SendCommit
     | SendReveal
     | RemoveTask

@@ -138,29 +138,12 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """The outputs are a directory in the content store. `note` names what was forbidden in them,
-    empty when nothing was.
-    """
+class OutputPublished:
+    """The staging store holds the sealed output. `ciphertext` is the digest of its CID."""
 
     lease: Hash32
     output_digest: Hash32
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """The ciphertext lies in the content store; its CID digest."""
-
-    lease: Hash32
     ciphertext: Hash32
-
-
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    """The staging store holds the ciphertext."""
-
-    lease: Hash32
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +261,7 @@ LeaseEvent = (
     | Started
     | Failed
     | Exited
-    | Collected
-    | Sealed
-    | Uploaded
+    | OutputPublished
     | CommitSetReceived
     | VerdictReceived
     | StopReceived
@@ -300,9 +281,7 @@ Event = (
     | Started
     | Failed
     | Exited
-    | Collected
-    | Sealed
-    | Uploaded
+    | OutputPublished
     | Tick
     | OfferDue
     | DrainRequested

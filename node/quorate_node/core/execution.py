@@ -13,9 +13,7 @@ from quorate_node.core import bidding, effects, events
 from quorate_node.core.effects import LeaseEffect
 from quorate_node.core.phases import (
     PREPARING,
-    WORKING,
     Accepted,
-    Collecting,
     Committed,
     Declined,
     Done,
@@ -23,12 +21,11 @@ from quorate_node.core.phases import (
     Fetching,
     Lapsed,
     Phase,
+    Publishing,
     Receipted,
     Revealed,
     Running,
-    Sealing,
     Starting,
-    Uploading,
 )
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.commitment import commitment, result_digest
@@ -132,13 +129,9 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
                 effects.WatchTask(lease, coordinator),
                 *((effects.StopTask(lease),) if phase.is_stopping else ()),
             )
-        case Collecting():
-            return (effects.Collect(lease, coordinator, phase.exit_status),)
-        case Sealing():
-            return (effects.Seal(lease, phase.reveal.output_digest, phase.reveal.salt),)
-        case Uploading():
+        case Publishing():
             return (
-                effects.Upload(lease, coordinator, phase.ciphertext, execution.commit_by),
+                effects.PublishOutput(lease, coordinator, phase.exit_status, phase.salt),
                 effects.RemoveTask(lease),
             )
         case Committed():
@@ -221,12 +214,8 @@ def step(
             )
         case events.Exited():
             return _exited(execution, event, random)
-        case events.Collected():
-            return _collected(execution, event)
-        case events.Sealed():
-            return _sealed(execution, event)
-        case events.Uploaded():
-            return _uploaded(execution, at, terms)
+        case events.OutputPublished():
+            return _published(execution, event, at, terms)
         case events.Failed():
             return _failed(execution, event.why, at)
         case events.CommitReceiptReceived():
@@ -252,38 +241,25 @@ def _exited(execution: Execution, event: events.Exited, random: bytes) -> Steppe
     if not isinstance(execution.phase, Running | Starting):
         return execution, ()
     assert len(random) == 32, "a salt is 32 fresh bytes"
-    return _enter(execution, Collecting(event.status, event.usage_ms, Hash32(random)))
+    return _enter(execution, Publishing(event.status, event.usage_ms, Hash32(random)))
 
 
-def _collected(execution: Execution, event: events.Collected) -> Stepped:
+def _published(
+    execution: Execution, event: events.OutputPublished, at: UnixSeconds, terms: Terms
+) -> Stepped:
     phase = execution.phase
-    if not isinstance(phase, Collecting):
-        return execution, ()
-    provider = execution.assignment.message.provider
-    reveal = Reveal(execution.hash, provider, phase.exit_status, event.output_digest, phase.salt)
-    return _enter(execution, Sealing(phase.usage_ms, reveal))
-
-
-def _sealed(execution: Execution, event: events.Sealed) -> Stepped:
-    phase = execution.phase
-    if not isinstance(phase, Sealing):
-        return execution, ()
-    return _enter(execution, Uploading(phase.usage_ms, phase.reveal, event.ciphertext))
-
-
-def _uploaded(execution: Execution, at: UnixSeconds, terms: Terms) -> Stepped:
-    phase = execution.phase
-    if not isinstance(phase, Uploading):
+    if not isinstance(phase, Publishing):
         return execution, ()
     if at > execution.commit_by:
         return _lapse(execution, "the output was stored after commitBy", at)
-    reveal = phase.reveal
+    provider = execution.assignment.message.provider
+    reveal = Reveal(execution.hash, provider, phase.exit_status, event.output_digest, phase.salt)
     result = result_digest(reveal.exit_status, reveal.output_digest)
     commit = Commit(
         assignment_hash=execution.hash,
         class_id=execution.class_id,
-        commitment=commitment(execution.hash, reveal.provider, reveal.salt, result),
-        encrypted_output=phase.ciphertext,
+        commitment=commitment(execution.hash, provider, reveal.salt, result),
+        encrypted_output=event.ciphertext,
         usage_ms=phase.usage_ms,
         beacon_round=beacon_round(terms, at),
     )
@@ -445,5 +421,5 @@ def _tick(execution: Execution, at: UnixSeconds) -> Stepped:
         case Declined() | Done() | Lapsed():
             return execution, (effects.Forget(execution.hash),)
         case _:
-            assert isinstance(phase, (*PREPARING, Running, *WORKING))
+            assert isinstance(phase, (*PREPARING, Running, Publishing))
             return _lapse(execution, f"commitBy passed while {type(phase).__name__}", at)

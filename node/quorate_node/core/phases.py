@@ -1,8 +1,8 @@
 """One execution at its provider, phase by phase. One dataclass per phase, so that impossible
 combinations cannot be built.
 
-Accepted → Fetching → Starting → Running → Collecting → Sealing → Uploading → Committed →
-Receipted → Revealed → Done, or one of the ends Declined and Lapsed. There is no phase for an
+Accepted → Fetching → Starting → Running → Publishing → Committed → Receipted → Revealed → Done,
+or one of the ends Declined and Lapsed. There is no phase for an
 assignment that is still being thought about: the bid is pure and the answer is decided in the
 step that takes the assignment.
 """
@@ -69,31 +69,17 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Collecting:
-    """The task has exited; its outputs are being collected. The salt is chosen here, long before
-    anything uses it.
+class Publishing:
+    """The task has exited. The daemon collects its outputs, seals them and uploads the
+    ciphertext.
+
+    The salt is chosen on entering this phase, so it is journaled before anything uses it. The same
+    outputs and salt give the same ciphertext, so the whole may be repeated after a crash.
     """
 
     exit_status: ExitStatus
     usage_ms: Milliseconds
     salt: Hash32
-
-
-@dataclass(frozen=True, slots=True)
-class Sealing:
-    """The output lies in the content store; its ciphertext is being made from the salt."""
-
-    usage_ms: Milliseconds
-    reveal: Reveal
-
-
-@dataclass(frozen=True, slots=True)
-class Uploading:
-    """The ciphertext goes to the staging store. `ciphertext` is its CID digest."""
-
-    usage_ms: Milliseconds
-    reveal: Reveal
-    ciphertext: Hash32
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +143,7 @@ Phase = (
     | Fetching
     | Starting
     | Running
-    | Collecting
-    | Sealing
-    | Uploading
+    | Publishing
     | Committed
     | Receipted
     | Revealed
@@ -168,7 +152,6 @@ Phase = (
 )
 
 PREPARING = (Accepted, Fetching, Starting)
-WORKING = (Collecting, Sealing, Uploading)
 ENDED = (Declined, Done, Lapsed)
 
 
@@ -205,7 +188,7 @@ class Execution:
     @property
     def occupies_slot(self) -> bool:
         """Takes a run slot until its commit (I2)."""
-        return isinstance(self.phase, (*PREPARING, Running, *WORKING))
+        return isinstance(self.phase, (*PREPARING, Running, Publishing))
 
     @property
     def is_ended(self) -> bool:

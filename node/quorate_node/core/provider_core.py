@@ -177,9 +177,7 @@ class ProviderCore(Tables):
                 | events.Started()
                 | events.Failed()
                 | events.Exited()
-                | events.Collected()
-                | events.Sealed()
-                | events.Uploaded()
+                | events.OutputPublished()
             ):
                 return self._on_execution(event.lease, event, item)
             case events.Tick():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from quorate_node.core import events
 from quorate_node.core.jury_duty import Duty, Repeating
-from quorate_node.core.phases import Collecting, Execution, Running, Sealing, Starting, Uploading
+from quorate_node.core.phases import Execution, Publishing, Running, Starting
 from quorate_protocol.ports import TaskState
 from quorate_protocol.units import Address, Nonce
 
@@ -25,18 +25,19 @@ class Reconciled:
 def reconcile(
     desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]
 ) -> Reconciled:
-    """A lease that ran and whose container is gone has failed: it must lapse, never be run twice
-    or guessed at.
+    """A lease whose task ran and whose container is gone has failed. It lapses; it is never run
+    twice, and its result is never guessed.
 
-    Everything that is still there is left alone; its pending effects attach to it again.
+    A lease whose output is being published goes on: its output may be on disk already. Containers
+    that are still there are left alone, and their pending effects attach to them again.
     """
     happened: list[events.Failed] = []
     wanted: set[str] = set()
     for item in desired:
         state = observed.get(item.lease_id, TaskState.ABSENT)
-        if isinstance(item.phase, Starting | Running | Collecting | Sealing | Uploading):
+        if isinstance(item.phase, Starting | Running | Publishing):
             wanted.add(item.lease_id)
-        if isinstance(item.phase, Running | Collecting) and state is TaskState.ABSENT:
+        if isinstance(item.phase, Running) and state is TaskState.ABSENT:
             happened.append(
                 events.Failed(item.hash, "its container was gone when the daemon came back")
             )

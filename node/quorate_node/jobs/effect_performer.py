@@ -34,7 +34,7 @@ FETCH_RETRY_SECONDS = 1.0
 MACHINE_RETRY_SECONDS = 2.0
 LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class EffectPerformer:
@@ -52,7 +52,7 @@ class EffectPerformer:
         jury_service: JuryService,
         clock: Clock,
     ) -> None:
-        self._core, self._bench, self._coordinators, self._peers = (
+        self._core, self._job_runner, self._coordinators, self._peers = (
             core,
             job_runner,
             coordinators,
@@ -96,13 +96,13 @@ class EffectPerformer:
             ):
                 await self._jury_service.perform(effect, self.submit)
             case effects.StopTask():
-                await self._bench.executor.stop(effect.lease.hex())
+                await self._job_runner.executor.stop(effect.lease.hex())
             case effects.RemoveTask():
-                await self._bench.remove(effect.lease.hex())
+                await self._job_runner.remove(effect.lease.hex())
             case effects.Forget():
                 # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease
                 # are removed here.
-                await self._bench.remove(effect.lease.hex())
+                await self._job_runner.remove(effect.lease.hex())
             case _:
                 if self._is_called_for(effect):
                     await self._perform_lease(effect)
@@ -114,9 +114,7 @@ class EffectPerformer:
                 effects.SendAccept()
                 | effects.Fetch()
                 | effects.StartTask()
-                | effects.Collect()
-                | effects.Seal()
-                | effects.Upload()
+                | effects.PublishOutput()
             ):
                 await self.submit(
                     events.Failed(effect.lease, f"{type(effect).__name__}: {refusal}")
@@ -128,7 +126,7 @@ class EffectPerformer:
                     events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32)))
                 )
             case _:
-                _logger.warning("%s: %s", effect.key, refusal)
+                log.warning("%s: %s", effect.key, refusal)
 
     def _is_called_for(self, effect: effects.LeaseEffect) -> bool:
         found = self._core.executions.get(effect.lease)
@@ -149,18 +147,12 @@ class EffectPerformer:
             case effects.Fetch():
                 await self._fetch(effect)
             case effects.StartTask():
-                await self._bench.start(effect.lease.hex(), effect.spec, effect.host_class)
+                await self._job_runner.start(effect.lease.hex(), effect.spec, effect.host_class)
                 await self.submit(events.Started(effect.lease))
             case effects.WatchTask():
                 await self._watch(effect)
-            case effects.Collect():
-                await self._collect(effect)
-            case effects.Seal():
-                cid = await self._bench.seal(effect.lease.hex(), effect.output_digest, effect.salt)
-                await self.submit(events.Sealed(effect.lease, cid.digest))
-            case effects.Upload():
-                await self._upload(effect.coordinator, effect.ciphertext)
-                await self.submit(events.Uploaded(effect.lease))
+            case effects.PublishOutput():
+                await self._publish(effect)
             case effects.SendCommit():
                 await self._send_commit(effect)
             case effects.SendReveal():
@@ -217,13 +209,13 @@ class EffectPerformer:
             raise Unavailable("the ciphertext had to be uploaded again", 0.5) from refused
 
     async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
-        cid = await self._bench.store.resolve(ciphertext)
+        cid = await self._job_runner.store.resolve(ciphertext)
         if cid is None:
             raise Refused(Code.NOT_STORED, "the ciphertext is not in the own store any more")
         served = self._coordinators.get(coordinator)
         if served is None:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
-        await served.upload(self._bench.store, cid)
+        await served.upload(self._job_runner.store, cid)
 
     # ---------------------------------------------------------------------------------------- tasks
 
@@ -234,7 +226,7 @@ class EffectPerformer:
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else ()
         try:
-            await self._bench.fetch(effect.lease.hex(), effect.spec, sources, left)
+            await self._job_runner.fetch(effect.lease.hex(), effect.spec, sources, left)
         except Unavailable as error:
             # A lease's clock is running: the store's own pause between rounds over all sources
             # would be too long.
@@ -245,10 +237,10 @@ class EffectPerformer:
         lease_id = effect.lease.hex()
         pump = asyncio.create_task(self._pump_logs(effect), name=f"logs {lease_id}")
         try:
-            exited = await self._bench.executor.wait(lease_id)
+            exited = await self._job_runner.executor.wait(lease_id)
             await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
         except Unavailable:
-            if await self._bench.executor.state(lease_id) is not TaskState.ABSENT:
+            if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: there is nothing left to wait for.
             await self.submit(events.Failed(effect.lease, "its container vanished"))
@@ -264,13 +256,13 @@ class EffectPerformer:
     async def _pump_logs(self, effect: effects.WatchTask) -> None:
         """Log lines are no part of the result: what cannot be delivered is dropped."""
         try:
-            async for chunk in self._bench.executor.logs(effect.lease.hex(), follow=True):
+            async for chunk in self._job_runner.executor.logs(effect.lease.hex(), follow=True):
                 for start in range(0, len(chunk), LOG_CHUNK_BYTES):
                     await self._send_log(
                         effect.coordinator, effect.lease, chunk[start : start + LOG_CHUNK_BYTES]
                     )
         except (Unavailable, Refused) as error:
-            _logger.debug("logs of %s end: %s", effect.lease.hex(), error)
+            log.debug("logs of %s end: %s", effect.lease.hex(), error)
 
     async def _send_log(self, coordinator: Address, lease: Hash32, chunk: bytes) -> None:
         try:
@@ -279,21 +271,25 @@ class EffectPerformer:
             )
         except (Unavailable, Refused) as error:
             # Not re-raised: logs may be dropped, and the job goes on.
-            _logger.debug("log lines of %s were dropped: %s", lease.hex(), error)
+            log.debug("log lines of %s were dropped: %s", lease.hex(), error)
 
-    async def _collect(self, effect: effects.Collect) -> None:
+    async def _publish(self, effect: effects.PublishOutput) -> None:
+        """Collects, seals and uploads the output. Each part may be repeated: what is done already
+        is found again, and sealing gives the same ciphertext.
+        """
+        lease_id = effect.lease.hex()
         try:
-            output = await self._bench.collect(effect.lease.hex(), effect.exit_status)
+            output = await self._job_runner.collect(lease_id, effect.exit_status)
         except Unavailable:
-            if await self._bench.executor.state(effect.lease.hex()) is not TaskState.ABSENT:
+            if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
-            # Not re-raised: what it wrote went with the engine or the machine, and will not come
-            # back.
+            # Not re-raised: the outputs were lost with the container and cannot be collected again.
             await self.submit(events.Failed(effect.lease, "its outputs vanished"))
             return
+        cid = await self._job_runner.seal(lease_id, output.digest, effect.salt)
+        await self._upload(effect.coordinator, cid.digest)
         if output.note:
-            _logger.warning("%s: %s", effect.lease.hex(), output.note)
-            await self._send_log(
-                effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode()
-            )
-        await self.submit(events.Collected(effect.lease, output.digest, output.note))
+            log.warning("%s: %s", lease_id, output.note)
+            note = (output.note[:1000] + "\n").encode()
+            await self._send_log(effect.coordinator, effect.lease, note)
+        await self.submit(events.OutputPublished(effect.lease, output.digest, cid.digest))

@@ -1,9 +1,9 @@
-"""Where an execution is carried out: inputs fetched and pinned, the task started, its output
-collected, sealed and kept.
+"""Carries out an execution: fetches and pins inputs, starts the task, and collects, seals and keeps
+its output.
 
-Used for leases and for jury service alike. Every call may be repeated after a crash. Plain
-outputs never enter the content store, because the store is served to everybody; they lie in
-`<home>/outputs/<lease>` until sealed.
+Leases and jury service both use it. Every call may be repeated after a crash. Plain outputs never
+enter the content store, because anybody can read that store. They lie in
+`<home>/outputs/<lease>` until the ciphertext is in the store.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.fetch import Source
 from quorate_node.executors.outputs import delete_tree
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
 from quorate_protocol.ports import Clock, Executor, Mount, Task
@@ -26,21 +27,23 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
 from quorate_runtime.process.crash_points import crash_point
 
-_LEASE = "lease:"  # before the name of whom inputs are pinned for
-CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # the verdict's seven days and the wait for it
+_LEASE = "lease:"  # prefix of the owner for which the store pins inputs
+CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # up to seven days until the verdict, and seven after it
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What was collected: the directory's digest, and what was forbidden in it ("" = nothing)."""
+    """A collected output: the digest of its directory, and why it was replaced by the empty
+    directory ("" = it was not).
+    """
 
     digest: Hash32
     note: str
 
 
 class JobRunner:
-    """One machine's hands. `classes`: the host classes offered, for their determinism
-    environments.
+    """Runs tasks on one machine. `classes` are the host classes offered: each has a determinism
+    environment. `lease_id` is the name of a lease at the executor (see `Execution.lease_id`).
     """
 
     def __init__(
@@ -53,18 +56,15 @@ class JobRunner:
         gpus: tuple[str, ...] = (),
     ) -> None:
         self.executor, self.store = executor, store
-        self._outputs, self._clock, self._classes, self._gpus = (
-            home / "outputs",
-            clock,
-            classes,
-            gpus,
-        )
+        self._outputs, self._clock = home / "outputs", clock
+        self._classes, self._gpus = classes, gpus
+        self._sealed: dict[str, Cid] = {}  # by lease id, so that a retried upload seals only once
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def spec(
         self, digest: Hash32, sources: Sequence[Source], deadline_seconds: float, owner: str
     ) -> JobSpec:
-        """A job spec by its digest, for a juror."""
+        """Fetches a job spec by its digest, for a juror, and pins it for `owner`."""
         async with await self.store.get(
             from_digest(digest), sources, SPEC_BYTES_MAX, deadline_seconds, owner
         ) as lease:
@@ -73,8 +73,10 @@ class JobRunner:
     async def fetch(
         self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float
     ) -> None:
-        """Image and inputs, verified and pinned for the lease. Unavailable when no source has
-        them in time; Refused when the registry's image cannot be had here.
+        """Fetches, verifies and pins image and inputs for the lease.
+
+        Unavailable when no source has them in time; Refused when this machine can never get the
+        image from its registry.
         """
         limit = self._clock.now() + deadline_seconds
         for cid, size in _needed(spec):
@@ -88,31 +90,43 @@ class JobRunner:
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
         """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this
-        image can never run here.
+        machine can never run the image.
         """
         await self.executor.start(await self._task(lease_id, spec, host_class))
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
-        """The output directory and its digest. A time-out, a memory kill and forbidden content
-        give the empty directory.
+        """Copies the outputs to disk and returns their digest; again the same for a repeated call.
+
+        A time-out, a memory kill and forbidden content give the empty directory. Unavailable when
+        the executor does not have the outputs.
         """
-        target = self._outputs / lease_id
-        note = "" if target.exists() else await self._collect_into(target, lease_id, status)
+        target, record = self._outputs / lease_id, self._record(lease_id)
+        known = await asyncio.to_thread(_read_record, record)
+        if known is not None:
+            return known
+        note = await self._collect_into(target, lease_id, status)
         try:
             cid = await asyncio.to_thread(cid_of_path, target)
         except Refused as refused:
-            # Not re-raised: content addressing has bounds of its own, and what lies beyond them is
-            # the job's own doing as well.
+            # Not re-raised: the job made a tree beyond the bounds of content addressing, so its
+            # result is the empty directory.
             note = f"outputs refused: {refused.detail}"
             await asyncio.to_thread(delete_tree, target)
             target.mkdir(mode=0o700)
             cid = await asyncio.to_thread(cid_of_path, target)
-        return Output(cid.digest, note)
+        output = Output(cid.digest, note)
+        await asyncio.to_thread(_write_record, record, output)
+        return output
 
     async def seal(self, lease_id: str, output_digest: Hash32, salt: Hash32) -> Cid:
-        """Ciphertext of the collected output, in the store; the same salt always gives the same
-        one.
+        """Encrypts the collected output into the content store and returns the ciphertext's CID.
+
+        The same output and salt always give the same ciphertext. Refused(DOES_NOT_OPEN) when the
+        output on disk is not what `collect` found.
         """
+        known = self._sealed.get(lease_id)
+        if known is not None and await self.store.stat(known) is not None:
+            return known
         target, sealed = self._outputs / lease_id, self._outputs / f"{lease_id}.sealed"
         sealed.unlink(missing_ok=True)
         crash_point("output.before-seal")
@@ -124,28 +138,28 @@ class JobRunner:
             )
         until = self._clock.now() + CIPHERTEXT_KEEP_SECONDS
         crash_point("output.before-store")
-        stat = await self.store.put(sealed, _kept(lease_id), until)
+        stat = await self.store.put(sealed, _ciphertext_owner(lease_id), until)
         crash_point("output.after-store")
-        assert stat.cid == cid, "sealing and the store name the same bytes alike"
+        assert stat.cid == cid, "sealing and the store compute the same CID"
         sealed.unlink(missing_ok=True)
+        self._sealed[lease_id] = cid
         return cid
 
     async def remove(self, lease_id: str) -> None:
-        """Forgets container, plain output and the pins of inputs; the ciphertext stays until its
-        pin's own date.
+        """Removes container, plain output and the pins of inputs. The ciphertext stays until its
+        pin expires.
         """
         await self.executor.remove(lease_id)
-        for name in (
-            lease_id,
-            f"{lease_id}.part",
-            f"{lease_id}.sealed",
-        ):  # the last two are what a crash leaves
+        self._sealed.pop(lease_id, None)
+        # The record goes first: without it, an output that is half deleted is not taken for whole.
+        await asyncio.to_thread(self._record(lease_id).unlink, missing_ok=True)
+        for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):
             await asyncio.to_thread(delete_tree, self._outputs / name)
         await self.store.unpin_all(_owner(lease_id))
 
     async def pinned(self) -> tuple[str, ...]:
-        """Leases for which inputs are kept. Their pins have no date: whoever comes back has to
-        end those that nothing wants any more.
+        """Lease ids for which inputs are pinned. These pins do not expire, so a restarted daemon
+        has to remove those that no lease needs.
         """
         return tuple(
             name.removeprefix(_LEASE)
@@ -153,7 +167,13 @@ class JobRunner:
             if name.startswith(_LEASE)
         )
 
+    def _record(self, lease_id: str) -> Path:
+        return self._outputs / f"{lease_id}.collected"
+
     async def _collect_into(self, target: Path, lease_id: str, status: ExitStatus) -> str:
+        """Fills `target`, replacing what a crash may have left there. Returns why it is the empty
+        directory, or "".
+        """
         part, note = target.with_name(target.name + ".part"), ""
         await asyncio.to_thread(delete_tree, part)
         if status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
@@ -162,11 +182,12 @@ class JobRunner:
             try:
                 await self.executor.collect(lease_id, part)
             except Refused as refused:
-                # Not re-raised: what the job left is the job's own doing, so it is a result, with
-                # nothing in it.
+                # Not re-raised: the job made outputs that are forbidden, so its result is the empty
+                # directory.
                 await asyncio.to_thread(delete_tree, part)
                 part.mkdir(mode=0o700)
                 note = f"outputs refused: {refused.detail}"
+        await asyncio.to_thread(delete_tree, target)
         os.replace(part, target)
         crash_point("output.after-collect")
         return note
@@ -177,7 +198,8 @@ class JobRunner:
             await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
         )
         mounts = [Mount(await self._path(parse(item.cid)), item.mount) for item in spec.inputs]
-        # The determinism environment wins: it is part of the class that the commit names.
+        # The determinism environment overrides the job's: it is part of the determinism class that
+        # the Commit names.
         env = {**{item.name: item.value for item in spec.env}, **dict(host.environment())}
         return Task(
             lease_id=lease_id,
@@ -198,7 +220,7 @@ class JobRunner:
         )
 
     async def _path(self, cid: Cid) -> Path:
-        # The lease's pin keeps it in place; this only finds it.
+        # The lease's pin keeps the content in place after this returns.
         async with await self.store.lease(cid) as lease:
             return lease.path
 
@@ -212,5 +234,19 @@ def _owner(lease_id: str) -> str:
     return f"{_LEASE}{lease_id}"
 
 
-def _kept(lease_id: str) -> str:
+def _ciphertext_owner(lease_id: str) -> str:
     return f"sealed:{lease_id}"
+
+
+def _read_record(path: Path) -> Output | None:
+    return canonical.decode(Output, path.read_bytes()) if path.exists() else None
+
+
+def _write_record(path: Path, output: Output) -> None:
+    """Durable when it returns: later the output on disk is compared with this digest."""
+    part = path.with_suffix(".collected-part")
+    with part.open("wb") as file:
+        file.write(canonical.encode(output))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)

@@ -186,9 +186,7 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
         events.Fetched(lease),
         events.Started(lease),
         events.Exited(lease, ExitStatus(0), Milliseconds(1500)),
-        events.Collected(lease, Hash32(b"\x55" * 32), ""),
-        events.Sealed(lease, Hash32(b"\x66" * 32)),
-        events.Uploaded(lease),
+        events.OutputPublished(lease, Hash32(b"\x55" * 32), Hash32(b"\x66" * 32)),
     )
 
 

@@ -59,6 +59,7 @@ from support.markets.provider_world import (
 )
 
 LEASE = "ab" * 32
+SALT = Hash32(b"\x07" * 32)
 CASE = Nonce(7)
 
 
@@ -69,7 +70,7 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
     await made.close()
 
 
-def make_bench(folder: Path, store: ContentStore) -> JobRunner:
+def make_runner(folder: Path, store: ContentStore) -> JobRunner:
     return JobRunner(
         NoopExecutor(folder / "noop", SystemClock()),
         store,
@@ -79,28 +80,70 @@ def make_bench(folder: Path, store: ContentStore) -> JobRunner:
     )
 
 
+async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
+    """A job runner whose executor holds the outputs of an exited task."""
+    runner = make_runner(folder, store)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await runner.fetch(LEASE, spec, (), 5.0)
+    await runner.start(LEASE, spec, HOST.id())
+    return runner
+
+
 async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(
     tmp_path: Path, store: ContentStore
 ) -> None:
     """Sixty-four folders deep may be collected and not be named: were that a failure, everybody
     would have run it for nothing.
     """
-    bench = make_bench(tmp_path, store)
-    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
-    await bench.fetch(LEASE, spec, (), 5.0)
-    await bench.start(LEASE, spec, HOST.id())
+    runner = await exited_task(tmp_path, store)
     (tmp_path / "noop" / LEASE / "outputs").joinpath(*["d"] * 64).mkdir(parents=True)
-    output = await bench.collect(LEASE, ExitStatus(0))
+    output = await runner.collect(LEASE, ExitStatus(0))
     (tmp_path / "empty").mkdir()
     assert output.digest == cid_of_path(tmp_path / "empty").digest
     assert "depth of directories" in output.note
-    assert (await bench.collect(LEASE, ExitStatus(0))).digest == output.digest
-    await bench.remove(LEASE)
-    assert await bench.pinned() == ()
+    assert (await runner.collect(LEASE, ExitStatus(0))).digest == output.digest
+    await runner.remove(LEASE)
+    assert await runner.pinned() == ()
+
+
+async def test_publishing_again_after_a_crash_gives_the_same_output_and_ciphertext(
+    tmp_path: Path, store: ContentStore
+) -> None:
+    """A crash repeats the whole `PublishOutput`; a second result for one assignment is a fault."""
+    runner = await exited_task(tmp_path, store)
+    first = await runner.collect(LEASE, ExitStatus(0))
+    ciphertext = await runner.seal(LEASE, first.digest, SALT)
+    (tmp_path / "noop" / LEASE / "outputs" / "late").write_text("written after it was collected")
+    again = make_runner(tmp_path, store)
+    assert await again.collect(LEASE, ExitStatus(0)) == first
+    assert await again.seal(LEASE, first.digest, SALT) == ciphertext
+
+
+async def test_half_collected_outputs_are_collected_again(
+    tmp_path: Path, store: ContentStore
+) -> None:
+    """A power cut may lose the files of a folder whose digest was not recorded yet."""
+    runner = await exited_task(tmp_path, store)
+    whole = await runner.collect(LEASE, ExitStatus(0))
+    await runner.remove(LEASE)
+    runner = await exited_task(tmp_path, store)
+    (tmp_path / "home" / "outputs" / LEASE).mkdir()
+    assert await runner.collect(LEASE, ExitStatus(0)) == whole
+
+
+async def test_output_that_changed_on_disk_after_it_was_collected_is_not_published(
+    tmp_path: Path, store: ContentStore
+) -> None:
+    runner = await exited_task(tmp_path, store)
+    output = await runner.collect(LEASE, ExitStatus(0))
+    (tmp_path / "home" / "outputs" / LEASE / "more").write_text("x")
+    with pytest.raises(Refused) as refused:
+        await runner.seal(LEASE, output.digest, SALT)
+    assert refused.value.code is Code.DOES_NOT_OPEN
 
 
 class Heard:
-    """What the courtroom reports."""
+    """Collects the events that jury service reports."""
 
     def __init__(self) -> None:
         self.events: list[events.Event] = []
@@ -116,7 +159,7 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     """Pins have no date: with a case that lacks its last input anybody could fill a juror's
     store for ever.
     """
-    bench, heard = make_bench(tmp_path, store), Heard()
+    runner, heard = make_runner(tmp_path, store), Heard()
     image = await store.put(b"image", "me")
     spec = replace(
         make_spec(),
@@ -137,12 +180,12 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
     # no chain is asked
-    court = JuryService(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]
+    court = JuryService(driver.core, runner, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     await court.perform(
         effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit
     )
     assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
-    assert await bench.pinned() == ()
+    assert await runner.pinned() == ()
 
 
 class Refusing(NoopExecutor):
@@ -158,8 +201,8 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a
     lease is somebody else's to run.
     """
-    bench, heard, clock = make_bench(tmp_path, store), Heard(), VirtualClock(GENESIS)
-    bench.executor = Refusing(tmp_path / "noop", clock)
+    runner, heard, clock = make_runner(tmp_path, store), Heard(), VirtualClock(GENESIS)
+    runner.executor = Refusing(tmp_path / "noop", clock)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
@@ -170,7 +213,7 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     )
     driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
     # no chain is asked
-    court = JuryService(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]
+    court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, heard.submit)
@@ -178,7 +221,7 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     clock.forward(61)
     await court.perform(again, heard.submit)
     assert heard.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
-    assert await bench.pinned() == ()
+    assert await runner.pinned() == ()
 
 
 async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
@@ -187,13 +230,13 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
     """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on,
     and the lease lapses by its own date.
     """
-    bench, driver = make_bench(tmp_path, store), Driver(ProviderCore(make_terms()))
+    runner, driver = make_runner(tmp_path, store), Driver(ProviderCore(make_terms()))
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
     nobody: Any = None  # nothing is signed, and nothing is reported
     performer = EffectPerformer(
-        driver.core, nobody, bench, {}, {}, nobody, nobody, nobody, SystemClock()
+        driver.core, nobody, runner, {}, {}, nobody, nobody, nobody, SystemClock()
     )
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]

@@ -409,7 +409,8 @@ def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | eve
             node.now = UnixSeconds(node.now + (1, 5, 60, 700, 4000, 100_000)[detail])
             return events.Tick()
         case _:
-            return script(lease)[(what + detail) % 7]
+            moves = script(lease)
+            return moves[(what + detail) % len(moves)]
 
 
 @settings(max_examples=400, deadline=None)

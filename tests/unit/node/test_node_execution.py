@@ -11,18 +11,16 @@ import pytest
 from quorate_node.core import effects, events, execution
 from quorate_node.core.phases import (
     Accepted,
-    Collecting,
     Committed,
     Declined,
     Done,
     Fetching,
     Lapsed,
+    Publishing,
     Receipted,
     Revealed,
     Running,
-    Sealing,
     Starting,
-    Uploading,
 )
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.crypto.commitment import check_opens, opens
@@ -60,27 +58,13 @@ from support.markets.provider_world import (
     verdict,
 )
 
-ORDER = (
-    Accepted,
-    Fetching,
-    Starting,
-    Running,
-    Collecting,
-    Sealing,
-    Uploading,
-    Committed,
-    Receipted,
-    Revealed,
-    Done,
-)
+ORDER = (Accepted, Fetching, Starting, Running, Publishing, Committed, Receipted, Revealed, Done)
 DUTY = {
     Accepted: effects.SendAccept,
     Fetching: effects.Fetch,
     Starting: effects.StartTask,
     Running: effects.WatchTask,
-    Collecting: effects.Collect,
-    Sealing: effects.Seal,
-    Uploading: effects.Upload,
+    Publishing: effects.PublishOutput,
     Committed: effects.SendCommit,
     Revealed: effects.SendReveal,
 }
@@ -89,6 +73,11 @@ DUTY = {
 def fresh() -> Driver:
     """One provider with one slot."""
     return Driver(ProviderCore(make_terms()))
+
+
+def published(lease: Hash32) -> events.OutputPublished:
+    """Another output than the one of `script`."""
+    return events.OutputPublished(lease, Hash32(bytes(32)), Hash32(b"\x99" * 32))
 
 
 def at_phase(kind: type) -> tuple[Driver, Hash32]:
@@ -112,7 +101,7 @@ def test_the_whole_way() -> None:
     """Each step asks the shell for exactly the next thing."""
     driver = fresh()
     lease = driver.assign()
-    for event, phase in zip(script(lease), ORDER[1:8], strict=True):
+    for event, phase in zip(script(lease), ORDER[1:6], strict=True):
         due = driver.do(event)
         assert isinstance(driver.execution(lease).phase, phase)
         assert any(isinstance(effect, DUTY[phase]) for effect in due)
@@ -128,9 +117,7 @@ OWN_EVENTS: dict[type, Callable[[Hash32], events.Event]] = {
     Fetching: events.Fetched,
     Starting: events.Started,
     Running: lambda lease: events.Exited(lease, ExitStatus(0), Milliseconds(1)),
-    Collecting: lambda lease: events.Collected(lease, Hash32(bytes(32)), ""),
-    Sealing: lambda lease: events.Sealed(lease, Hash32(bytes(32))),
-    Uploading: events.Uploaded,
+    Publishing: published,
 }
 
 
@@ -164,7 +151,7 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
         )
 
 
-@pytest.mark.parametrize("phase", [Fetching, Starting, Running, Collecting, Sealing, Uploading])
+@pytest.mark.parametrize("phase", [Fetching, Starting, Running, Publishing])
 def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
     """And does so again after a restart, as long as a Commit would be waited for."""
     driver, lease = at_phase(phase)
@@ -197,7 +184,7 @@ def test_stop(phase: type) -> None:
             due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
         )
         driver.do(events.Exited(lease, ExitStatus(143), Milliseconds(700)))
-        assert isinstance(driver.execution(lease).phase, Collecting)
+        assert isinstance(driver.execution(lease).phase, Publishing)
     elif phase is Starting:
         assert any(
             isinstance(effect, effects.StopTask) for effect in driver.do(events.Started(lease))
@@ -303,9 +290,9 @@ def test_the_salt_is_journaled_before_anything_uses_it() -> None:
     """It is in the state one step before the ciphertext and two before the commit, and stays the
     same.
     """
-    driver, lease = at_phase(Collecting)
+    driver, lease = at_phase(Publishing)
     phase = driver.execution(lease).phase
-    assert isinstance(phase, Collecting)
+    assert isinstance(phase, Publishing)
     committed = driver.advance(lease, Committed).phase
     assert isinstance(committed, Committed) and committed.reveal.salt == phase.salt != bytes(32)
 
@@ -340,8 +327,7 @@ def test_one_commit_for_ever() -> None:
         sent.append(driver.now)
     gaps = [late - early for early, late in pairwise(sent)]
     assert gaps == sorted(gaps) and gaps[-1] == execution.RESEND_LONGEST_SECONDS
-    driver.do(events.Uploaded(lease))
-    driver.do(events.Sealed(lease, Hash32(b"\x99" * 32)))
+    driver.do(published(lease))
     assert driver.execution(lease).commit() == first
     driver.do(receipt(driver.execution(lease)))
     assert driver.do(events.Tick(), after=100) == (), "a receipt ends it"
@@ -370,7 +356,7 @@ def test_a_lapsed_commit_is_remembered() -> None:
     driver, lease = at_phase(Committed)
     commit = driver.execution(lease).commit()
     driver.do(events.Failed(lease, "commit refused: too-late"))
-    driver.do(events.Uploaded(lease))
+    driver.do(published(lease))
     assert (
         isinstance(driver.execution(lease).phase, Lapsed)
         and driver.execution(lease).commit() == commit
@@ -380,9 +366,7 @@ def test_a_lapsed_commit_is_remembered() -> None:
 # ---------------------------------------------------------------------------------------- deadlines
 
 
-@pytest.mark.parametrize(
-    "phase", [Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading]
-)
+@pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Publishing])
 def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
     """And frees the slot; the container is stopped and removed. Not a second earlier."""
     driver, lease = at_phase(phase)
@@ -397,9 +381,9 @@ def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
 
 def test_an_upload_after_commit_by_is_no_commit() -> None:
     """A commit that is late would be refused and could only be held against its signer."""
-    driver, lease = at_phase(Uploading)
+    driver, lease = at_phase(Publishing)
     driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
-    driver.do(events.Uploaded(lease))
+    driver.do(published(lease))
     assert (
         isinstance(driver.execution(lease).phase, Lapsed)
         and driver.execution(lease).commit() is None
@@ -451,8 +435,8 @@ def test_of_what_is_long_done_only_a_line_is_kept() -> None:
 def test_a_time_out_is_a_result() -> None:
     """I4: committed with its status; the shell gives it the empty directory."""
     driver, lease = at_phase(Running)
-    (collect,) = driver.do(events.Exited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
-    assert isinstance(collect, effects.Collect) and collect.exit_status == EXIT_TIMEOUT
+    publish, _ = driver.do(events.Exited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
+    assert isinstance(publish, effects.PublishOutput) and publish.exit_status == EXIT_TIMEOUT
     phase = driver.advance(lease, Committed).phase
     assert isinstance(phase, Committed) and phase.reveal.exit_status == EXIT_TIMEOUT
 

@@ -8,7 +8,7 @@ from quorate_contracts.bindings.court import ballot as court_ballot
 from quorate_node.chain.court_follower import translate
 from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
-from quorate_node.core.phases import Collecting, Running, Starting, Uploading
+from quorate_node.core.phases import Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, reconcile
 from quorate_protocol.ports import TaskState
@@ -244,7 +244,7 @@ def test_offers_are_numbered_for_ever() -> None:
 
 
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.EXITED, TaskState.ABSENT])
-@pytest.mark.parametrize("phase", [Starting, Running, Collecting, Uploading])
+@pytest.mark.parametrize("phase", [Starting, Running, Publishing])
 def test_reconcile(phase: type, state: TaskState) -> None:
     """What still runs or has finished is attached to again; only a container that is gone is a
     failure.
@@ -253,7 +253,7 @@ def test_reconcile(phase: type, state: TaskState) -> None:
     held = driver.advance(driver.assign(), phase)
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
     found = reconcile(driver.core.live(), (), observed)
-    is_lost = state is TaskState.ABSENT and phase in (Running, Collecting)
+    is_lost = state is TaskState.ABSENT and phase is Running
     assert [event.lease for event in found.happened] == ([held.hash] if is_lost else [])
     assert found.strays == ()
 
