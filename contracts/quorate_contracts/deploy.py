@@ -18,12 +18,10 @@ from quorate_contracts.bindings.stakes import Stakes
 from quorate_contracts.bindings.token import Token
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
 from quorate_runtime.beacon.bls import public_key_words, words_bytes
-from quorate_runtime.chain.transactions import rlp
 
 ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 GAS = {
@@ -204,10 +202,15 @@ def _arguments(
 
 
 def created_address(deployer: Address, nonce: int) -> Address:
-    """Where a contract comes to stand (Yellow Paper, equation 87): the last 20 bytes of
-    keccak256(rlp([deployer, nonce])).
+    """The address of a contract that `deployer` creates with this nonce (Yellow Paper, equation
+    87).
     """
-    return Address(keccak256(rlp([bytes(deployer), nonce]))[12:])
+    from eth_typing import HexAddress, HexStr
+    from web3.types import Nonce
+    from web3.utils.address import get_create_address
+
+    sender = HexAddress(HexStr("0x" + deployer.hex()))
+    return Address(bytes.fromhex(get_create_address(sender, Nonce(nonce))[2:]))
 
 
 def encode(deployment: Deployment) -> bytes:

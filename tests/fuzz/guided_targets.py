@@ -4,6 +4,7 @@ or raises what no stranger may cause.
 Bounds are set small where a property is a bound, so that a short input can reach it.
 """
 
+import asyncio
 import http.client
 import io
 import shutil
@@ -32,9 +33,9 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt, _checks
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_runtime.chain import ChainClient
 from quorate_runtime.chain.rpc import RpcFailure, _result
-from quorate_runtime.chain.types import head_from, integer, log_from, octets, receipt_from
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.websocket_peers import HELLO_BYTES_MAX, Challenge, Hello, Welcome
 from support.executors.image_archives import entry, image_entries, tar
@@ -205,22 +206,41 @@ def fuzz_gateway(data: bytes) -> None:
         return
 
 
+class _AnsweringNode:
+    """A chain node that gives the same answer to every request."""
+
+    tree: object = None
+
+    async def read(self, method: str, *params: object) -> object:
+        return _result(self.tree, method)
+
+    request = read
+
+
+_CHAIN_NODE = _AnsweringNode()
+_CHAIN = ChainClient(_CHAIN_NODE)  # type: ignore[arg-type]
+_LOOP = asyncio.new_event_loop()
+
+
 def fuzz_chain(data: bytes) -> None:
-    """A chain node's answer, read as every kind of thing that is asked for."""
+    """A chain node's answer, read by every question of the chain client through web3."""
     try:
-        tree = _result(canonical.loads(data), "eth_any")
-    except (ValueError, Unavailable, RpcFailure):
+        _CHAIN_NODE.tree = canonical.loads(data)
+    except ValueError:
         return
-    for read in (
-        head_from,
-        lambda found: log_from(found, 0),
-        lambda found: receipt_from(found, 0),
-        integer,
-        octets,
+    account, digest = Address(bytes(20)), Hash32(bytes(32))
+    for question in (
+        _CHAIN.block(),
+        _CHAIN.logs(BlockNumber(0), BlockNumber(9), [account]),
+        _CHAIN.receipt(digest),
+        _CHAIN.balance(account),
+        _CHAIN.code(account),
+        _CHAIN.call(account, b""),
+        _CHAIN.fees(),
     ):
         try:
-            read(tree)
-        except Unavailable:
+            _LOOP.run_until_complete(question)
+        except (Unavailable, Refused, RpcFailure):
             continue
 
 

@@ -1,9 +1,14 @@
-"""Reading the chain, typed. Every method raises Unavailable when the node is away or has trouble
-of its own; what a contract refuses is Refused(CHAIN, reason).
+"""Reads of the chain, typed, through web3.py.
+
+Every method raises Unavailable when the node is away, is out of order, or answers nonsense. What
+a contract refuses is Refused(CHAIN, reason).
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
@@ -24,33 +29,47 @@ from quorate_runtime.chain.types import (
     receipt_from,
 )
 
+if TYPE_CHECKING:
+    from web3 import AsyncWeb3
+
+    from quorate_runtime.chain.web3_provider import BoundedProvider
+
+T = TypeVar("T")
 BlockId = BlockNumber | Hash32 | str
-"""A height, a hash, or "latest", "pending"."""
+"""A height, a hash, or "latest" or "pending"."""
 
 CALL_RETRY_SECONDS = 2.0
-FEE_BLOCKS = 20  # whose tips bound ours
+FEE_BLOCKS = 20  # the tips of so many blocks bound ours
 GWEI = 10**9
-FEE_CAP_GWEI = 500  # unless somebody says otherwise
-TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or a node does not tell what was paid in them
+FEE_CAP_GWEI = 500  # by default
+TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or the node does not say what was paid in them
 
 Topics = Sequence[Hash32 | Sequence[Hash32] | None]
-"""By place: one value, several alternatives, or None for anything."""
+"""One entry a topic: a value, several alternatives, or None for any value."""
 
 
 class ChainClient:
-    """What the programs ask a node. `fee_cap_wei` is the most that they pay per gas."""
+    """Reads from one chain node. `fee_cap_wei` is the most that the programs pay per gas."""
 
     def __init__(self, rpc: Rpc, fee_cap_wei: int = FEE_CAP_GWEI * GWEI) -> None:
         self.rpc, self.fee_cap_wei = rpc, fee_cap_wei
+        self._w3: AsyncWeb3[BoundedProvider] | None = None
+
+    async def web3(self) -> "AsyncWeb3[BoundedProvider]":
+        """The AsyncWeb3 that this client reads through. The first call imports web3."""
+        if self._w3 is None:
+            # In a thread: the import takes more than a second, and other tasks go on meanwhile.
+            module = await asyncio.to_thread(import_module, "quorate_runtime.chain.web3_provider")
+            self._w3 = self._w3 or module.make_web3(self.rpc, raise_failures=True)
+        return self._w3
 
     async def chain_id(self) -> int:
-        """The chain's id."""
-        return integer(await self._read("eth_chainId"))
+        """The id of the chain that the node serves."""
+        return integer(await self._read("eth_chainId", lambda w3: w3.eth.chain_id))
 
     async def block(self, which: BlockId = "latest") -> BlockHead | None:
         """A header; None when there is no such block."""
-        method = "eth_getBlockByHash" if isinstance(which, bytes) else "eth_getBlockByNumber"
-        tree = await self._read(method, block_id(which), False)
+        tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(which)))
         return None if tree is None else head_from(tree)
 
     async def head(self) -> BlockHead:
@@ -72,21 +91,21 @@ class ChainClient:
         """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure
         when the node finds the range too large.
 
-        `only` names the one block asked for by its hash: a node that does not have it says so,
-        where a range that reaches beyond a node's newest block is answered with what it has.
+        `only` names a single block by its hash. A node that lacks this block refuses, while it
+        answers a range beyond its newest block with the logs that it has.
         """
-        query: dict[str, Json] = {"address": [_hex(address) for address in addresses]}
+        query: dict[str, Json] = {"address": [_text(address) for address in addresses]}
         query |= (
             {"blockHash": _hex(only)} if only else {"fromBlock": hex(first), "toBlock": hex(last)}
         )
         if topics:
             query["topics"] = [_topic(place) for place in topics]
-        trees = await self.rpc.read("eth_getLogs", query)
-        if not isinstance(trees, list):
+        trees = await self._ask("eth_getLogs", lambda w3: w3.eth.get_logs(_as_any(query)))
+        if not isinstance(trees, list | tuple):
             raise Unavailable("the chain node sent no list of logs")
         found = [log_from(tree, 0) for tree in trees]
         if not all(first <= log.block <= last and log.address in addresses for log in found):
-            # Every block named costs a question about its time, and nobody follows these contracts.
+            # Each block named costs a request for its time, and such a log could be anything.
             raise Unavailable(
                 "the chain node sent logs of other blocks or contracts than it was asked for"
             )
@@ -102,7 +121,10 @@ class ChainClient:
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
         """A receipt; None while the transaction is not in a block."""
-        tree = await self._read("eth_getTransactionReceipt", _hex(transaction))
+        tree = await self._read(
+            "eth_getTransactionReceipt",
+            lambda w3: w3.eth.get_transaction_receipt(_as_any(transaction)),
+        )
         if tree is None or member(tree, "blockNumber") is None:
             return None
         head = await self.block(Hash32(octets(member(tree, "blockHash"), 32)))
@@ -116,12 +138,11 @@ class ChainClient:
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """eth_call. Refused(CHAIN, reason) when the contract reverts."""
+        """Calls a contract without a transaction. Refused(CHAIN, reason) when it reverts."""
+        asked = _call_object(to, data, sender, value)
         try:
             return octets(
-                await self.rpc.read(
-                    "eth_call", call_object(to, data, sender, value), block_id(block)
-                )
+                await self._ask("eth_call", lambda w3: w3.eth.call(asked, _block_id(block)))
             )
         except RpcFailure as failure:
             raise _refused(failure) from failure
@@ -129,60 +150,115 @@ class ChainClient:
     async def estimate_gas(
         self, to: Address | None, data: bytes, sender: Address, value: int = 0
     ) -> int:
-        """Gas a transaction needs. Refused(CHAIN, reason) when it would revert."""
+        """Gas that a transaction needs. Refused(CHAIN, reason) when it would revert."""
+        asked = _call_object(to, data, sender, value)
         try:
             return integer(
-                await self.rpc.read("eth_estimateGas", call_object(to, data, sender, value))
+                await self._ask("eth_estimateGas", lambda w3: w3.eth.estimate_gas(asked))
             )
         except RpcFailure as failure:
             raise _refused(failure) from failure
 
     async def balance(self, account: Address, block: BlockId = "latest") -> int:
-        """Coins of an account, wei."""
-        return integer(await self._read("eth_getBalance", _hex(account), block_id(block)))
+        """Coins of an account, in wei."""
+        return integer(
+            await self._read(
+                "eth_getBalance", lambda w3: w3.eth.get_balance(_as_any(account), _block_id(block))
+            )
+        )
 
     async def nonce(self, account: Address, block: BlockId = "latest") -> int:
-        """How many transactions of an account have been mined at a block."""
-        return integer(await self._read("eth_getTransactionCount", _hex(account), block_id(block)))
+        """How many transactions of an account are mined at a block."""
+        return integer(
+            await self._read(
+                "eth_getTransactionCount",
+                lambda w3: w3.eth.get_transaction_count(_as_any(account), _block_id(block)),
+            )
+        )
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """A contract's code; b"" where there is none."""
-        return octets(await self._read("eth_getCode", _hex(account), block_id(block)))
+        """A contract's code; b"" where there is no contract."""
+        return octets(
+            await self._read(
+                "eth_getCode", lambda w3: w3.eth.get_code(_as_any(account), _block_id(block))
+            )
+        )
 
     async def fees(self) -> Fees:
-        """Base fee of the newest block, and the tip the node advises, as far as others pay as
-        much: the tip is paid whole, where of the fee only what the chain asks for is.
+        """The base fee of the newest block, and a tip.
+
+        The tip is what the node advises, but at most what recent blocks were paid (and at least
+        `TIP_LEAST_WEI` is allowed): a transaction pays its tip in full, whatever the base fee is.
         """
         head = await self.head()
-        advised = integer(await self._read("eth_maxPriorityFeePerGas"))
+        advised = integer(
+            await self._read("eth_maxPriorityFeePerGas", lambda w3: w3.eth.max_priority_fee)
+        )
         return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, await self._tip_paid())))
 
     async def _tip_paid(self) -> int:
-        """The highest of the middling tips of recent blocks."""
+        """The highest median tip among recent blocks; 0 when the node does not tell."""
         try:
-            tree = await self.rpc.read("eth_feeHistory", hex(FEE_BLOCKS), "latest", [50])
-        except RpcFailure:
-            return 0  # not re-raised: some nodes have no such method
+            tree = await self._ask(
+                "eth_feeHistory", lambda w3: w3.eth.fee_history(FEE_BLOCKS, "latest", [50])
+            )
+        except (RpcFailure, Unavailable):
+            return 0  # not re-raised: some nodes have no such method, or answer nonsense to it
         rows = member(tree, "reward")
-        if not isinstance(rows, list) or not all(
-            isinstance(row, list) and len(row) == 1 for row in rows[:FEE_BLOCKS]
-        ):
+        if not isinstance(rows, list | tuple):
             return 0
-        return max((integer(row[0]) for row in rows[:FEE_BLOCKS]), default=0)
+        newest = rows[:FEE_BLOCKS]
+        if not all(isinstance(row, list | tuple) and len(row) == 1 for row in newest):
+            return 0
+        return max((integer(row[0]) for row in newest), default=0)
 
     async def send_raw(self, raw: bytes) -> Hash32:
-        """Hands over a signed transaction: one try. RpcFailure with the node's words when it
-        refuses.
-        """
-        return Hash32(octets(await self.rpc.request("eth_sendRawTransaction", _hex(raw)), 32))
+        """Hands a signed transaction to the node, once. RpcFailure when the node refuses it."""
+        return Hash32(
+            octets(
+                await self._ask(
+                    "eth_sendRawTransaction", lambda w3: w3.eth.send_raw_transaction(raw)
+                ),
+                32,
+            )
+        )
 
-    async def _read(self, method: str, *params: Json) -> Json:
+    async def _read(
+        self, method: str, request: Callable[["AsyncWeb3[BoundedProvider]"], Awaitable[Json]]
+    ) -> Json:
         try:
-            return await self.rpc.read(method, *params)
+            return await self._ask(method, request)
         except RpcFailure as failure:
-            # Nothing here depends on a contract: a node that refuses a plain read is out of order
-            # or behind.
+            # No contract is asked here: a node that refuses a plain read is out of order or behind.
             raise Unavailable(f"chain node, {method}: {failure}") from failure
+
+    async def _ask(
+        self, method: str, request: Callable[["AsyncWeb3[BoundedProvider]"], Awaitable[Json]]
+    ) -> Json:
+        """What web3 makes of the node's answer; None for a block or receipt that it does not have.
+
+        web3's formatters raise exceptions of any kind on nonsense: all of them become Unavailable.
+        """
+        w3 = await self.web3()
+        from web3.exceptions import BlockNotFound, ExtraDataLengthError, TransactionNotFound
+
+        try:
+            try:
+                return await request(w3)
+            except ExtraDataLengthError:
+                # Blocks of a proof-of-authority chain: asked again with web3's middleware for them.
+                provider = import_module("quorate_runtime.chain.web3_provider")
+                provider.accept_long_extra_data(w3)
+                return await request(w3)
+        except (Unavailable, RpcFailure):
+            raise
+        except (BlockNotFound, TransactionNotFound):
+            return None  # not re-raised: this is an answer
+        except Exception as error:  # see above
+            kind = type(error).__name__
+            raise Unavailable(
+                f"chain node, {method}: nonsense ({kind}: {str(error)[:200]})"
+            ) from error
 
     async def _times(self, numbers: set[BlockNumber]) -> dict[BlockNumber, int]:
         found: dict[BlockNumber, int] = {}
@@ -194,26 +270,35 @@ class ChainClient:
         return found
 
 
-def block_id(which: BlockId) -> str:
-    """A block's name as the API writes it."""
-    if isinstance(which, str):
-        return which
-    return _hex(which) if isinstance(which, bytes) else hex(which)
+def _as_any(value: Any) -> Any:
+    """web3 types addresses, hashes and filters more narrowly than it accepts them."""
+    return value
 
 
-def call_object(to: Address | None, data: bytes, sender: Address | None, value: int) -> Json:
-    """A call as the API writes it."""
+def _block_id(which: BlockId) -> Any:
+    """A block as web3 takes it: a number, a tag, or a hash as text."""
+    return _hex(which) if isinstance(which, bytes) else which
+
+
+def _call_object(to: Address | None, data: bytes, sender: Address | None, value: int) -> Any:
     form = {
-        "to": _hex(to) if to else None,
-        "from": _hex(sender) if sender else None,
-        "input": _hex(data),
-        "value": hex(value),
+        "to": _text(to) if to else None,
+        "from": _text(sender) if sender else None,
+        "data": _hex(data),
+        "value": value,
     }
-    return {name: text for name, text in form.items() if text is not None}
+    return {name: member for name, member in form.items() if member is not None}
 
 
 def _hex(value: bytes) -> str:
     return "0x" + value.hex()
+
+
+def _text(address: Address) -> str:
+    """An address with the checksum in its letters that web3 demands."""
+    from eth_utils.address import to_checksum_address
+
+    return to_checksum_address(address)
 
 
 def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
@@ -223,7 +308,7 @@ def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
 
 
 def _refused(failure: RpcFailure) -> Refused | Unavailable:
-    """What the contract refuses is refused. A node that is behind, or was asked too often, has
+    """What the contract refuses is Refused. A node that is behind, or was asked too often, has
     said nothing about the contract.
     """
     if is_revert(failure):

@@ -1,4 +1,6 @@
-"""One JSON-RPC request over aiohttp: with a deadline, a size limit, and two kinds of failure."""
+"""One JSON-RPC request to a chain node over aiohttp, with a deadline, a size limit and two kinds
+of failure. The web3 provider of `web3_provider` sends its requests through it.
+"""
 
 import asyncio
 import itertools
@@ -14,13 +16,11 @@ ANSWER_BYTES_MAX = 32 << 20
 READ_TRIES = 3
 RETRY_SECONDS = 0.2
 
-_INTERNAL_ERROR = -32603  # the node's trouble, not the request's
+_INTERNAL_ERROR = -32603  # JSON-RPC: the node failed; the request may be sound
 
 
 class RpcFailure(Exception):
-    """The node answered, and refused. `data` is the revert output of a failed call, b""
-    otherwise.
-    """
+    """The node answered with an error. `data` is the revert output of a failed call, else b""."""
 
     def __init__(self, code: int, message: str, data: bytes = b"") -> None:
         super().__init__(f"{message} ({code})")
@@ -30,9 +30,7 @@ class RpcFailure(Exception):
 
 
 class Rpc:
-    """A chain node at a URL. Opens no session of its own: the caller's ClientSession is used and
-    stays the caller's.
-    """
+    """A chain node at a URL. It uses the caller's ClientSession and never closes it."""
 
     def __init__(
         self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0
@@ -43,8 +41,10 @@ class Rpc:
         self._ids = itertools.count(1)
 
     async def request(self, method: str, *params: Json) -> Json:
-        """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure
-        when it refuses.
+        """Sends one request, once, and returns its result.
+
+        Unavailable: the node cannot be reached, is out of order, or answers nonsense.
+        RpcFailure: the node refuses the request.
         """
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:
@@ -66,12 +66,12 @@ class Rpc:
         return _result(tree, method)
 
     async def read(self, method: str, *params: Json) -> Json:
-        """A request that changes nothing: tried a few times before Unavailable."""
+        """Sends a request that changes nothing, up to `READ_TRIES` times before Unavailable."""
         for attempt in range(READ_TRIES - 1):
             try:
                 return await self.request(method, *params)
             except Unavailable:
-                # The next try, or the last one below, reports it.
+                # Not re-raised: the last try, below, raises what it meets.
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
         return await self.request(method, *params)
 
@@ -95,6 +95,6 @@ def _raise_failure(code: int, message: str, data: Json) -> Json:
     try:
         output = bytes.fromhex(text[2:]) if isinstance(text, str) and text.startswith("0x") else b""
     except ValueError:
-        # Some nodes put prose there; the message already says what it says.
+        # Not re-raised: some nodes put words there, and the message has them already.
         output = b""
     raise RpcFailure(code, message, output)

@@ -1,17 +1,10 @@
-"""EIP-1559 transactions: built, signed through a `Signer`, serialised. Sources: EIP-1559,
-EIP-2718, the Yellow Paper's RLP.
-"""
+"""EIP-1559 transactions: built and serialised by eth-account, signed through a `Signer`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address, Hash32
-
-DYNAMIC_FEE = b"\x02"
-Item: TypeAlias = "bytes | int | Sequence[Item]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,43 +23,43 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A signed transaction."""
+    """A signed transaction: its bytes as a node takes them, and its hash."""
 
     raw: bytes
     hash: Hash32
 
 
 def sign(transaction: Transaction, signer: Signer) -> Signed:
-    """Signs; the same transaction and key always give the same bytes (RFC 6979)."""
+    """Signs a transaction. The same transaction and key always give the same bytes (RFC 6979)."""
+    # Here, because it takes half a second to import.
+    from eth_account.typed_transactions.typed_transaction import TypedTransaction
+
     fields = _fields(transaction)
-    signature = signer.sign(keccak256(DYNAMIC_FEE + rlp(fields)))
-    r, s, parity = (
-        int.from_bytes(signature[:32], "big"),
-        int.from_bytes(signature[32:64], "big"),
-        signature[64] - 27,
-    )
+    digest = bytes(TypedTransaction.from_dict(fields).hash())
+    signature = signer.sign(digest)
+    parity = signature[64] - 27
     assert parity in (0, 1), "a signer gives v 27 or 28"
-    raw = DYNAMIC_FEE + rlp([*fields, parity, r, s])
-    return Signed(raw, keccak256(raw))
+    fields |= {
+        "v": parity,
+        "r": int.from_bytes(signature[:32], "big"),
+        "s": int.from_bytes(signature[32:64], "big"),
+    }
+    raw = bytes(TypedTransaction.from_dict(fields).encode())
+    return Signed(raw, Hash32(keccak256(raw)))
 
 
-def _fields(transaction: Transaction) -> list[Item]:
+def _fields(transaction: Transaction) -> dict[str, object]:
+    """The transaction as eth-account and web3 name its fields."""
     t = transaction
-    return [t.chain_id, t.nonce, t.tip_max, t.fee_max, t.gas, t.to or b"", t.value, t.data, []]
-
-
-def rlp(item: Item) -> bytes:
-    """Recursive length prefix of bytes, integers and lists of them."""
-    if isinstance(item, int):
-        return rlp(item.to_bytes((item.bit_length() + 7) // 8, "big"))
-    if isinstance(item, bytes):
-        return item if len(item) == 1 and item[0] < 0x80 else _length(len(item), 0x80) + item
-    body = b"".join(rlp(member) for member in item)
-    return _length(len(body), 0xC0) + body
-
-
-def _length(size: int, offset: int) -> bytes:
-    if size < 56:
-        return bytes([offset + size])
-    digits = size.to_bytes((size.bit_length() + 7) // 8, "big")
-    return bytes([offset + 55 + len(digits)]) + digits
+    return {
+        "type": 2,
+        "chainId": t.chain_id,
+        "nonce": t.nonce,
+        "maxPriorityFeePerGas": t.tip_max,
+        "maxFeePerGas": t.fee_max,
+        "gas": t.gas,
+        "to": bytes(t.to) if t.to else b"",
+        "value": t.value,
+        "data": t.data,
+        "accessList": [],
+    }

@@ -1,5 +1,7 @@
-"""What the chain client hands out. Built from a node's JSON; a node that answers nonsense is
-`Unavailable`.
+"""Blocks, logs, receipts and fees as the chain client returns them.
+
+They are built from values that web3 has formatted. web3 checks neither sizes nor signs, so the
+functions here do. A node that answers nonsense is `Unavailable`.
 """
 
 from dataclasses import dataclass
@@ -8,25 +10,24 @@ from typing import Any
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 
-Json = Any  # a JSON tree from a node
-# of block numbers, times and places in a block: what contracts and journal have room for, thrice
-NUMBER_BITS = 48
+Json = Any  # a JSON tree from a node, or what web3 made of one
+NUMBER_BITS = 48  # of block numbers, times and places in a block; the journal has room for 64
 
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """A block's header, as far as anybody here needs it."""
+    """The parts of a block's header that the programs use."""
 
     number: BlockNumber
     hash: Hash32
     parent_hash: Hash32
-    time: int  # unix seconds; the "now" of chain deadlines
+    time: int  # unix seconds; deadlines on chain are compared with it
     base_fee_wei: int
 
 
 @dataclass(frozen=True, slots=True)
 class RawLog:
-    """An undecoded log."""
+    """A log whose topics and data are not decoded."""
 
     address: Address
     topics: tuple[Hash32, ...]
@@ -40,7 +41,7 @@ class RawLog:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A mined transaction."""
+    """The outcome of a transaction that is in a block."""
 
     transaction: Hash32
     block: BlockNumber
@@ -50,7 +51,7 @@ class Receipt:
     gas_price_wei: int
     contract: Address | None  # the created contract
     logs: tuple[RawLog, ...]
-    revert_output: bytes | None  # where the node tells it
+    revert_output: bytes | None  # from nodes that give it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,79 +63,79 @@ class Fees:
 
 
 def integer(value: Json, bits: int = 256) -> int:
-    """A quantity from a node that fits so many bits."""
-    if (
-        isinstance(value, str)
-        and value.startswith("0x")
-        and len(value) <= 66
-        and value[2:].isascii()
-        and value[2:].isalnum()
-    ):
-        try:
-            found = int(value, 16)
-        except ValueError as error:
-            raise Unavailable(f"the chain node sent {value[:40]!r} for a number") from error
-        if found < 1 << bits:
-            return found
-    raise Unavailable(f"the chain node sent {str(value)[:40]!r} for a number")
+    """A quantity that fits into so many bits. Unavailable for anything else."""
+    if type(value) is int and 0 <= value < 1 << bits:
+        return value
+    raise Unavailable(f"the chain node sent {_shown(value)} for a number")
 
 
 def octets(value: Json, size: int | None = None) -> bytes:
-    """Bytes from a node."""
+    """Bytes, of exactly `size` when given. Unavailable for anything else."""
+    if isinstance(value, bytes) and size in (None, len(value)):
+        return bytes(value)
+    raise Unavailable(f"the chain node sent {_shown(value)} for bytes")
+
+
+def hex_octets(value: Json) -> bytes:
+    """Bytes written as 0x and hex digits, where web3 leaves them as the node sent them."""
     if isinstance(value, str) and value.startswith("0x"):
         try:
-            found = bytes.fromhex(value[2:])
-        except ValueError as error:
-            raise Unavailable(f"the chain node sent {value[:40]!r} for bytes") from error
-        if size is None or len(found) == size:
-            return found
-    raise Unavailable(f"the chain node sent {str(value)[:40]!r} for bytes")
+            return bytes.fromhex(value[2:])
+        except ValueError:
+            pass  # the same message as for any other text
+    raise Unavailable(f"the chain node sent {_shown(value)} for bytes")
+
+
+def hex_integer(value: Json, bits: int) -> int:
+    """A quantity written as 0x and hex digits, where web3 leaves it as the node sent it."""
+    text = value[2:] if isinstance(value, str) and value.startswith("0x") else ""
+    if 0 < len(text) <= 64 and all(digit in "0123456789abcdefABCDEF" for digit in text):
+        return integer(int(text, 16), bits)
+    raise Unavailable(f"the chain node sent {_shown(value)} for a number")
 
 
 def member(tree: Json, name: str) -> Json:
-    """A member of an object from a node; None where it is absent."""
+    """A member of an object; None when the object has none of that name."""
     if not isinstance(tree, dict):
         raise Unavailable(f"the chain node sent no object with {name!r}")
     return tree.get(name)
 
 
 def head_from(tree: Json) -> BlockHead:
-    """A header from eth_getBlockBy..."""
+    """A header from web3's `get_block`."""
     return BlockHead(
         number=BlockNumber(integer(member(tree, "number"), NUMBER_BITS)),
         hash=Hash32(octets(member(tree, "hash"), 32)),
         parent_hash=Hash32(octets(member(tree, "parentHash"), 32)),
         time=integer(member(tree, "timestamp"), NUMBER_BITS),
-        base_fee_wei=integer(member(tree, "baseFeePerGas") or "0x0"),
+        base_fee_wei=integer(member(tree, "baseFeePerGas") or 0),
     )
 
 
 def log_from(tree: Json, block_time: int) -> RawLog:
-    """A log; `block_time` is used where the node does not tell it."""
-    told = member(tree, "blockTimestamp")
+    """A log from web3's `get_logs`. `block_time` is used when the node does not send the time."""
+    time = member(tree, "blockTimestamp")
     topics = member(tree, "topics")
-    if not isinstance(topics, list):
+    if not isinstance(topics, list | tuple):
         raise Unavailable("the chain node sent a log without topics")
     return RawLog(
-        address=Address(octets(member(tree, "address"), 20)),
+        address=_address(member(tree, "address")),
         topics=tuple(Hash32(octets(topic, 32)) for topic in topics),
         data=octets(member(tree, "data")),
         block=BlockNumber(integer(member(tree, "blockNumber"), NUMBER_BITS)),
         block_hash=Hash32(octets(member(tree, "blockHash"), 32)),
-        block_time=integer(told, NUMBER_BITS) if told else block_time,
+        block_time=hex_integer(time, NUMBER_BITS) if time else block_time,
         transaction=Hash32(octets(member(tree, "transactionHash"), 32)),
         log_index=integer(member(tree, "logIndex"), NUMBER_BITS),
     )
 
 
 def receipt_from(tree: Json, block_time: int) -> Receipt:
-    """A receipt from eth_getTransactionReceipt."""
-    created, revert, logs = (
-        member(tree, "contractAddress"),
-        member(tree, "revertReason"),
-        member(tree, "logs"),
-    )
-    if not isinstance(logs, list | None):
+    """A receipt from web3's `get_transaction_receipt`."""
+    created = member(tree, "contractAddress")
+    revert = member(tree, "revertReason")
+    logs = member(tree, "logs")
+    if not isinstance(logs, list | tuple | None):
         raise Unavailable("the chain node sent a receipt whose logs are no list")
     return Receipt(
         transaction=Hash32(octets(member(tree, "transactionHash"), 32)),
@@ -142,10 +143,22 @@ def receipt_from(tree: Json, block_time: int) -> Receipt:
         block_hash=Hash32(octets(member(tree, "blockHash"), 32)),
         success=integer(member(tree, "status")) == 1,
         gas_used=integer(member(tree, "gasUsed")),
-        gas_price_wei=integer(member(tree, "effectiveGasPrice") or "0x0"),
-        contract=Address(octets(created, 20)) if created else None,
+        gas_price_wei=integer(member(tree, "effectiveGasPrice") or 0),
+        contract=_address(created) if created else None,
         logs=tuple(log_from(log, block_time) for log in logs or ()),
-        revert_output=octets(revert)
+        revert_output=hex_octets(revert)
         if isinstance(revert, str) and revert.startswith("0x")
         else None,
     )
+
+
+def _address(value: Json) -> Address:
+    """web3 writes addresses as 0x and 40 hex digits."""
+    found = hex_octets(value)
+    if len(found) != 20:
+        raise Unavailable(f"the chain node sent {_shown(value)} for an address")
+    return Address(found)
+
+
+def _shown(value: Json) -> str:
+    return hex(value)[:40] if isinstance(value, int) else repr(str(value)[:40])
