@@ -16,8 +16,8 @@ from fuzz.core_world import CODEC, DOMAIN, Owner, World
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.intake import orders
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.request_limits import DEVNET_BOUNDS

@@ -3,10 +3,12 @@
 import os
 from dataclasses import replace
 
-from quorate_coordinator.core import assignment, chain_events, nonces, orders, queries
-from quorate_coordinator.core.audit import decline_rate, faults, verdicts
+from quorate_coordinator.core import chain_events, nonces, queries
+from quorate_coordinator.core.audit import batches, beacon_time, decline_rate, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
+from quorate_coordinator.core.execution import advance, places
 from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.intake import client_signatures, orders
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money import epoch_cap, epochs
 from quorate_coordinator.core.state import Case, Client, Fault, Provider
@@ -99,13 +101,13 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 def _known_rounds_draw(patch: Patch) -> None:
     patch.setattr(
-        draw_module, "first_usable_round", lambda context, named: draw_module.newest_round(context)
+        beacon_time, "first_usable_round", lambda context, named: beacon_time.newest_round(context)
     )
 
 
 def _any_named_round_draws(patch: Patch) -> None:
     patch.setattr(
-        draw_module, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4))
+        beacon_time, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4))
     )
 
 
@@ -116,7 +118,7 @@ def _only_the_clock_tells_rounds(patch: Patch) -> None:
             + 1
         )
 
-    patch.setattr(draw_module, "newest_round", by_clock)
+    patch.setattr(beacon_time, "newest_round", by_clock)
 
 
 def _rotated_keys_are_forgotten(patch: Patch) -> None:
@@ -192,10 +194,9 @@ def _later_batches_use_known_rounds(patch: Patch) -> None:
     escalate = verdicts._escalate
 
     def early(context, job, count):  # type: ignore[no-untyped-def]
-        escalate(context, job, count)
-        now = context.state.jobs[job.id]
-        context.put(
-            now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) - 1))
+        now = escalate(context, job, count)
+        return context.put(
+            now, phase=replace(now.phase, round=Round(beacon_time.newest_round(context) - 1))
         )
 
     patch.setattr(verdicts, "_escalate", early)
@@ -205,20 +206,19 @@ def _disputes_go_on_at_once(patch: Patch) -> None:
     escalate = verdicts._escalate
 
     def soon(context, job, count):  # type: ignore[no-untyped-def]
-        escalate(context, job, count)
-        now = context.state.jobs[job.id]
-        context.put(
-            now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) + 2))
+        now = escalate(context, job, count)
+        return context.put(
+            now, phase=replace(now.phase, round=Round(beacon_time.newest_round(context) + 2))
         )
 
     patch.setattr(verdicts, "_escalate", soon)
 
 
 def _empty_draws_are_drawn_anew(patch: Patch) -> None:
-    draw = draw_module._draw
+    draw = draw_module.draw
 
     def anew(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
-        draw(
+        return draw(
             context,
             context.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job,
             phase,
@@ -226,11 +226,11 @@ def _empty_draws_are_drawn_anew(patch: Patch) -> None:
             rate,
         )
 
-    patch.setattr(draw_module, "_draw", anew)
+    patch.setattr(draw_module, "draw", anew)
 
 
 def _sets_are_dated_by_the_clock(patch: Patch) -> None:
-    patch.setattr(draw_module, "known_moment", lambda context: context.at)
+    patch.setattr(beacon_time, "known_moment", lambda context: context.at)
 
 
 def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
@@ -275,31 +275,32 @@ def _free_slots_are_not_counted(patch: Patch) -> None:
 
 
 def _batches_close_early(patch: Patch) -> None:
-    def close(context, job):  # type: ignore[no-untyped-def]
-        phase = job.phase
-        members = [context.state.leases[place.lease] for place in phase.places if place.lease]
-        members = [lease for lease in members if type(lease.phase).__name__ == "Committed"]
-        if members and phase.beacon is not None:
-            verdicts._sign_set(context, job, phase, members)
+    committed_members = batches.committed_members
 
-    patch.setattr(verdicts, "close_if_complete", close)
+    def committed(context, phase):  # type: ignore[no-untyped-def]
+        if phase.beacon is None:
+            return committed_members(context, phase)
+        members = [context.state.leases[place.lease] for place in phase.places if place.lease]
+        return [lease for lease in members if type(lease.phase).__name__ == "Committed"] or None
+
+    patch.setattr(batches, "committed_members", committed)
 
 
 def _stopped_jobs_are_compared(patch: Patch) -> None:
-    after = assignment._after_commit
+    advance_primary = advance._advance_primary
     patch.setattr(
-        assignment,
-        "_after_commit",
-        lambda context, job, lease: after(context, replace(job, stop=None), lease),
+        advance,
+        "_advance_primary",
+        lambda context, job, phase: advance_primary(context, replace(job, stop=None), phase),
     )
 
 
 def _jobs_wait_for_ever(patch: Patch) -> None:
-    patch.setattr(verdicts, "decide_if_open", lambda context, job: None)
+    patch.setattr(advance, "_advance_revealing", lambda context, job, phase: job)
 
 
 def _lapsed_places_stay_empty(patch: Patch) -> None:
-    patch.setattr(assignment, "reopen", lambda context, job, lease, retry_at: None)
+    patch.setattr(places, "reopen", lambda context, job, lease, retry_at: job)
 
 
 def _cases_told_again_are_new(patch: Patch) -> None:
@@ -336,7 +337,7 @@ def _killed_runs_are_faults(patch: Patch) -> None:
 
 
 def _lapses_are_faults(patch: Patch) -> None:
-    reopen = assignment.reopen
+    reopen = places.reopen
 
     def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = context.state.faults.get(lease.provider) or ()
@@ -344,9 +345,9 @@ def _lapses_are_faults(patch: Patch) -> None:
             lease.hash, job.id, job.submission.order.message.client, context.at, is_case_used=True
         )
         context.state.faults[lease.provider] = (*known, fault)
-        reopen(context, job, lease, retry_at)
+        return reopen(context, job, lease, retry_at)
 
-    patch.setattr(assignment, "reopen", struck)
+    patch.setattr(places, "reopen", struck)
 
 
 def _outputs_before_the_verdict(patch: Patch) -> None:
@@ -371,7 +372,7 @@ def _outputs_before_the_verdict(patch: Patch) -> None:
 
 
 def _late_witnesses(patch: Patch) -> None:
-    on_witness = assignment.on_witness
+    on_witness = client_signatures.on_witness
 
     def taken(context, event):  # type: ignore[no-untyped-def]
         try:
@@ -380,15 +381,15 @@ def _late_witnesses(patch: Patch) -> None:
             if refused.code.value != "too-late":
                 raise
             context.put(
-                assignment._job_of_commit(context, event.witness.message.commit_hash),
+                client_signatures._job_of_commit(context, event.witness.message.commit_hash),
                 witness=event.witness,
             )
 
-    patch.setattr(assignment, "on_witness", taken)
+    patch.setattr(client_signatures, "on_witness", taken)
 
 
 def _anybody_may_stop(patch: Patch) -> None:
-    on_stop = assignment.on_stop
+    on_stop = client_signatures.on_stop
 
     def stopped(context, event):  # type: ignore[no-untyped-def]
         job = context.state.jobs.get(event.stop.message.job_id)
@@ -399,7 +400,7 @@ def _anybody_may_stop(patch: Patch) -> None:
             else replace(event, key=job.submission.session.message.session_key),
         )
 
-    patch.setattr(assignment, "on_stop", stopped)
+    patch.setattr(client_signatures, "on_stop", stopped)
 
 
 def _refused_epochs_are_forgotten(patch: Patch) -> None:

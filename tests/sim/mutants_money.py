@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorate_coordinator.core.audit import draw, verdicts
+from quorate_coordinator.core.audit import batches, draw, verdicts
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
@@ -50,7 +50,7 @@ def _silence_is_paid(patch: Patch) -> None:
     settle = ledger.settle
 
     def everybody(context, job, paid):  # type: ignore[no-untyped-def]
-        settle(context, job, verdicts.committed_leases(context, job) if paid else paid)
+        return settle(context, job, batches.committed_leases(context, job) if paid else paid)
 
     patch.setattr(ledger, "settle", everybody)
 
@@ -106,7 +106,7 @@ def _holds_are_short(patch: Patch) -> None:
         rules = context.rules
         context.rules = replace(rules, limits=replace(rules.limits, max_hold=0))
         try:
-            accept(context, job, group, faulted)
+            return accept(context, job, group, faulted)
         finally:
             context.rules = rules
 
@@ -119,13 +119,14 @@ def _refunds_are_not_given(patch: Patch) -> None:
 
     def kept(context, job, verdict):  # type: ignore[no-untyped-def]
         before = context.state.clients[job.submission.order.message.client]
-        gone(context, job, verdict)
+        job = gone(context, job, verdict)
         after = context.state.clients[before.account]
         taken = after.refund + after.refund_held - before.refund - before.refund_held
         context.state.clients[before.account] = replace(
             after, refund=before.refund, refund_held=before.refund_held
         )
         context.books(fund=Amount(context.state.own.fund + taken))
+        return job
 
     patch.setattr(held_pay, "gone", kept)
 
@@ -141,7 +142,7 @@ def crowded(plan: Plan) -> Plan | None:
 
 
 def _liars_keep_held_pay(patch: Patch) -> None:
-    patch.setattr(held_pay, "_forfeit", lambda context, job, primary, helpers: list(helpers))
+    patch.setattr(held_pay, "_forfeit", lambda context, job, primary, helpers: (job, list(helpers)))
 
 
 def _final_before_covered(patch: Patch) -> None:
@@ -152,8 +153,7 @@ def _final_before_covered(patch: Patch) -> None:
     settle = ledger.settle
 
     def settled(context, job, paid):  # type: ignore[no-untyped-def]
-        settle(context, job, paid)
-        ledger.release(context, context.state.jobs[job.id])
+        return ledger.release(context, settle(context, job, paid))
 
     patch.setattr(ledger, "settle", settled)
 

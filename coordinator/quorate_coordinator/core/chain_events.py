@@ -287,9 +287,8 @@ def _case_decided(context: StepContext, note: CaseDecided) -> None:
         result = (
             f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
         )
-        job = context.state.jobs.get(job_id)
-        if job is not None:  # told again after a reorganisation, it may be archived
-            context.note(job, "judged", f"case {note.case_id}: {result}")
+        if job_id in context.state.jobs:  # told again after a reorganisation, it may be archived
+            context.note(job_id, "judged", f"case {note.case_id}: {result}")
     faults.forget_old_cases(context)
     if case.accused in context.state.providers:
         faults.open_case_if_due(context, case.accused)
@@ -355,6 +354,7 @@ def _try_otherwise(context: StepContext, case: Case, is_young: bool) -> None:
             "the court hears no two so soon after a client's first allocation: it takes a third "
             "fault"
         )
-        for job in filter(None, map(context.state.jobs.get, case.jobs)):
-            context.note(job, "case", why)
+        for job_id in case.jobs:
+            if job_id in context.state.jobs:
+                context.note(job_id, "case", why)
         faults.open_case_if_due(context, case.accused)

@@ -101,11 +101,13 @@ class StepContext:
         self.state.jobs[job.id] = changed
         return changed
 
-    def note(self, job: Job, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
+    def note(
+        self, job_id: Hash32, name: str, text: str, commit: Envelope[Commit] | None = None
+    ) -> None:
         """Adds a line to a job's history, which its client follows."""
-        event = JobEvent(Sequence(self.count(LINES)), self.at, job.id, name, text, commit)
-        self.state.events[job.id] = _with(
-            self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX
+        event = JobEvent(Sequence(self.count(LINES)), self.at, job_id, name, text, commit)
+        self.state.events[job_id] = _with(
+            self.state.events.get(job_id) or (), event, EVENTS_PER_JOB_MAX
         )
 
     def count(self, name: str) -> int:

@@ -4,7 +4,7 @@ audited.
 
 from dataclasses import replace
 
-from quorate_coordinator.core import orders
+from quorate_coordinator.core.audit import trust
 from quorate_coordinator.core.state import Job, Trusts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
@@ -31,7 +31,7 @@ class LargeMarket(ArchivingMarket):
     def trust_all(self, job: Job) -> None:
         """A record as of a thousand audits, and a fund that can pay more of them."""
         with self.core.state.transaction():
-            trusts = Trusts({orders.trust_class_of(job): Trust(1000, Ppm(100))})
+            trusts = Trusts({trust.trust_class_of(job): Trust(1000, Ppm(100))})
             for owner in self.parties:
                 self.core.state.trust[owner] = trusts
             context = StepContext(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)

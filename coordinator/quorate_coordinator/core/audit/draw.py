@@ -2,15 +2,12 @@
 
 from collections import Counter
 
-from quorate_coordinator.core import assignment
-from quorate_coordinator.core.audit import verdicts
-from quorate_coordinator.core.events import RoundAppeared
+from quorate_coordinator.core.audit.trust import trust_of
+from quorate_coordinator.core.execution.assignment import assign
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Declined, Lease
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.state import (
-    NEWEST_ROUND,
     AwaitingRound,
     BeaconUsed,
     Job,
@@ -20,7 +17,6 @@ from quorate_coordinator.core.state import (
 )
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
-from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.rules import audit
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
@@ -32,55 +28,11 @@ from quorate_protocol.units import (
     Milliseconds,
     Ppm,
     Price,
-    Round,
     UnixSeconds,
 )
 
 FIRST_AUDITORS = 1
 DECLINES_MAX = 2  # outright: then it is asked no more
-
-
-def newest_round(context: StepContext) -> Round:
-    """The newest round that has appeared: by the clock, or by what was seen. A clock that is
-    late must not draw by a known round (I9).
-    """
-    by_clock = (
-        max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
-    )
-    return Round(max(by_clock, context.state.counters.get(NEWEST_ROUND) or 0))
-
-
-def known_moment(context: StepContext) -> UnixSeconds:
-    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is
-    later than that says.
-    """
-    seen = context.state.counters.get(NEWEST_ROUND)
-    return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
-
-
-def first_usable_round(context: StepContext, named: Round) -> Round:
-    """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
-    now = newest_round(context)
-    return (
-        named
-        if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX
-        else Round(now + BEACON_AHEAD_MIN)
-    )
-
-
-def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round, each at the rate of before: what one draw
-    releases must not move the next one's.
-    """
-    if waiting:  # what nobody asked for is no clock
-        context.state.counters[NEWEST_ROUND] = max(
-            event.round, context.state.counters.get(NEWEST_ROUND) or 0
-        )
-    beacon = BeaconUsed(event.round, event.signature, event.randomness)
-    rates = [audit_ppm(context, job) for job in waiting]
-    for job, rate in zip(waiting, rates, strict=True):
-        assert isinstance(job.phase, AwaitingRound) and job.phase.round == event.round
-        _draw(context, job, job.phase, beacon, rate)
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
@@ -106,9 +58,10 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     return audit.rate_ppm(rule, order.verify_tier, trust_of(context, job, provider.owner), stakes)
 
 
-def _draw(
+def draw(
     context: StepContext, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm
-) -> None:
+) -> Job:
+    """Draws for one job: how many auditors its next batch has. `fill_places` then finds them."""
     if phase.is_again:
         # By the round of before: who may call a draw empty and have another would go on until one
         # suits him (I9).
@@ -118,8 +71,7 @@ def _draw(
     seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
     wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
     if job.held_verdict is not None and not wanted:
-        held_pay.not_drawn(context, job)
-        return
+        return held_pay.not_drawn(context, job)
     running = Running(
         phase.batch,
         len(phase.committed) + wanted,
@@ -132,26 +84,22 @@ def _draw(
     )
     job = context.put(job, phase=running)
     context.note(
-        job,
+        job.id,
         "drawn",
         f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}",
     )
-    fill(context, job)
+    return job
 
 
-def fill(context: StepContext, job: Job) -> None:
-    """Draws and assigns until the batch has all its places; nobody left closes it as it is."""
+def fill_places(context: StepContext, job: Job) -> Job:
+    """Draws and assigns until the batch has all its places. When the draw has no provider left,
+    the batch stays as it is and wants no more.
+    """
     phase = job.phase
-    assert isinstance(phase, Running)
-    if phase.beacon is None:
-        return
-    if len(phase.places) < phase.wanted:
-        job = _draw_places(context, job, phase, phase.beacon)
-    verdicts.close_if_complete(context, job)
-
-
-def _draw_places(context: StepContext, job: Job, phase: Running, beacon: BeaconUsed) -> Job:
-    seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
+    assert isinstance(phase, Running) and phase.beacon is not None, "only a drawn batch is filled"
+    if len(phase.places) >= phase.wanted:
+        return job
+    seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
     eligible = context.state.eligible(job)
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(context, job)
@@ -238,7 +186,7 @@ def assign_place(context: StepContext, job: Job, place: Place) -> Job:
         waiting = replace(place, lease=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
     price = Price(min(offers.price_of(slot), job.submission.order.message.max_price_per_hour))
-    job, lease = assignment.assign(context, job, place.slot, price, before.batch)
+    job, lease = assign(context, job, place.slot, price, before.batch)
     return context.put(
         job,
         phase=replace(

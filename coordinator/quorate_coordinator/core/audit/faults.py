@@ -4,10 +4,10 @@
 
 from collections.abc import Callable
 
+from quorate_coordinator.core.audit.trust import trust_class_of, trust_of
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
-from quorate_coordinator.core.orders import trust_class_of, trust_of
 from quorate_coordinator.core.state import Case, Fault, Job, Trusts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
@@ -38,7 +38,7 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
         known = context.state.faults.get(lease.provider) or ()
         context.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
         context.note(
-            job,
+            job.id,
             "faulted",
             (
                 f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted "
@@ -66,7 +66,7 @@ def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
     if is_strike:
         _record(context, job, owner, has_passed=False)
         context.note(
-            job,
+            job.id,
             "faulted",
             (
                 f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike "
@@ -124,9 +124,7 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
     context.emit(OpenCase(key, accused, host_class, executions))
     held_pay.reexamine_all(context, accused)
     for job_id in jobs:
-        context.note(
-            context.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}"
-        )
+        context.note(job_id, "case", f"a case is opened against 0x{accused.hex()}")
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:

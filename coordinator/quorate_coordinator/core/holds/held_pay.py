@@ -43,7 +43,7 @@ def window_passed(context: StepContext, job: Job) -> None:
         "only a provisional job is held"
     )
     del context.state.held[job.id]
-    context.note(job, "confirmed", "its provider has served enough further jobs")
+    context.note(job.id, "confirmed", "its provider has served enough further jobs")
     _finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
 
 
@@ -104,7 +104,7 @@ def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None
     phase = AwaitingRound(len(job.batches), wanted, later, ())
     context.put(job, phase=phase, held_verdict=job.phase.verdict)
     context.note(
-        job,
+        job.id,
         "re-examined",
         "its provider was faulted elsewhere"
         if wanted
@@ -112,10 +112,10 @@ def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None
     )
 
 
-def not_drawn(context: StepContext, job: Job) -> None:
+def not_drawn(context: StepContext, job: Job) -> Job:
     """The draw spared it: the verdict stands and is final."""
     assert job.held_verdict is not None
-    _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
+    return _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
 
 
 def confirmed_or_caught(
@@ -124,7 +124,7 @@ def confirmed_or_caught(
     verdict: Envelope[Verdict],
     group: Sequence[Lease],
     faulted: Sequence[Lease],
-) -> None:
+) -> Job:
     """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited
     and pays for it.
     """
@@ -132,12 +132,12 @@ def confirmed_or_caught(
     primary = _primary(context, job)
     helpers = [lease for lease in group if lease.hash != primary.hash]
     if any(lease.hash == primary.hash for lease in faulted):
-        helpers = _forfeit(context, job, primary, helpers)
-    ledger.pay_from_fund(context, context.state.jobs[job.id], helpers)
-    _finish(context, context.state.jobs[job.id])
+        job, helpers = _forfeit(context, job, primary, helpers)
+    ledger.pay_from_fund(context, job, helpers)
+    return _finish(context, job)
 
 
-def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> None:
+def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> Job:
     """It could not be decided again: the held pay goes back to the client."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _take_back(context, job, _primary(context, job))
@@ -145,18 +145,17 @@ def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> None:
     context.state.clients[client.account] = replace(
         client, refund_held=Amount(client.refund_held + held)
     )
-    split = job.split
-    context.put(context.state.jobs[job.id], split=replace(split, credits=(), refund=held))
-    _finish(context, context.state.jobs[job.id])
+    job = context.put(job, split=replace(job.split, credits=(), refund=held))
+    return _finish(context, job)
 
 
 def _primary(context: StepContext, job: Job) -> Lease:
     return context.state.leases[job.batches[0].members[0]]
 
 
-def _finish(context: StepContext, job: Job) -> None:
+def _finish(context: StepContext, job: Job) -> Job:
     context.set_live(job, False)
-    ledger.release(context, job)
+    return ledger.release(context, job)
 
 
 def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
@@ -179,9 +178,9 @@ def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
 
 def _forfeit(
     context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]
-) -> list[Lease]:
-    """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns
-    whom it did not reach.
+) -> tuple[Job, list[Lease]]:
+    """Pays the helpers, in order, from the pay that the primary loses. What is left goes to the
+    fund. Returns the helpers that the pay did not reach.
     """
     left = _take_back(context, job, primary)
     credits: list[Credit] = []
@@ -196,8 +195,5 @@ def _forfeit(
         ledger.credit(context, lease, pay)
     own = context.state.own
     context.books(fund_held=Amount(own.fund_held + left))
-    context.put(
-        context.state.jobs[job.id],
-        split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)),
-    )
-    return unpaid
+    split = replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left))
+    return context.put(job, split=split), unpaid

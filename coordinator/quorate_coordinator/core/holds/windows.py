@@ -5,9 +5,9 @@
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from quorate_coordinator.core.audit.trust import trust_class_of
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.orders import trust_class_of
 from quorate_coordinator.core.state import Hold, Job, Median, State, Windows
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.window import Window, after_job, window_jobs

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
+from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.matching.columns import Needs
 from quorate_coordinator.core.matching.needs import needs_of
 from quorate_coordinator.core.state import (

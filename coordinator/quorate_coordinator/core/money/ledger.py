@@ -20,7 +20,7 @@ from quorate_protocol.messages.signed import Session, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.settlement import Credit
-from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
+from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds, usd
 
 STATEMENTS_PER_TICK_MAX = 512
 
@@ -40,7 +40,7 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     )
 
 
-def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
+def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
     """Charges the client for the executions that count and credits their providers, held for
     now.
     """
@@ -52,7 +52,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
         if credits
         else settlement.NOTHING
     )
-    release_reservation(context, job)
+    job = release_reservation(context, job)
     context.set_live(job, False)
     client = context.state.clients[order.client]
     charged = Amount(client.charged + split.charged)
@@ -63,12 +63,14 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
     context.books(
         fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund)
     )
-    context.put(context.state.jobs[job.id], split=split, charged_up_to=charged)
+    job = context.put(job, split=split, charged_up_to=charged)
     for item in split.credits:
         credit(context, context.state.leases[item.assignment_hash], item.amount)
-    context.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
-    if charged <= client.vouched:
-        _cover(context, order.client)  # nothing was charged, and no further voucher may come
+    context.note(job.id, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+    if charged > client.vouched:
+        return job
+    # Nothing was charged, and no further voucher may come.
+    return _cover(context, order.client).get(job.id, job)
 
 
 def is_audit_billed(job: Job) -> bool:
@@ -104,15 +106,15 @@ def _room(context: StepContext, job: Job) -> Amount:
     return Amount(min(order.budget, job.reserved + free))
 
 
-def release_reservation(context: StepContext, job: Job) -> None:
+def release_reservation(context: StepContext, job: Job) -> Job:
     """Gives back what was set aside for a job; once."""
     if not job.reserved:
-        return
+        return job
     client = context.state.clients[job.submission.order.message.client]
     context.state.clients[client.account] = replace(
         client, reserved=Amount(client.reserved - job.reserved)
     )
-    context.put(context.state.jobs[job.id], reserved=Amount(0))
+    return context.put(job, reserved=Amount(0))
 
 
 def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
@@ -289,7 +291,7 @@ def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
     for job in again:
         context.put(job, is_covered=False)
         context.note(
-            job,
+            job.id,
             "uncovered",
             "its client's release was finished before the voucher was on the chain",
         )
@@ -297,24 +299,24 @@ def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
     context.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
 
 
-def _cover(context: StepContext, account: Address) -> None:
-    """Charges are covered in the order in which they were made: only those that are, and the
-    first that is not, are looked at.
+def _cover(context: StepContext, account: Address) -> dict[Hash32, Job]:
+    """Covers what a client's vouchers reach, and returns these jobs by id. Charges are covered in
+    the order in which they were made, so the first that is not covered ends the search.
     """
     client = context.state.clients[account]
-    covered = 0
+    covered: dict[Hash32, Job] = {}
     for job_id in client.open_charges:
         job = context.state.jobs[job_id]
         if job.charged_up_to > client.vouched:
             break
-        release(context, context.put(job, is_covered=True))
-        covered += 1
+        covered[job_id] = release(context, context.put(job, is_covered=True))
     context.state.clients[account] = replace(
-        context.state.clients[account], open_charges=client.open_charges[covered:]
+        context.state.clients[account], open_charges=client.open_charges[len(covered) :]
     )
+    return covered
 
 
-def release(context: StepContext, job: Job) -> None:
+def release(context: StepContext, job: Job) -> Job:
     """Turns a job's held credits final once it is final and covered; once."""
     if (
         job.is_released
@@ -322,8 +324,8 @@ def release(context: StepContext, job: Job) -> None:
         or not isinstance(job.phase, Decided)
         or not job.phase.is_final
     ):
-        return
-    context.put(job, is_released=True)
+        return job
+    job = context.put(job, is_released=True)
     context.state.finished[job.id] = context.at
     for item in job.split.credits:
         provider = context.state.providers[context.state.leases[item.assignment_hash].provider]
@@ -349,7 +351,8 @@ def release(context: StepContext, job: Job) -> None:
         fund_held=Amount(own.fund_held - split.fund),
         is_dirty=own.is_dirty or split.charged > 0,
     )
-    context.note(job, "final", "covered by the client's voucher")
+    context.note(job.id, "final", "covered by the client's voucher")
+    return job
 
 
 def check(context: StepContext) -> None:

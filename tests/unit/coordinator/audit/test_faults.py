@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from quorate_coordinator.core import chain_events, orders
+from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.audit import faults, trust
 from quorate_coordinator.core.effects import Effect, OpenCase, Send
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Job, Trusts
@@ -54,14 +54,14 @@ def test_a_strike_counts_for_ninety_days() -> None:
     clean = Trust(100, Ppm(100))
     struck = replace(clean, strikes=(UnixSeconds(market.at),))
     with market.core.state.transaction():
-        market.core.state.trust[owner] = Trusts({orders.trust_class_of(job): struck})
-    last = orders.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
+        market.core.state.trust[owner] = Trusts({trust.trust_class_of(job): struck})
+    last = trust.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
     assert (
         last == struck
         and last.error_ppm() > 100 * clean.error_ppm()
         and last.suspicion_ppm() > clean.suspicion_ppm()
     )
-    assert orders.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
+    assert trust.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
 
 
 class Unheard(Market):

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import draw
-from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
+from quorate_coordinator.core.audit import beacon_time
+from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Revealing
 from quorate_coordinator.core.step_context import StepContext
@@ -99,7 +99,9 @@ def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPa
     for later in (0, 20, 200):
         with monkeypatch.context() as patch:
             patch.setattr(
-                draw, "known_moment", lambda context, later=later: UnixSeconds(context.at + later)
+                beacon_time,
+                "known_moment",
+                lambda context, later=later: UnixSeconds(context.at + later),
             )
             market, job = disputed()
         rounds.add(job.batches[1].commit_set.message.beacon_round)

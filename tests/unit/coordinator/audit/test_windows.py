@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quorate_coordinator.core import orders
+from quorate_coordinator.core.audit import trust
 from quorate_coordinator.core.coordinator_core import Coordinator, on_tick
 from quorate_coordinator.core.holds import windows
 from quorate_coordinator.core.state import Decided
@@ -169,5 +169,5 @@ def test_an_order_of_another_tier_ends_no_stretch() -> None:
     with market.core.state.transaction():
         for _ in range(3):
             windows.advance(context, critical, primary)
-    window = market.core.state.windows[primary.provider].by_class[orders.trust_class_of(job)]
+    window = market.core.state.windows[primary.provider].by_class[trust.trust_class_of(job)]
     assert window.served >= 3 and window.shares

@@ -5,8 +5,8 @@ of the real matching queue.
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.intake import orders
 from quorate_coordinator.core.state import Decided, Matching
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.job_spec import JobSpec

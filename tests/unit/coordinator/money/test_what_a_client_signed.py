@@ -9,7 +9,7 @@ import pytest
 from quorate.errors import EvidenceError
 from quorate.trust.charge_verification import Known, check_ordered, judge
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import orders
+from quorate_coordinator.core.intake import orders
 from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
 from quorate_protocol.codec import canonical

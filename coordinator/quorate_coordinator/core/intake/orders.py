@@ -16,8 +16,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.trust import Trust
-from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
+from quorate_protocol.units import Amount, Hash32, Label, Sequence, usd
 
 LIVE_JOBS_MAX = 100_000
 JOBS_MAX = 400_000  # with those that are over and not archived yet
@@ -65,7 +64,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
     )
     context.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
     context.note(
-        job,
+        job.id,
         "acked",
         f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged",
     )
@@ -248,21 +247,6 @@ def _new_job(
         eligible.length,
         Amount(worst),
         Matching(context.at),
-    )
-
-
-def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
-    """A provider's trust in the job's class, as it counts now."""
-    trusts = context.state.trust.get(owner)
-    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
-        context.at
-    )
-
-
-def trust_class_of(job: Job) -> Hash32:
-    """The class in which a job earns trust."""
-    return job_class(
-        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
     )
 
 

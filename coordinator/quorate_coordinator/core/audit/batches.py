@@ -1,0 +1,128 @@
+"""Batches: executions that commit together, are closed together and then reveal (PROTOCOL §5).
+
+The coordinator closes a batch by signing a CommitSet. From then on the members may reveal.
+"""
+
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import beacon_time
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.execution.assignment import step_lease
+from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.state import Batch, Job, Revealing, Running
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.codec.quick import replace
+from quorate_protocol.crypto.hashing import hash_list
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet
+from quorate_protocol.units import Round, Small, UnixSeconds
+
+CLOSINGS_MAX = 3
+
+
+def committed_members(context: StepContext, phase: Running) -> list[Lease] | None:
+    """The leases of a batch once every place has committed; None before. Empty when the draw found
+    nobody.
+    """
+    if len(phase.places) < phase.wanted:
+        return None
+    members = [context.state.leases[place.lease] for place in phase.places if place.lease]
+    if len(members) < len(phase.places) or not all(
+        isinstance(lease.phase, leases.Committed) for lease in members
+    ):
+        return None
+    return members
+
+
+def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) -> Job:
+    """Signs the CommitSet of a batch and sends it to its members."""
+    entries = tuple(
+        CommitEntry(lease.hash, lease.provider, context.digest(commit_of(lease).message))
+        for lease in members
+    )
+    message = CommitSet(
+        job_id=job.id,
+        batch=Small(phase.batch),
+        ordered=entries,
+        blinds=tuple(lease.blind for lease in members),
+        beacon_round=phase.beacon.round if phase.beacon else Round(0),
+        secret=job.secret,
+        audit_ppm=phase.audit_ppm,
+        slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
+        skips_hash=hash_list(phase.skipped),
+        closed_at=beacon_time.known_moment(context),
+    )
+    slots = tuple(place.slot for place in phase.places)
+    batch = Batch(phase.batch, tuple(lease.hash for lease in members), slots, context.seal(message))
+    job = _send(context, job, batch, members)
+    context.note(
+        job.id,
+        "closed",
+        f"batch {phase.batch}: {len(members)} commitments are in, results open now",
+    )
+    return job
+
+
+def reclose_if_slow(context: StepContext, job: Job) -> None:
+    """Signs a set again that did not reach its members. Providers refuse a set older than one
+    beacon period, so silence for longer means that it did not reach them.
+    """
+    assert isinstance(job.phase, Revealing)
+    closed_at = job.phase.batch.commit_set.message.closed_at
+    if beacon_time.known_moment(context) > closed_at + context.rules.limits.beacon_period + 1:
+        reclose(context, job)
+
+
+def reclose(context: StepContext, job: Job) -> Job:
+    """Signs the set of an open batch again, with a new closedAt and nothing else changed, and
+    sends it to the members that have not revealed. At most `CLOSINGS_MAX` times in all.
+    """
+    assert isinstance(job.phase, Revealing)
+    old = job.phase.batch
+    missing = [
+        lease for lease in members_of(context, old) if isinstance(lease.phase, leases.Closed)
+    ]
+    if not missing or old.closings >= CLOSINGS_MAX:
+        return job
+    renewed = context.seal(
+        replace(old.commit_set.message, closed_at=beacon_time.known_moment(context))
+    )
+    batch = replace(old, commit_set=renewed, closings=old.closings + 1)
+    return _send(context, job, batch, missing)
+
+
+def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) -> Job:
+    """Sends the set to these members. Their time to reveal counts from the newest closing."""
+    for lease in members:
+        step_lease(context, lease, leases.BatchClosed(context.at))
+        frame = frames.CommitSetSent(lease.hash, batch.commit_set)
+        expires = UnixSeconds(context.at + context.rules.limits.reveal_within)
+        context.emit(
+            Send(f"close-{lease.hash.hex()}-{batch.closings}", lease.provider, frame, expires)
+        )
+    others = tuple(item for item in job.batches if item.number != batch.number)
+    return context.put(job, phase=Revealing(batch), batches=(*others, batch))
+
+
+def was_cut_short(job: Job) -> bool:
+    """Whether the client stopped the job: its batch is then closed without a draw."""
+    return job.batches[0].commit_set.message.beacon_round == 0
+
+
+def members_of(context: StepContext, batch: Batch) -> list[Lease]:
+    """A batch's leases, in CommitSet order."""
+    return [context.state.leases[digest] for digest in batch.members]
+
+
+def committed_leases(context: StepContext, job: Job) -> list[Lease]:
+    """Every lease of the job's closed batches, in CommitSet order."""
+    return [lease for batch in job.batches for lease in members_of(context, batch)]
+
+
+def commit_of(lease: Lease) -> Envelope[Commit]:
+    """The Commit of a lease that has one."""
+    phase = lease.phase
+    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), (
+        f"{type(phase).__name__} has no commit"
+    )
+    return phase.commit

@@ -1,0 +1,34 @@
+"""Which beacon round is the newest, and which one the next draw may use."""
+
+from quorate_coordinator.core.state import NEWEST_ROUND
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
+from quorate_protocol.units import Round, UnixSeconds
+
+
+def newest_round(context: StepContext) -> Round:
+    """The newest round that has appeared: by the clock, or by what was seen. A clock that is
+    late must not draw by a known round (I9).
+    """
+    by_clock = (
+        max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
+    )
+    return Round(max(by_clock, context.state.counters.get(NEWEST_ROUND) or 0))
+
+
+def known_moment(context: StepContext) -> UnixSeconds:
+    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is
+    later than that says.
+    """
+    seen = context.state.counters.get(NEWEST_ROUND)
+    return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
+
+
+def first_usable_round(context: StepContext, named: Round) -> Round:
+    """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
+    now = newest_round(context)
+    return (
+        named
+        if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX
+        else Round(now + BEACON_AHEAD_MIN)
+    )

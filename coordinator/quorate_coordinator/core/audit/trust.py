@@ -1,0 +1,22 @@
+"""How much a provider is trusted in the class of a job."""
+
+from quorate_coordinator.core.state import Job
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.trust import Trust
+from quorate_protocol.units import Address, Hash32
+
+
+def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
+    """A provider's trust in the job's class, as it counts now."""
+    trusts = context.state.trust.get(owner)
+    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
+        context.at
+    )
+
+
+def trust_class_of(job: Job) -> Hash32:
+    """The class in which a job earns trust."""
+    return job_class(
+        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
+    )

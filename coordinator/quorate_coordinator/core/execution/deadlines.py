@@ -1,0 +1,62 @@
+"""What follows when time passes or a beacon round appears."""
+
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import batches, draw
+from quorate_coordinator.core.events import RoundAppeared
+from quorate_coordinator.core.execution import places
+from quorate_coordinator.core.execution.advance import advance
+from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.state import (
+    NEWEST_ROUND,
+    AwaitingRound,
+    BeaconUsed,
+    Job,
+    Matching,
+    Revealing,
+    Running,
+)
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.units import Hash32, UnixSeconds
+
+
+def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
+    """Draws for every job that waits for this round. All rates are taken before the first draw,
+    so that what one draw releases cannot change the rate of the next.
+    """
+    if waiting:  # a round that no job waits for is not used as a clock
+        context.state.counters[NEWEST_ROUND] = max(
+            event.round, context.state.counters.get(NEWEST_ROUND) or 0
+        )
+    beacon = BeaconUsed(event.round, event.signature, event.randomness)
+    rates = [draw.audit_ppm(context, job) for job in waiting]
+    for job, rate in zip(waiting, rates, strict=True):
+        assert isinstance(job.phase, AwaitingRound) and job.phase.round == event.round
+        advance(context, draw.draw(context, job, job.phase, beacon, rate))
+
+
+def on_deadline(context: StepContext, job: Job) -> None:
+    """Applies all deadlines of one live job."""
+    if isinstance(job.phase, Matching):
+        if context.at >= job.submission.order.message.expiry:
+            end_unpaid(context, job, "nobody could be matched before the order expired")
+        return
+    for digest in _due_leases(context, job):
+        lease = context.state.leases[digest]
+        moved, effects = step_lease(context, lease, leases.Tick())
+        if leases.Effect.PLACE_OPEN in effects:
+            context.note(job.id, "lapsed", f"execution {lease.index}")
+            job = advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
+    if isinstance(job.phase, Running):
+        job = places.retry_places(context, job)
+    job = advance(context, job)
+    if isinstance(job.phase, Revealing):
+        batches.reclose_if_slow(context, job)
+
+
+def _due_leases(context: StepContext, job: Job) -> list[Hash32]:
+    open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
+    return [
+        digest
+        for digest in job.leases[-16:]
+        if isinstance(context.state.leases[digest].phase, open_phases)
+    ]

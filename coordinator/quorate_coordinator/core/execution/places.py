@@ -1,0 +1,106 @@
+"""Who executes a job: the match of its primary, and its places that lost their provider."""
+
+from quorate_coordinator.core.audit import draw
+from quorate_coordinator.core.execution.assignment import assign, end_unpaid
+from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching.job_queue import JobQueue
+from quorate_coordinator.core.state import Job, Matching, Place, Running
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.codec.quick import replace
+from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+
+PLACED_PER_STEP_MAX = 512
+REMATCH_SECONDS = 1
+ASK_AGAIN_SECONDS = 10
+
+
+def match_waiting(context: StepContext, queue: JobQueue) -> None:
+    """Places waiting primaries, clients in turn: the client with the fewest executions running
+    goes first, then the oldest job.
+    """
+    aside: list[Hash32] = []
+    placed = 0
+    while placed < PLACED_PER_STEP_MAX and (job := queue.next(context.at)) is not None:
+        if not _may_be_placed(context, job):
+            queue.set_aside(job)
+            aside.append(job.id)
+        elif place_primary(context, job):
+            placed += 1
+        elif not job.refused_by and not queue.park(job):
+            aside += queue.set_lane_aside(job)
+    queue.put_back(aside)
+
+
+def _may_be_placed(context: StepContext, job: Job) -> bool:
+    """Not after its expiry, which the next tick declares. Not before its time either, which can
+    happen when the clock was set back.
+    """
+    assert isinstance(job.phase, Matching)
+    return job.phase.not_before <= context.at < job.submission.order.message.expiry
+
+
+def place_primary(context: StepContext, job: Job) -> bool:
+    """Tries to give a waiting job to the best free provider that fits; says whether it did."""
+    assert isinstance(job.phase, Matching)
+    found = offers.choose(context, job)
+    if not found:
+        if job.refused_by:
+            # Providers that were silent or declined are asked again after a while: in a small
+            # market there may be no others.
+            context.put(
+                job, phase=Matching(UnixSeconds(context.at + ASK_AGAIN_SECONDS)), refused_by=()
+            )
+        return False
+    provider = found[0].provider
+    slot = StakeSlot(
+        -1,
+        provider.owner,
+        provider.operator_key,
+        provider.payout,
+        provider.network,
+        context.state.own.block,
+    )
+    job, lease = assign(context, job, slot, found[0].price, batch=0)
+    context.put(job, phase=Running(0, 1, (Place(slot, -1, context.at, lease.hash),), 0, None, ()))
+    return True
+
+
+def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) -> Job:
+    """Takes a lease out of its place. The provider keeps the place until `retry_at`; with 0, the
+    place goes to another provider.
+    """
+    if not isinstance(job.phase, Running):
+        return job
+    place = next((item for item in job.phase.places if item.lease == lease.hash), None)
+    if place is None:
+        return job
+    if place.attempt < 0 and job.stop is not None:
+        return end_unpaid(context, job, "stopped by its client before it gave a result")
+    if place.attempt < 0:
+        # This is so even if the provider is only busy, because it could say that for ever. Others
+        # are asked, and this one again once all others were.
+        later = Matching(UnixSeconds(context.at + REMATCH_SECONDS))
+        return context.put(job, phase=later, refused_by=(*job.refused_by, lease.provider))
+    others = tuple(item for item in job.phase.places if item is not place)
+    if retry_at:
+        kept = replace(place, lease=None, retry_at=retry_at)
+        return context.put(job, phase=replace(job.phase, places=(*others, kept)))
+    skipped = (*job.phase.skipped, lease.hash)
+    return context.put(job, phase=replace(job.phase, places=others, skipped=skipped))
+
+
+def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:
+    """Assigns kept places again whose provider said that it would be free by now, or is free
+    (`freed`).
+    """
+    assert isinstance(job.phase, Running)
+    due = [
+        place
+        for place in job.phase.places
+        if place.lease is None and (place.retry_at <= context.at or place.slot.owner == freed)
+    ]
+    for place in due:
+        job = draw.assign_place(context, job, place)
+    return job

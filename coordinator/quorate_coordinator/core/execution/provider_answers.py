@@ -1,0 +1,122 @@
+"""What providers answer to an assignment: Accept, Decline, Commit and Reveal."""
+
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import decline_rate
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import (
+    AcceptReceived,
+    CommitReceived,
+    DeclineReceived,
+    RevealReceived,
+)
+from quorate_coordinator.core.execution import places
+from quorate_coordinator.core.execution.advance import advance
+from quorate_coordinator.core.execution.assignment import lease_of, step_lease
+from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.matching.job_queue import JobQueue
+from quorate_coordinator.core.state import Running
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.signed import CommitReceipt
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import UnixSeconds
+
+RECEIPT_SECONDS = 600
+
+
+def on_accept(context: StepContext, event: AcceptReceived) -> None:
+    """A provider takes the execution."""
+    lease = lease_of(context, event.accept.message.assignment_hash, event.key)
+    moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
+    if moved is not lease:
+        context.state.accepts[lease.hash] = event.accept
+        decline_rate.accepted(context, lease)
+        context.note(lease.job_id, "accepted", f"execution {lease.index}")
+
+
+def on_decline(context: StepContext, event: DeclineReceived) -> None:
+    """A provider declines, postpones, or gives up what it had accepted."""
+    lease = lease_of(context, event.decline.message.assignment_hash, event.key)
+    moved, effects = step_lease(context, lease, leases.DeclineReceived(event.decline))
+    if not effects:
+        return
+    reason = event.decline.message.reason.name.lower()
+    job = context.state.jobs[lease.job_id]
+    phase = moved.phase
+    if isinstance(phase, leases.Lapsed):
+        # This counts as a lapse and not as a declined draw. Otherwise a provider that says
+        # nothing would be better off.
+        context.note(job.id, "lapsed", f"execution {lease.index}: {reason}")
+        advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
+        return
+    assert isinstance(phase, leases.Declined)
+    context.note(job.id, "declined", f"execution {lease.index}: {reason}")
+    if not phase.start_by:
+        decline_rate.declined(context, lease, event.decline.message.reason)
+    advance(context, places.reopen(context, job, moved, phase.start_by))
+
+
+def on_commit(context: StepContext, event: CommitReceived) -> None:
+    """A provider binds itself to a result that nobody can read yet. The ciphertext must be stored
+    before the Commit counts.
+    """
+    message = event.commit.message
+    lease = lease_of(context, message.assignment_hash, event.key)
+    if not event.is_stored:
+        raise Refused(
+            Code.NOT_STORED,
+            f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
+            f"upload it first",
+        )
+    moved, _ = step_lease(context, lease, leases.CommitReceived(event.commit))
+    _send_receipt(context, moved, event)
+    if moved is lease:
+        return
+    job = context.state.jobs[lease.job_id]
+    # Only a primary's commit is to be witnessed: clients are not asked to countersign an
+    # auditor's.
+    is_primary = (
+        isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
+    )
+    shown = event.commit if is_primary else None
+    context.note(job.id, "committed", f"execution {lease.index}", shown)
+    advance(context, job)
+
+
+def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:
+    commit_hash = context.digest(event.commit.message)
+    at = lease.phase.at if isinstance(lease.phase, leases.Committed) else context.at
+    frame = frames.ReceiptSent(context.seal(CommitReceipt(commit_hash, at)))
+    key, expires = f"receipt-{commit_hash.hex()}-{context.at}", context.at + RECEIPT_SECONDS
+    context.emit(Send(key, lease.provider, frame, UnixSeconds(expires)))
+
+
+def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) -> None:
+    """Gives the run slot that a commit freed to a drawn execution that waits for this provider.
+
+    It comes before all primaries, which may run anywhere. Otherwise, as long as primaries wait, no
+    drawn execution would ever find its provider free, and no job would end.
+    """
+    owner = context.state.leases[committed.commit.message.assignment_hash].provider
+    job = queue.kept_for(owner)
+    if job is not None:
+        advance(context, places.retry_places(context, job, owner))
+
+
+def on_reveal(context: StepContext, event: RevealReceived) -> None:
+    """A provider opens its commitment. A ciphertext that does not open is refused; if no valid
+    reveal follows, the lease ends as silent.
+    """
+    lease = context.state.leases.get(event.reveal.assignment_hash)
+    if lease is None:
+        raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
+    if not event.has_opened:
+        raise Refused(
+            Code.DOES_NOT_OPEN,
+            "reveal: the stored ciphertext does not open to outputDigest under this salt",
+        )
+    moved, _ = step_lease(context, lease, leases.RevealReceived(event.reveal))
+    if moved is lease:
+        return
+    context.note(lease.job_id, "revealed", f"execution {lease.index}")
+    advance(context, context.state.jobs[lease.job_id])

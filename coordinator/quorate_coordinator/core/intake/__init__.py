@@ -1,0 +1,1 @@
+"""What clients send about their jobs: orders, witnesses and stops."""

@@ -1,0 +1,82 @@
+"""What a client signs about a running job: the witness of its primary's commit, and the stop."""
+
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import beacon_time
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import StopReceived, WitnessReceived
+from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Running
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.signed import Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+
+
+def on_witness(context: StepContext, event: WitnessReceived) -> None:
+    """The client's session or the named watcher countersigns a primary's commit before its round
+    appears.
+    """
+    message: Witness = event.witness.message
+    job = _job_of_commit(context, message.commit_hash)
+    order = job.submission.order.message
+    wanted = (
+        {order.witness}
+        if order.witness != bytes(20)
+        else {job.submission.session.message.session_key}
+    )
+    if event.key not in wanted:
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "witness: neither the client's session nor the watcher that the order names",
+        )
+    if job.witness == event.witness:
+        return
+    is_awaited = (
+        isinstance(job.phase, AwaitingRound)
+        and not job.phase.batch
+        and message.beacon_round == job.phase.round
+    )
+    if not is_awaited or beacon_time.newest_round(context) >= message.beacon_round:
+        raise Refused(Code.TOO_LATE, "witness: the commit's beacon round is not awaited any more")
+    context.put(job, witness=event.witness)
+    context.note(job.id, "witnessed", f"before beacon round {message.beacon_round}")
+
+
+def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
+    job_id = context.state.commits.get(commit_hash)
+    if job_id is None:
+        raise Refused(Code.UNKNOWN, f"witness: no primary's commit 0x{commit_hash.hex()}")
+    return context.state.jobs[job_id]
+
+
+def on_stop(context: StepContext, event: StopReceived) -> None:
+    """The client ends a job. What runs commits its elapsed time; what was not accepted ends
+    unpaid.
+    """
+    job = context.state.jobs.get(event.stop.message.job_id)
+    if job is None:
+        raise Refused(Code.UNKNOWN, f"job 0x{event.stop.message.job_id.hex()}")
+    if event.key != job.submission.session.message.session_key:
+        raise Refused(Code.NOT_YOURS, "stop: not signed by the job's session key")
+    if isinstance(job.phase, Matching):
+        end_unpaid(context, job, "stopped by its client before it ran")
+        return
+    if isinstance(job.phase, Decided | Ended):
+        return
+    if job.stop is None:
+        job = context.put(job, stop=event.stop)
+        context.note(job.id, "stopped", "by its client")
+    if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
+        return  # committed or beyond: it ends by its verdict, soon
+    for place in job.phase.places:
+        lease = context.state.leases.get(place.lease or ZERO_HASH)
+        if lease is None:
+            continue
+        if isinstance(lease.phase, leases.Assigned):
+            step_lease(context, lease, leases.ClientStopped())
+            job = end_unpaid(context, job, "stopped by its client before it ran")
+        frame = frames.StopSent(lease.hash, event.stop)
+        context.emit(
+            Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(context.at + 600))
+        )
