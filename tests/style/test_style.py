@@ -34,7 +34,7 @@ EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/cli.py::up": 127,
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
     "coordinator/quorate_coordinator/service.py": 619,
-    "node/quorate_node/core/provider_core.py": 513,
+    "node/quorate_node/core/provider_core.py": 511,
     "node/quorate_node/daemon.py": 509,
     "node/quorate_node/daemon.py::make": 97,
     "node/quorate_node/executors/docker/docker_executor.py": 550,

@@ -74,8 +74,8 @@ def reclose_if_slow(context: StepContext, job: Job) -> None:
 
 
 def reclose(context: StepContext, job: Job) -> Job:
-    """Signs the set of an open batch again, with a new closedAt and nothing else changed, and
-    sends it to the members that have not revealed. At most `CLOSINGS_MAX` times in all.
+    """Signs the set of an open batch again and sends it to the members that have not revealed.
+    Only its closedAt changes. A set is signed at most `CLOSINGS_MAX` times.
     """
     assert isinstance(job.phase, Revealing)
     old = job.phase.batch
