@@ -54,6 +54,7 @@ def test_a_source_pins_the_compiler_and_stays_short(path: Path) -> None:
     assert "snekmate" not in path.read_text(), "that module is AGPL"
 
 
+@pytest.mark.rule("0.7")
 @pytest.mark.parametrize(
     "kind", [Session, Order, Assignment, Commit, JuryVote, Voucher], ids=lambda kind: kind.__name__
 )
@@ -66,6 +67,7 @@ def test_contracts_hash_the_types_that_python_signs(kind: type) -> None:
     assert type_string(kind) in written
 
 
+@pytest.mark.rule("3.1")
 @pytest.mark.parametrize("kind", MESSAGE_TYPES.values(), ids=lambda kind: kind.__name__)
 def test_digests_equal_those_of_eth_account(kind: type) -> None:
     message = _sample(kind, 1)

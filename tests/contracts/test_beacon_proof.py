@@ -34,6 +34,7 @@ def test_randomness_is_the_hash_of_the_compressed_signature(number: int) -> None
     assert world.evm.send(BOSS.address, beacon.submit(made)).events == ()
 
 
+@pytest.mark.rule("5.74")
 def test_a_published_round_of_quicknet_is_accepted() -> None:
     info = BeaconInfo(QUICKNET_KEY, MAINNET.beacon_period, QUICKNET_GENESIS)
     evm, made = (
@@ -50,6 +51,7 @@ def test_a_published_round_of_quicknet_is_accepted() -> None:
     assert evm.ask(evm.contracts.beacon.randomness(Round(QUICKNET_ROUND))) == published.randomness
 
 
+@pytest.mark.rule("5.74")
 def test_signatures_of_other_rounds_and_keys_are_refused() -> None:
     world = market()
     beacon = world.contracts.beacon

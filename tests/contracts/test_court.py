@@ -19,6 +19,7 @@ PAY = 20_000 * 2_000_000 // 3_600_000  # of each execution that the evidence nam
 FEE = DEVNET.jury_gas_fee
 
 
+@pytest.mark.rule("3.24", "5.67", "5.78", "5.80", "5.81")
 def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
     world = peopled()
     before = world.balance(ACCUSER.address)
@@ -45,6 +46,7 @@ def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.81", "5.83")
 def test_a_large_slash_returns_the_bond_and_burns_the_rest() -> None:
     world = peopled()
     rich = {
@@ -87,6 +89,7 @@ def test_a_large_slash_returns_the_bond_and_burns_the_rest() -> None:
     money(cheap)
 
 
+@pytest.mark.rule("5.71", "5.74")
 def test_the_events_tell_a_juror_all_it_needs() -> None:
     world = peopled()
     trial = Trial(world, [world.execution(ACCUSED, client) for client in THREE])
@@ -105,6 +108,7 @@ def test_the_events_tell_a_juror_all_it_needs() -> None:
     assert 3 * info.period <= ahead < 4 * info.period
 
 
+@pytest.mark.rule("5.81")
 def test_the_convicted_is_out_until_it_stakes_anew() -> None:
     world = peopled()
     stakes, evm = world.contracts.stakes, world.evm
@@ -153,6 +157,7 @@ def test_leaving_after_a_slash_pays_no_more_than_is_left() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.88")
 def test_nothing_unbonds_while_a_case_is_open() -> None:
     world = peopled()
     stakes, evm = world.contracts.stakes, world.evm
@@ -167,6 +172,7 @@ def test_nothing_unbonds_while_a_case_is_open() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.72", "5.82")
 def test_who_the_jury_agrees_with_is_acquitted_at_the_bonds_expense() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -185,6 +191,7 @@ def test_who_the_jury_agrees_with_is_acquitted_at_the_bonds_expense() -> None:
     money(world)
 
 
+@pytest.mark.rule("I5", "5.79", "5.83")
 @pytest.mark.parametrize(("against", "convicted"), [(7, True), (5, True), (4, False), (0, False)])
 def test_two_thirds_of_the_jurors_convict(against: int, convicted: bool) -> None:
     world = peopled()
@@ -199,6 +206,7 @@ def test_two_thirds_of_the_jurors_convict(against: int, convicted: bool) -> None
     money(world)
 
 
+@pytest.mark.rule("5.72", "5.79")
 def test_every_execution_named_must_be_wrong_and_only_the_right_ones_are_closed() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -214,6 +222,7 @@ def test_every_execution_named_must_be_wrong_and_only_the_right_ones_are_closed(
     money(world)
 
 
+@pytest.mark.rule("5.79", "5.83")
 def test_scattered_answers_convict_nobody_and_pay_all_equally_small_groups() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -238,6 +247,7 @@ def test_seven_different_answers_fit() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.68", "7.10")
 def test_three_executions_of_one_client_make_a_case() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED, [THREE[0]] * 3)
@@ -246,6 +256,7 @@ def test_three_executions_of_one_client_make_a_case() -> None:
     money(world)
 
 
+@pytest.mark.rule("3.25", "5.51", "5.84")
 @pytest.mark.parametrize("voids", [4, 7])
 def test_unavailable_inputs_void_the_case_and_return_the_bond_less_fees(voids: int) -> None:
     world = peopled()
@@ -261,6 +272,7 @@ def test_unavailable_inputs_void_the_case_and_return_the_bond_less_fees(voids: i
     money(world)
 
 
+@pytest.mark.rule("5.84")
 def test_a_minority_of_voids_changes_nothing() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -268,6 +280,7 @@ def test_a_minority_of_voids_changes_nothing() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.73", "5.76")
 def test_the_jury_is_distinct_and_holds_neither_side() -> None:
     world = peopled(providers=9)
     twin = world.provider(20)
@@ -279,6 +292,7 @@ def test_the_jury_is_distinct_and_holds_neither_side() -> None:
     assert not {twin, key("owner3").address} <= set(trial.jurors), "one payout address has one seat"
 
 
+@pytest.mark.rule("I9", "5.76")
 def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
     """Once the round is known: with another's payout address it kept that owner off its jury,
     and where there are few it had none (I9).
@@ -291,6 +305,7 @@ def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
     assert set(trial.jurors) == {key(f"owner{i}").address for i in range(1, 4)}
 
 
+@pytest.mark.rule("5.73")
 def test_all_there_are_judge_when_there_are_few() -> None:
     world = peopled(providers=5)
     for number in range(1, 5):
@@ -306,6 +321,7 @@ def test_all_there_are_judge_when_there_are_few() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.79")
 def test_two_thirds_of_four_are_three() -> None:
     world = peopled(providers=5)
     trial = Trial.opened(world, ACCUSED)
@@ -313,6 +329,7 @@ def test_two_thirds_of_four_are_three() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.76")
 def test_slots_opened_after_the_executions_do_not_judge_them() -> None:
     world = peopled(providers=4)
     evidence = [world.execution(ACCUSED, client, b"lie") for client in THREE[:2]]
@@ -335,12 +352,14 @@ def test_too_few_jurors_void_the_case_at_the_draw() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.73")
 def test_fewer_owners_than_the_least_open_no_case() -> None:
     world = peopled(providers=2)
     shown = [world.execution(ACCUSED, client).shown for client in THREE[:2]]
     refused(world.evm, "owners", ACCUSER.address, world.contracts.court.open_case(shown))
 
 
+@pytest.mark.rule("5.75", "5.77", "5.78")
 def test_no_shows_are_redrawn_once_at_a_new_round() -> None:
     world = peopled(providers=12)
     court, evm = world.contracts.court, world.evm
@@ -379,6 +398,7 @@ def test_no_shows_are_redrawn_once_at_a_new_round() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.77")
 def test_nobody_left_to_redraw_lets_those_who_voted_go_on() -> None:
     world = peopled(providers=5)
     trial = Trial.opened(world, ACCUSED)
@@ -410,6 +430,7 @@ def test_voters_of_a_jury_that_stays_too_small_get_their_gas() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.78")
 def test_too_few_reveals_void_the_case() -> None:
     world = peopled()
     court = world.contracts.court
@@ -449,6 +470,7 @@ def test_a_case_whose_commitments_nobody_opens_ends_and_can_be_named_again() -> 
     money(world)
 
 
+@pytest.mark.rule("I5", "5.75")
 def test_a_beacon_that_never_answers_burns_the_bond() -> None:
     world = peopled()
     court = world.contracts.court
@@ -465,6 +487,7 @@ def test_a_beacon_that_never_answers_burns_the_bond() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.75")
 def test_a_proven_round_cannot_be_given_up() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -473,6 +496,7 @@ def test_a_proven_round_cannot_be_given_up() -> None:
     refused(world.evm, "phase", BOSS.address, world.contracts.court.advance(trial.case))
 
 
+@pytest.mark.rule("I1")
 def test_two_cases_against_one_provider_run_side_by_side() -> None:
     world = peopled()
     first, second = Trial.opened(world, ACCUSED), Trial.opened(world, ACCUSED)
@@ -484,6 +508,7 @@ def test_two_cases_against_one_provider_run_side_by_side() -> None:
     money(world)
 
 
+@pytest.mark.rule("7.3")
 def test_a_slash_is_published_by_the_registry() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)

@@ -44,6 +44,7 @@ async def _look(keeper: CourtDriver, times: int = 3) -> None:
         await keeper.look()
 
 
+@pytest.mark.rule("I7")
 @pytest.mark.parametrize("silent", [0, 1, 4])
 async def test_jurors_that_keep_their_reveals_back_hold_up_no_case(silent: int) -> None:
     """Else one accomplice on a jury would save every liar: the case would never end, and nobody

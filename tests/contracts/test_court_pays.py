@@ -14,6 +14,7 @@ CLIENTS = [key("client0"), key("client1")]
 RATE = 2_000_000  # of an hour; 30 seconds are signed
 
 
+@pytest.mark.rule("5.80")
 @pytest.mark.parametrize(
     ("usage", "budget", "expected"),
     [

@@ -47,6 +47,7 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.rule("3.12", "5.69", "5.70")
 @pytest.mark.parametrize(
     ("reason", "changes"),
     CHANGES,
@@ -86,6 +87,7 @@ def _resigned(world: Market, shown: CaseExecution, part: str, signer: str) -> Ca
     return replace(shown, **{part: seal(world.domain, envelope.message, key(signer).sign)})
 
 
+@pytest.mark.rule("I5", "3.3", "5.70")
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
@@ -116,6 +118,7 @@ def test_every_signature_is_checked(part: str, reason: str) -> None:
     refused(world.evm, "signature", ACCUSER.address, court.open_case([good.shown, unsigned]))
 
 
+@pytest.mark.rule("3.13", "3.14")
 def test_a_swapped_assignment_does_not_fit_the_commit() -> None:
     """A coordinator that signs a second Assignment of the same id for another spec gets no
     honest Commit under it.
@@ -126,6 +129,7 @@ def test_a_swapped_assignment_does_not_fit_the_commit() -> None:
     refused(world.evm, "commit", ACCUSER.address, _shown(world, good, swapped))
 
 
+@pytest.mark.rule("5.70")
 def test_an_order_of_another_session_is_refused() -> None:
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
@@ -143,6 +147,7 @@ def test_an_order_of_another_session_is_refused() -> None:
     )
 
 
+@pytest.mark.rule("I5", "5.68")
 def test_a_case_needs_different_clients_or_three_executions() -> None:
     world = peopled()
     one, two = world.execution(ACCUSED, CLIENTS[0]), world.execution(ACCUSED, CLIENTS[0])
@@ -154,6 +159,7 @@ def test_a_case_needs_different_clients_or_three_executions() -> None:
     refused(world.evm, "named", ACCUSER.address, _shown(world, one, other, one))
 
 
+@pytest.mark.rule("5.68", "5.69")
 def test_a_case_names_one_provider_of_one_class() -> None:
     world = peopled()
     one, two = (
@@ -178,6 +184,7 @@ def test_the_accused_does_not_accuse_itself_and_needs_stake() -> None:
     )
 
 
+@pytest.mark.rule("5.72")
 def test_an_execution_is_in_one_open_case_at_a_time() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
@@ -185,6 +192,7 @@ def test_an_execution_is_in_one_open_case_at_a_time() -> None:
     refused(world.evm, "named", ACCUSER.address, _shown(world, fresh, trial.evidence[0]))
 
 
+@pytest.mark.rule("5.69")
 @pytest.mark.parametrize("late", [0, 1])
 def test_evidence_counts_until_its_last_second(late: int) -> None:
     world = peopled()
@@ -197,6 +205,7 @@ def test_evidence_counts_until_its_last_second(late: int) -> None:
         world.evm.send(ACCUSER.address, call)
 
 
+@pytest.mark.rule("2.3", "2.5", "2.11")
 def test_a_rotated_key_answers_for_what_it_signed_in_its_last_second() -> None:
     world = peopled()
     evm = world.evm
@@ -209,6 +218,7 @@ def test_a_rotated_key_answers_for_what_it_signed_in_its_last_second() -> None:
     refused(evm, "assignment", ACCUSER.address, _shown(world, *later))
 
 
+@pytest.mark.rule("I5", "5.68")
 def test_two_clients_must_have_allocated_long_enough() -> None:
     world = market(MAINNET)
     for number in range(15):
@@ -228,6 +238,7 @@ def test_two_clients_must_have_allocated_long_enough() -> None:
     money(world)
 
 
+@pytest.mark.rule("5.76")
 def test_mainnet_jurors_staked_fourteen_days_before_the_executions() -> None:
     world = market(MAINNET)
     for number in range(15):
@@ -246,6 +257,7 @@ def test_mainnet_jurors_staked_fourteen_days_before_the_executions() -> None:
     money(world)
 
 
+@pytest.mark.rule("2.2", "2.8", "3.24")
 def test_votes_come_from_seated_jurors_keys_once() -> None:
     world = peopled(providers=10)
     court, evm = world.contracts.court, world.evm
@@ -286,6 +298,7 @@ def test_votes_come_from_seated_jurors_keys_once() -> None:
     )
 
 
+@pytest.mark.rule("3.25")
 def test_reveals_open_ballots_once_and_name_no_digest_too_many() -> None:
     world = peopled()
     court, evm = world.contracts.court, world.evm
@@ -316,6 +329,7 @@ def test_reveals_open_ballots_once_and_name_no_digest_too_many() -> None:
     refused(evm, "revealed", BOSS.address, court.reveal(trial.case, [good]))
 
 
+@pytest.mark.rule("3.29", "5.71")
 def test_the_decision_opens_the_commitments_that_were_shown() -> None:
     world = peopled()
     court, evm = world.contracts.court, world.evm
@@ -350,6 +364,7 @@ def test_a_case_that_was_never_opened_does_nothing() -> None:
     assert world.evm.ask(court.case(CaseId(7))).phase == 0
 
 
+@pytest.mark.rule("5.67")
 def test_a_bond_that_cannot_be_pulled_opens_nothing() -> None:
     world = peopled()
     pair = [world.execution(ACCUSED, client) for client in CLIENTS[:2]]

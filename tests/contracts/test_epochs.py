@@ -53,6 +53,7 @@ def claim(world: Market, number: int, credits: Sequence[Leaf], account: Address)
     )
 
 
+@pytest.mark.rule("2.1", "6.18")
 def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
     world = peopled()
     credits = leaves(world, 100, 200, 300, 400, 500)
@@ -77,6 +78,7 @@ def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
     money(world)
 
 
+@pytest.mark.rule("6.11")
 @pytest.mark.parametrize("count", range(1, 9))
 def test_trees_of_every_small_size_pay_everybody_exactly_once(count: int) -> None:
     world = peopled()
@@ -90,6 +92,7 @@ def test_trees_of_every_small_size_pay_everybody_exactly_once(count: int) -> Non
     money(world)
 
 
+@pytest.mark.rule("6.13")
 def test_claims_are_cumulative_and_only_against_the_newest_final_epoch() -> None:
     world = peopled()
     first, second = leaves(world, 100, 200), leaves(world, 150, 260)
@@ -121,6 +124,7 @@ def test_claims_are_cumulative_and_only_against_the_newest_final_epoch() -> None
     money(world)
 
 
+@pytest.mark.rule("6.5", "6.12", "7.3")
 def test_final_credits_need_vouchers_and_all_credits_need_allocations() -> None:
     world = peopled()  # three clients, 50 USD allocated each
     exactly = leaves(world, USD - 3)
@@ -145,6 +149,7 @@ def test_final_credits_need_vouchers_and_all_credits_need_allocations() -> None:
     money(world)
 
 
+@pytest.mark.rule("2.5", "2.10")
 def test_epochs_come_in_order_from_the_posting_key_only() -> None:
     world = peopled()
     root, epochs = build(leaves(world, 0)), world.contracts.epochs
@@ -189,6 +194,7 @@ def _claim_call(world: Market, leaf: Leaf, proof: Proof):  # type: ignore[no-unt
     return world.contracts.epochs.claim(C, 1, leaf, proof)
 
 
+@pytest.mark.rule("6.11")
 def test_forged_leaves_proofs_and_positions_are_refused() -> None:
     world = peopled()
     credits = leaves(world, 100, 200, 300, 400)
@@ -227,6 +233,7 @@ def test_forged_leaves_proofs_and_positions_are_refused() -> None:
     world.evm.send(BOSS.address, _claim_call(world, leaf, proof))
 
 
+@pytest.mark.rule("7.3")
 def test_a_root_posted_with_other_sums_than_its_tree_pays_nobody() -> None:
     world = peopled()
     credits = leaves(world, 100, 200)
@@ -244,6 +251,7 @@ def test_a_root_posted_with_other_sums_than_its_tree_pays_nobody() -> None:
     )
 
 
+@pytest.mark.rule("2.4", "3.7", "3.22", "6.9")
 def test_vouchers_need_both_signatures_and_stay_inside_their_session() -> None:
     world = peopled()
     epochs, root = world.contracts.epochs, build(leaves(world, 0))
@@ -317,6 +325,7 @@ def test_a_voucher_for_another_coordinator_is_not_built() -> None:
         world.contracts.epochs.post(BOSS.address, 1, build([]), [world.voucher(CLIENT, USD)])
 
 
+@pytest.mark.rule("6.8")
 def test_an_unknown_hash_claims_nothing() -> None:
     world = peopled()
     credits = leaves(world, 100)
@@ -467,6 +476,7 @@ def test_all_of_a_tree_of_any_small_size_claim_together(count: int) -> None:
     money(world)
 
 
+@pytest.mark.rule("6.1", "6.2")
 def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
     world = peopled()
     strangers = [key(f"stranger{i}").address for i in range(69)]

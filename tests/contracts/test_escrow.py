@@ -1,5 +1,7 @@
 """Deposits, allocations, releases, withdrawals."""
 
+import pytest
+
 from contracts.evm import refused
 from contracts.market import BOSS, COORDINATOR, POSTER, Key, Market, key, market
 from contracts.trial import money
@@ -24,6 +26,7 @@ def _charge(world: Market, client: Key, cumulative: int) -> None:
     )
 
 
+@pytest.mark.rule("4.27", "6.1")
 def test_a_deposit_is_allocated_once() -> None:
     world = market()
     escrow, evm, client = world.contracts.escrow, world.evm, _allocated(world)
@@ -46,6 +49,7 @@ def test_a_deposit_is_allocated_once() -> None:
     money(world)
 
 
+@pytest.mark.rule("4.27")
 def test_a_release_waits_and_takes_no_more_than_vouchers_left() -> None:
     world = market()
     escrow, evm, client = world.contracts.escrow, world.evm, _allocated(world)
@@ -63,6 +67,7 @@ def test_a_release_waits_and_takes_no_more_than_vouchers_left() -> None:
     money(world)
 
 
+@pytest.mark.rule("4.30")
 def test_a_newer_release_request_starts_its_delay_anew() -> None:
     world = market()
     escrow, evm, client = world.contracts.escrow, world.evm, _allocated(world)
@@ -72,6 +77,7 @@ def test_a_newer_release_request_starts_its_delay_anew() -> None:
     refused(evm, "early", client.address, escrow.finish_release(COORDINATOR.address))
 
 
+@pytest.mark.rule("9.1")
 def test_a_withdrawal_waits_and_pays_what_is_free_then() -> None:
     world = market()
     escrow, evm, client = world.contracts.escrow, world.evm, world.fund(key("client0"))
@@ -113,6 +119,7 @@ def test_only_epochs_charges_and_pays() -> None:
     )
 
 
+@pytest.mark.rule("4.28")
 def test_vouchers_reach_to_the_allocation_and_no_further() -> None:
     world = market()
     client = _allocated(world, 5 * USD)

@@ -361,6 +361,7 @@ LONG = settings(
 SHORT = settings(LONG, max_examples=50, phases=[Phase.generate])  # ends at the first difference
 
 
+@pytest.mark.rule("I1", "6.14")
 def test_contracts_and_model_agree() -> None:
     run_state_machine_as_test(Money, settings=LONG)  # type: ignore[no-untyped-call]
 
@@ -443,6 +444,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.rule("I1", "6.12", "6.13", "6.14")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_seeded_mutants_are_caught(name: str) -> None:
     contract, old, new = MUTANTS[name]

@@ -29,6 +29,7 @@ def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address
     return owner.address
 
 
+@pytest.mark.rule("5.73")
 def test_one_payout_address_and_one_network_have_one_seat() -> None:
     """In a class so small that everybody who may judge does: three seats for five owners, of
     whom two pairs are kin.
@@ -53,6 +54,7 @@ def test_one_payout_address_and_one_network_have_one_seat() -> None:
         assert len(seated & set(pair)) == 1, "one of each pair"
 
 
+@pytest.mark.rule("2.16")
 def test_an_owner_that_opens_slots_twice_is_one_owner() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
@@ -70,6 +72,7 @@ class OldChain(_Chain):
     vm_configuration = ((0, CancunVM),)
 
 
+@pytest.mark.rule("0.5")
 def test_a_beacon_is_not_made_on_a_chain_without_the_curve() -> None:
     """Its court could prove no round, so no jury could ever be drawn."""
     fresh = Evm.fresh()

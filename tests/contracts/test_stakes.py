@@ -34,6 +34,7 @@ def test_accounts_get_indices_from_one_in_order_of_registration() -> None:
     money(world)
 
 
+@pytest.mark.rule("0.10")
 def test_registration_publishes_every_key_and_happens_once() -> None:
     world = market()
     stakes, owner = world.contracts.stakes, key("fresh")
@@ -85,6 +86,7 @@ def test_a_client_that_deposited_can_still_become_a_coordinator_with_its_index()
     assert events == (CoordinatorRegistered(client.address, 2, key("s").address, key("p").address),)
 
 
+@pytest.mark.rule("2.3")
 def test_a_key_counts_from_its_first_to_its_last_second_inclusive() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
@@ -107,6 +109,7 @@ def test_a_key_counts_from_its_first_to_its_last_second_inclusive() -> None:
     assert not evm.ask(stakes.key_valid(key("stranger").address, old, UnixSeconds(rotated)))
 
 
+@pytest.mark.rule("2.12", "2.13", "2.15")
 def test_slots_are_listed_with_their_block_range() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
@@ -132,6 +135,7 @@ def test_slots_are_listed_with_their_block_range() -> None:
     money(world)
 
 
+@pytest.mark.rule("2.1", "2.15", "6.30")
 def test_closed_slots_unbond_after_the_delay_and_free_their_place() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
@@ -159,6 +163,7 @@ def test_closed_slots_unbond_after_the_delay_and_free_their_place() -> None:
     money(world)
 
 
+@pytest.mark.rule("2.16")
 def test_owners_are_counted_once_per_class() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
@@ -183,6 +188,7 @@ def test_an_account_stakes_in_at_most_sixteen_host_classes() -> None:
         world.evm.send(owner, world.contracts.stakes.open_slots(keccak256(b"class 15"), 1))
 
 
+@pytest.mark.rule("2.14", "6.30")
 def test_coordinators_rotate_and_leave() -> None:
     world = market()
     stakes, evm, who = world.contracts.stakes, world.evm, COORDINATOR.address
@@ -202,6 +208,7 @@ def test_coordinators_rotate_and_leave() -> None:
     money(world)
 
 
+@pytest.mark.rule("I5", "5.66")
 def test_strangers_can_neither_freeze_nor_slash_nor_enroll() -> None:
     world = market()
     stakes, owner = world.contracts.stakes, world.provider(0)
@@ -214,6 +221,7 @@ def test_strangers_can_neither_freeze_nor_slash_nor_enroll() -> None:
         refused(world.evm, reason, BOSS.address, stakes._call(function, 200_000, *arguments))
 
 
+@pytest.mark.rule("2.1")
 def test_roles_are_checked() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm

@@ -49,6 +49,7 @@ def deployed(code: bytes) -> Market:
     return Market(evm, evm.contracts, DEVNET)
 
 
+@pytest.mark.rule("0.4")
 @pytest.mark.parametrize(
     "moved",
     [

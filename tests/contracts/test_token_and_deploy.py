@@ -12,6 +12,7 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Seconds
 from quorate_runtime.beacon.bls import public_key
 
 
+@pytest.mark.rule("3.1")
 @pytest.mark.parametrize("limits", [DEVNET, MAINNET], ids=lambda limits: limits.name)
 def test_a_plan_deploys_at_the_addresses_it_names(limits: Limits) -> None:
     evm, made = Evm.fresh(), planned(limits)
@@ -34,6 +35,7 @@ def test_addresses_follow_from_deployer_and_nonce() -> None:
     assert created_address(sender, 1).hex() == "343c43a37d37dff08ae8c4a11544c718abb4fcf8"
 
 
+@pytest.mark.rule("9.1")
 def test_a_beacon_with_another_period_than_the_limits_is_refused() -> None:
     info = BeaconInfo(public_key(SECRET), Seconds(3), 1)
     with pytest.raises(AssertionError, match="period"):

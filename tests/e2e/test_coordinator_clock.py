@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from quorate import Market
 from quorate.client.run import Run
 from quorate_coordinator import coordinator_keys
@@ -66,6 +68,7 @@ async def ends_well(run: Run, name: str) -> None:
     assert abs(view.created_at - time.time()) < ENDED_SECONDS, "what is signed bears the true time"
 
 
+@pytest.mark.rule("9.7")
 async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(
     image: Path, tmp_path: Path
 ) -> None:

@@ -169,6 +169,7 @@ async def run_rounds(
         assert crash.slots.looks, "nobody was seen to run anything"
 
 
+@pytest.mark.rule("I6")
 async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     began = time.monotonic()
     all_trials = wanted(

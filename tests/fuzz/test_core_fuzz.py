@@ -511,6 +511,7 @@ def run(machine: type[CoreMachine], examples: int) -> None:
     run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.rule("3.9")
 def test_no_signed_nonsense_breaks_the_core() -> None:
     run(CoreMachine, 25)
 

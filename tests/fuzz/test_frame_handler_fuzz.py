@@ -105,6 +105,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     await store.close()
 
 
+@pytest.mark.rule("3.8")
 async def test_no_frame_ends_the_actor(stand: Stand) -> None:
     stand.world.order(0, 1, {}, {})
     lease = stand.world.leases()[-1]

@@ -12,6 +12,7 @@ from fuzz.guided_seeds import seeds
 from fuzz.guided_targets import TARGETS
 
 
+@pytest.mark.rule("3.8")
 @pytest.mark.parametrize("target", TARGETS)
 def test_seeds_their_cuts_and_their_noise_are_typed(target: str) -> None:
     for data in seeds(target)[:40]:

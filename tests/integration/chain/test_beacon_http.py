@@ -56,6 +56,7 @@ async def answering(bodies: dict[str, tuple[int, bytes]]) -> AsyncIterator[tuple
         yield url, asked
 
 
+@pytest.mark.rule("9.3")
 async def test_rounds_appear_at_their_time_and_verify() -> None:
     clock = Hands(GENESIS - 1)
     async with running_beacon(CONFIG, clock.now) as url, aiohttp.ClientSession() as session:
@@ -85,6 +86,7 @@ async def test_latest_and_unknown_paths() -> None:
                 assert response.status == 404
 
 
+@pytest.mark.rule("9.4")
 @pytest.mark.parametrize(
     "forge",
     [

@@ -115,6 +115,7 @@ async def test_restart_goes_on_where_the_cursor_stands_even_after_a_reorganisati
         assert consumer.notices[-1].kept is None
 
 
+@pytest.mark.rule("2.17")
 async def test_nothing_above_depth_is_delivered() -> None:
     async with node("devnet") as chain:
         contract, consumer = await pinger(chain), Consumer()

@@ -39,6 +39,7 @@ async def mined(chain: Node, raw: bytes) -> Hash32:
     return sent
 
 
+@pytest.mark.rule("9.6")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_forty_pending_of_one_sender_are_one_block(kind: str) -> None:
     key = Key(0)
@@ -81,6 +82,7 @@ async def test_a_transaction_that_cannot_be_paid_any_more_does_not_stop_the_othe
         assert await chain.client.receipt(second) is None
 
 
+@pytest.mark.rule("9.6")
 async def test_blocks_are_stamped_with_the_clock_once_a_second() -> None:
     async with node("devnet", block_seconds=1) as chain:
         for nonce in range(40):

@@ -87,6 +87,7 @@ CASES = [
 ]
 
 
+@pytest.mark.rule("9.5")
 @pytest.mark.parametrize(
     ("address", "data"),
     CASES,

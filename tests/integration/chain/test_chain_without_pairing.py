@@ -31,6 +31,7 @@ async def test_a_chain_with_the_curve_is_taken(kind: str) -> None:
         await check_curve(chain.client)
 
 
+@pytest.mark.rule("0.5")
 @pytest.mark.parametrize(
     ("place", "answer"),
     [("0f", "0x"), ("0f", ONE), ("0f", "0x" + "00" * 32), ("10", "0x"), ("10", ONE)],

@@ -84,6 +84,7 @@ async def test_apply_without_yes_and_without_a_terminal_submits_nothing(
     assert code == 2 and "--yes" in err and not fake.jobs
 
 
+@pytest.mark.rule("2.25")
 async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_
     assert "0x" + ordered.submission.order.message.host_class.hex() == row["id"]
 
 
+@pytest.mark.rule("3.41")
 async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Path) -> None:
     options = ("--max-price", "0.5", "--ttl", "1m", "--output", str(tmp_path / "o"), "--json")
     code, out, _ = await call("run", IMAGE, *options, "--", "python", "-c", "1")

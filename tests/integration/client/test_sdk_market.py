@@ -161,6 +161,7 @@ async def test_a_registry_that_says_another_digest_than_it_sends_gets_no_order(
     assert not fake.jobs
 
 
+@pytest.mark.rule("6.9")
 async def test_the_voucher_covers_exactly_what_the_evidence_allows(
     fake: FakeMarket, profile: Profile
 ) -> None:
@@ -179,6 +180,7 @@ async def test_the_voucher_covers_exactly_what_the_evidence_allows(
     )
 
 
+@pytest.mark.rule("7.1")
 async def test_an_overcharge_is_told_and_not_signed(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(charge_extra=1_000)
     notices: list[str] = []
@@ -209,6 +211,7 @@ async def test_liars_are_outvoted_and_the_client_gets_the_honest_output(
     assert fake.owners[0] not in result.providers and len(result.verdict.faulted) == 1
 
 
+@pytest.mark.rule("3.28", "3.35", "7.1")
 @pytest.mark.parametrize(
     ("cheat", "named"),
     [
@@ -248,6 +251,7 @@ async def test_the_result_of_another_run_of_ours_is_not_taken_for_this_ones(
     assert [folder.name for folder in profile.outputs.iterdir()] == [next(iter(fake.jobs)).hex()]
 
 
+@pytest.mark.rule("5.11")
 async def test_a_commit_whose_round_has_appeared_is_not_witnessed(
     fake: FakeMarket, profile: Profile
 ) -> None:
@@ -259,6 +263,7 @@ async def test_a_commit_whose_round_has_appeared_is_not_witnessed(
     assert any("already appeared" in notice for notice in notices)
 
 
+@pytest.mark.rule("3.10")
 async def test_an_ack_for_another_job_is_refused(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(ack_other_job=True)
     async with Market(profile) as market:
@@ -382,6 +387,7 @@ async def test_a_run_is_found_however_many_came_after_it(
         assert market.debt().charged == 7 * 1001
 
 
+@pytest.mark.rule("4.32")
 async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
     fake: FakeMarket, profile: Profile
 ) -> None:
@@ -450,6 +456,7 @@ async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: 
     assert not fake.vouchers
 
 
+@pytest.mark.rule("5.35")
 async def test_unresolved_jobs_are_an_error_with_a_receipt(
     fake: FakeMarket, profile: Profile
 ) -> None:
@@ -472,6 +479,7 @@ async def test_a_market_that_is_not_open_says_so(fake: FakeMarket, profile: Prof
         await market.submit(job())
 
 
+@pytest.mark.rule("3.23")
 async def test_stop_is_signed_by_the_session(fake: FakeMarket, profile: Profile) -> None:
     fake.auto_finish = False
     async with Market(profile) as market:
@@ -481,6 +489,7 @@ async def test_stop_is_signed_by_the_session(fake: FakeMarket, profile: Profile)
     assert [stop.message.job_id for stop in fake.stops] == [run.job_id]
 
 
+@pytest.mark.rule("4.32")
 async def test_another_program_of_the_profile_settles_what_was_left(
     fake: FakeMarket, profile: Profile
 ) -> None:

@@ -193,6 +193,7 @@ async def test_money_that_was_taken_back_holds_nothing(tmp_path: Path) -> None:
         assert (await staging.uploads.owned())[grant.owner.name] < 10 * MIB
 
 
+@pytest.mark.rule("4.24")
 async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging, claims = found.market, found.staging, found.claims
@@ -221,6 +222,7 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         assert await staging.outputs.gc(0) == MIB
 
 
+@pytest.mark.rule("3.16", "4.24")
 async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(
     tmp_path: Path,
 ) -> None:
@@ -312,6 +314,7 @@ async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.rule("4.26")
 async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(
     tmp_path: Path,
 ) -> None:
@@ -333,6 +336,7 @@ async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_fin
         assert await staging.uploads.owned() == {}
 
 
+@pytest.mark.rule("4.26")
 async def test_inputs_of_a_run_that_took_long_stay_for_31_hours_after_it(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging, begun = found.market, found.staging, found.clock.now()

@@ -47,6 +47,7 @@ def leaves(scale: int) -> tuple[Leaf, ...]:
     return (Leaf(0, ZERO_ADDRESS, Amount(500), Amount(0), ZERO_HASH), *owed)
 
 
+@pytest.mark.rule("2.8")
 async def test_everybody_is_paid_once(stage: Stage) -> None:
     async with running(stage.service()):
         pass  # registers the coordinator

@@ -200,6 +200,7 @@ def place(path: str, found: Hall) -> str:
     )
 
 
+@pytest.mark.rule("5.95")
 @pytest.mark.parametrize("stage", STAGES)
 async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
     paths = [
@@ -216,6 +217,7 @@ async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
                     assert (response.status, code) == expected(path, reader, stage), (path, reader)
 
 
+@pytest.mark.rule("5.95")
 @pytest.mark.parametrize(
     ("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))]
 )
@@ -230,6 +232,7 @@ async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(
         assert (response.status, (await response.json())["code"]) == expects
 
 
+@pytest.mark.rule("I8", "5.19", "5.23")
 @pytest.mark.parametrize("stage", STAGES)
 async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
     async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:

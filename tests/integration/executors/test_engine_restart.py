@@ -54,6 +54,7 @@ async def executor(engine: OwnEngine, tmp_path: Path) -> AsyncIterator[DockerExe
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
 
+@pytest.mark.rule("I4")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
     engine: OwnEngine, executor: DockerExecutor, image: Path, tmp_path: Path, number: signal.Signals

@@ -166,6 +166,7 @@ async def test_stop_ends_it_at_once(factory: Factory, image: Path) -> None:
 # --------------------------------------------------------------------------------- what programs do
 
 
+@pytest.mark.rule("I4", "3.31")
 @running
 @pytest.mark.parametrize(
     ("code", "status"),
@@ -181,6 +182,7 @@ async def test_exit_status(factory: Factory, image: Path, code: str, status: int
     assert (await run(factory(), python_task(image, code))).status == status
 
 
+@pytest.mark.rule("I4", "3.31")
 @running
 async def test_time_out_is_a_result_that_is_paid(factory: Factory, image: Path) -> None:
     ended = await run(factory(), python_task(image, "while True: pass", max_duration=Seconds(1)))
@@ -207,6 +209,7 @@ async def test_time_out_while_nobody_watched(factory: Factory, image: Path) -> N
     assert (ended.status, ended.usage.wall_ms) == (EXIT_TIMEOUT, 1000)
 
 
+@pytest.mark.rule("I4", "3.31")
 @running
 async def test_memory_kill_is_a_result_that_is_paid(factory: Factory, image: Path) -> None:
     grow = (
@@ -218,6 +221,7 @@ async def test_memory_kill_is_a_result_that_is_paid(factory: Factory, image: Pat
     assert 64 * MIB < ended.usage.peak_memory_bytes < 512 * MIB
 
 
+@pytest.mark.rule("4.14", "4.17")
 @running
 async def test_usage_is_measured(factory: Factory, image: Path) -> None:
     code = (
@@ -248,6 +252,7 @@ async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path)
     assert await outputs(executor, task, tmp_path / "collected") == {"joined": b"firstsecond"}
 
 
+@pytest.mark.rule("2.21")
 @running
 async def test_environment_is_the_job_s_alone(
     factory: Factory, image: Path, monkeypatch: pytest.MonkeyPatch

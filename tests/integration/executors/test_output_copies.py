@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
@@ -21,6 +22,7 @@ LEASE = "ab" * 32
 SALT = Hash32(b"\x05" * 32)
 
 
+@pytest.mark.rule("4.24")
 async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_path: Path) -> None:
     clock = VirtualClock()
     store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)

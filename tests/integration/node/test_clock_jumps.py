@@ -71,6 +71,7 @@ def test_a_jump_that_stays_is_followed_and_small_steps_at_once() -> None:
     assert pass_time(DOUBT_SECONDS) == hands.wall, "it stayed"
 
 
+@pytest.mark.rule("9.7")
 def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
     hands = Hands()
     clock, pass_time = hands.clock, hands.pass_time

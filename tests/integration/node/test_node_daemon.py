@@ -122,6 +122,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
     assert declined.decline.message.reason is DeclineReason.DRAINING
 
 
+@pytest.mark.rule("4.12")
 async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
@@ -132,6 +133,7 @@ async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> N
         await in_phase(daemon, lease, Receipted)
 
 
+@pytest.mark.rule("I6")
 async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) -> None:
     """Killed while the task runs, and again while its commit is not receipted: one run, one
     commit.

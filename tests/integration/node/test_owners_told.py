@@ -2,6 +2,7 @@
 check` (PROTOCOL §5 Small markets).
 """
 
+import pytest
 from aiohttp import ClientSession, web
 
 from quorate_coordinator.core import queries
@@ -14,6 +15,7 @@ from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
 from support.markets.scripted_market import HOST, Market, Party, a_spec
 
 
+@pytest.mark.rule("5.43")
 async def test_an_owner_is_told_by_its_check() -> None:
     async def offers(_: web.Request) -> web.Response:
         return web.json_response({"offers": []})
@@ -29,6 +31,7 @@ async def test_an_owner_is_told_by_its_check() -> None:
     assert "2 staked owners in this host class on devnet" in found.text
 
 
+@pytest.mark.rule("5.43")
 def test_a_client_is_told_by_its_plan() -> None:
     for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
         market = Market(*[Party(number) for number in range(owners)])

@@ -243,6 +243,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize(("after_lines", "crash_at"), KILLS)
 async def test_kill_9_during_concurrent_appends_loses_nothing_acknowledged(
     tmp_path: Path, after_lines: int, crash_at: str

@@ -74,6 +74,7 @@ async def replayed(folder: Path) -> Ledger:
     return core
 
 
+@pytest.mark.rule("I6", "5.65")
 @pytest.mark.parametrize("point", POINTS)
 async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_done(
     tmp_path: Path, point: str

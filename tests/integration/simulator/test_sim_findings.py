@@ -50,6 +50,7 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
     assert 1 not in state.epochs and state.own.is_dirty
 
 
+@pytest.mark.rule("I9", "2.22", "3.12", "3.18", "3.20", "3.38", "4.15", "5.16", "7.1")
 def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
     """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the
     order's passed `quorate verify` once.
@@ -70,6 +71,7 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
     assert len(seen) >= 20, seen
 
 
+@pytest.mark.rule("5.27", "5.32")
 def test_auditor_that_says_nothing_has_audited_nothing() -> None:
     """A trusted primary beside an auditor that never revealed was accepted as audited: two of
     them could pass any result, unheld.
@@ -110,6 +112,7 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
 
 
+@pytest.mark.rule("5.7")
 def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records were compared after each receipt: two reveals that ran out in one tick looked like
     a wrong record. Few batches have two members any more that can run out together, so two

@@ -45,6 +45,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.sqlite")
 
 
+@pytest.mark.rule("6.9")
 def test_vouchers_grow_with_checked_charges_alone(ledger: Ledger) -> None:
     first, second = entry(1), entry(2)
     ledger.record(first)
@@ -66,6 +67,7 @@ def test_vouchers_grow_with_checked_charges_alone(ledger: Ledger) -> None:
     )
 
 
+@pytest.mark.rule("2.4")
 def test_nothing_is_signed_above_the_session(ledger: Ledger) -> None:
     ledger.record(entry(1))
     ledger.settle(entry(1).job_id, Amount(100))

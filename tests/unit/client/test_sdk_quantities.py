@@ -21,6 +21,7 @@ from quorate.job.quantities import (
 )
 
 
+@pytest.mark.rule("0.2")
 @given(st.integers(1, AMOUNT_MAX))
 def test_money_survives_a_round_trip(micro: int) -> None:
     text = format_amount(micro)

@@ -43,6 +43,7 @@ def sealed(tmp_path: Path, salt: bytes = SALT) -> tuple[Path, Hash32]:
     return tmp_path / "sealed", digest
 
 
+@pytest.mark.rule("3.30")
 def test_opens_to_the_same_tree(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     assert digest == cid_of_path(tmp_path / "out").digest
@@ -52,6 +53,7 @@ def test_opens_to_the_same_tree(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["back", "out", "sealed"]
 
 
+@pytest.mark.rule("3.32", "3.34")
 def test_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     seal_directory(tmp_path / "out", SALT, tmp_path / "again")
@@ -62,6 +64,7 @@ def test_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> None:
     assert b"done\n" not in path.read_bytes()
 
 
+@pytest.mark.rule("3.30")
 def test_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     digest, _, _ = seal_directory(tmp_path / "out", SALT, tmp_path / "sealed")
@@ -73,6 +76,7 @@ def test_empty_directory(tmp_path: Path) -> None:
     assert list((tmp_path / "back").iterdir()) == []
 
 
+@pytest.mark.rule("3.32", "3.33")
 def test_keys_and_nonces_are_as_the_protocol_says() -> None:
     assert output_key(SALT) == hash_tuple("key", SALT)
     assert nonce(0, True) == bytes(23) + b"\x01"
@@ -99,6 +103,7 @@ def attacks(raw: bytes) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.rule("3.35")
 @pytest.mark.parametrize("name", attacks(bytes(5 * SEALED_CHUNK_BYTES)))
 def test_changed_ciphertext_does_not_open(tmp_path: Path, name: str) -> None:
     path, digest = sealed(tmp_path)
@@ -112,6 +117,7 @@ def test_changed_ciphertext_does_not_open(tmp_path: Path, name: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["changed", "out", "sealed"]
 
 
+@pytest.mark.rule("3.34", "3.35")
 def test_wrong_salt_and_wrong_digest_do_not_open(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     for salt, wanted in ((bytes(32), digest), (SALT, Hash32(bytes(32)))):
@@ -146,6 +152,7 @@ def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
         assert refused.value.code is Code.DOES_NOT_OPEN
 
 
+@pytest.mark.rule("3.33")
 def test_exact_multiple_of_the_chunk_has_no_empty_last_chunk() -> None:
     from quorate_content import sealed as module
 

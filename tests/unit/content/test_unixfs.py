@@ -81,6 +81,7 @@ def parameters() -> list[object]:
     return found
 
 
+@pytest.mark.rule("I8", "3.30")
 @pytest.mark.parametrize("case", parameters())
 def test_vector(case: dict[str, object], tmp_path: Path) -> None:
     profile = PROFILES[str(case["profile"])]

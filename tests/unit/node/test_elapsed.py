@@ -11,6 +11,7 @@ from quorate_node.executors.elapsed import Seen, look, since_boot
 HOUR = 3600.0
 
 
+@pytest.mark.rule("4.14")
 @pytest.mark.parametrize(
     ("told", "ran"),
     [

@@ -183,6 +183,7 @@ def test_system_call_list() -> None:
     assert families == [1, 2, 10, 16]
 
 
+@pytest.mark.rule("3.31")
 @pytest.mark.parametrize(
     ("code", "wall_ms", "is_memory_kill", "status"),
     [

@@ -89,6 +89,7 @@ async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
     return runner
 
 
+@pytest.mark.rule("3.31")
 async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(
     tmp_path: Path, store: ContentStore
 ) -> None:
@@ -152,6 +153,7 @@ class Heard:
         self.events.append(event)
 
 
+@pytest.mark.rule("5.84")
 @pytest.mark.parametrize("lacks", ["an input", "a duty"])
 async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     tmp_path: Path, store: ContentStore, lacks: str

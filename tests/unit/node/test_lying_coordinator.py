@@ -151,6 +151,7 @@ def test_an_assignment_of_something_else_is_declined_and_never_runs(
     assert isinstance(node.execution(lease).phase, Declined) and node.core.free_slots()[0].free == 1
 
 
+@pytest.mark.rule("I2")
 def test_one_slot_is_given_once_however_many_are_assigned() -> None:
     node, answers = fresh(), []
     for number in range(1, 40):
@@ -294,6 +295,7 @@ def test_a_false_set_opens_nothing(phase: type, name: str) -> None:
     assert isinstance(reveal, effects.SendReveal)
 
 
+@pytest.mark.rule("5.24")
 @pytest.mark.parametrize(
     "change",
     [
@@ -340,6 +342,7 @@ def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
     assert (phase.verdict.message.seq, phase.verdict.message.outcome) == (6, Outcome.UNRESOLVED)
 
 
+@pytest.mark.rule("6.5")
 def test_debts_do_not_fall() -> None:
     node = fresh()
     node.hear(frames.StatementSent(statement(500, 3).statement))

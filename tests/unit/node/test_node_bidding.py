@@ -74,6 +74,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.rule("3.27")
 @pytest.mark.parametrize(("spec", "expected"), SPECS)
 def test_specs_that_do_not_fit(spec: JobSpec, expected: DeclineReason) -> None:
     """Each by the reason that a coordinator can act on."""
@@ -151,6 +152,7 @@ def test_quotes_cover_what_must_be_moved() -> None:
     ), "nobody knows the registry's size"
 
 
+@pytest.mark.rule("4.2")
 def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
     """Within the protocol's bound, so that the place is kept."""
     driver = Driver(ProviderCore(make_terms()))
@@ -160,6 +162,7 @@ def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
     assert NOW < second.decline.start_by <= NOW + DEVNET.decline_ahead_max
 
 
+@pytest.mark.rule("I2")
 def test_two_slots_take_two_and_no_more() -> None:
     """I2."""
     driver = Driver(ProviderCore(make_terms(2)))
@@ -167,6 +170,7 @@ def test_two_slots_take_two_and_no_more() -> None:
     assert [item.occupies_slot for item in taken] == [True, True, False]
 
 
+@pytest.mark.rule("3.8", "3.9")
 def test_draining_declines_and_says_no_free_slots() -> None:
     """Until it is taken back."""
     driver = Driver(ProviderCore(make_terms()))
@@ -184,6 +188,7 @@ def test_draining_declines_and_says_no_free_slots() -> None:
     assert driver.execution(driver.assign(2)).occupies_slot
 
 
+@pytest.mark.rule("2.10")
 def test_strangers_assignments_are_refused() -> None:
     """Wrong signer, another provider's, too late."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()

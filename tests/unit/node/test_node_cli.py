@@ -291,6 +291,7 @@ async def test_the_process_executor_needs_a_devnet(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------- host class
 
 
+@pytest.mark.rule("2.18")
 @pytest.mark.parametrize(
     ("flags", "level"),
     [
@@ -308,6 +309,7 @@ def test_levels(flags: frozenset[str], level: str) -> None:
     host.validate()
 
 
+@pytest.mark.rule("2.18")
 def test_cpuinfo_is_read() -> None:
     """The first processor counts; strange vendors share one class; ARM has one level."""
     text = (
@@ -351,6 +353,7 @@ def test_what_is_missing() -> None:
     assert not frozen.is_blocking
 
 
+@pytest.mark.rule("0.11")
 def test_networks() -> None:
     """The /24 or /48 decides; names have none."""
     assert (

@@ -151,6 +151,7 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
         )
 
 
+@pytest.mark.rule("4.9")
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running, Publishing])
 def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
     """And does so again after a restart, as long as a Commit would be waited for."""
@@ -167,6 +168,7 @@ def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None
     )
 
 
+@pytest.mark.rule("I4")
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_stop(phase: type) -> None:
     """Elapsed time is paid: a running task is ended and committed; what has not run just ends."""
@@ -227,6 +229,7 @@ def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
     assert driver.refusal(replace(event, lease=lease)) is Code.WRONG_PHASE
 
 
+@pytest.mark.rule("3.20")
 def test_a_verdict_of_another_job_is_refused() -> None:
     """The revealed set says which job it was."""
     driver, lease = at_phase(Revealed)
@@ -242,6 +245,7 @@ def test_a_verdict_of_another_job_is_refused() -> None:
 # ------------------------------------------------------------------------------------------ reveals
 
 
+@pytest.mark.rule("I8", "2.10", "5.23", "5.24")
 @pytest.mark.parametrize("phase", [Committed, Receipted])
 def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> None:
     """The one door to a reveal stays shut, and the state untouched."""
@@ -256,6 +260,7 @@ def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> 
     assert isinstance(reveal, effects.SendReveal)
 
 
+@pytest.mark.rule("5.24")
 def test_one_membership_only() -> None:
     """A set signed again may have a new closedAt and nothing else; another membership would be a
     second batch to copy from.
@@ -271,6 +276,7 @@ def test_one_membership_only() -> None:
     assert isinstance(again[0], effects.SendReveal)
 
 
+@pytest.mark.rule("I8", "2.20", "4.17")
 def test_the_reveal_opens_the_commit() -> None:
     """Salt and ciphertext stood in the state before the commit did; class, usage and status are
     the task's.
@@ -286,6 +292,7 @@ def test_the_reveal_opens_the_commit() -> None:
     assert (phase.commit.usage_ms, phase.commit.encrypted_output) == (1500, b"\x66" * 32)
 
 
+@pytest.mark.rule("3.34")
 def test_the_salt_is_journaled_before_anything_uses_it() -> None:
     """It is in the state one step before the ciphertext and two before the commit, and stays the
     same.
@@ -297,6 +304,7 @@ def test_the_salt_is_journaled_before_anything_uses_it() -> None:
     assert isinstance(committed, Committed) and committed.reveal.salt == phase.salt != bytes(32)
 
 
+@pytest.mark.rule("5.10")
 def test_the_beacon_round_is_ahead_enough() -> None:
     """At least two whole periods and one more, at most ten, at every offset within a period."""
     terms = make_terms()
@@ -333,6 +341,7 @@ def test_one_commit_for_ever() -> None:
     assert driver.do(events.Tick(), after=100) == (), "a receipt ends it"
 
 
+@pytest.mark.rule("3.16")
 def test_receipts() -> None:
     """Only for a commit that was made here, and only signed by its coordinator; repeats change
     nothing.
@@ -366,6 +375,7 @@ def test_a_lapsed_commit_is_remembered() -> None:
 # ---------------------------------------------------------------------------------------- deadlines
 
 
+@pytest.mark.rule("4.7")
 @pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Publishing])
 def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
     """And frees the slot; the container is stopped and removed. Not a second earlier."""
@@ -441,6 +451,7 @@ def test_a_time_out_is_a_result() -> None:
     assert isinstance(phase, Committed) and phase.reveal.exit_status == EXIT_TIMEOUT
 
 
+@pytest.mark.rule("3.20")
 def test_a_newer_verdict_replaces_an_older_one() -> None:
     """Never the other way round."""
     driver, lease = at_phase(Done)

@@ -65,6 +65,7 @@ def juror(slots: int = 1) -> Driver:
     return driver
 
 
+@pytest.mark.rule("3.24", "5.78")
 def test_the_whole_service() -> None:
     """Each execution repeated, then one ballot, then its opening, in the case's order."""
     driver = Driver(ProviderCore(make_terms()))
@@ -91,6 +92,7 @@ def test_the_whole_service() -> None:
     assert isinstance(driver.core.jury[CASE].phase, Served) and not driver.core.cases
 
 
+@pytest.mark.rule("5.78")
 def test_nothing_is_opened_before_voting_ended() -> None:
     """Not by a repeated vote, nor by time."""
     driver = juror()
@@ -101,6 +103,7 @@ def test_nothing_is_opened_before_voting_ended() -> None:
     assert isinstance(driver.core.jury[CASE].phase, Voted)
 
 
+@pytest.mark.rule("3.25", "5.84")
 def test_unavailable_content_is_void() -> None:
     """Zero stands in the ballot."""
     driver = juror()
@@ -201,6 +204,7 @@ def test_the_courts_events_are_translated() -> None:
 # -------------------------------------------------------------------------------------------- money
 
 
+@pytest.mark.rule("3.21", "6.5")
 def test_statements_only_grow() -> None:
     """An older one, a second of the same number, a fall of `final` and strangers' are refused; a
     fall of `held` is a verdict's doing.
@@ -243,6 +247,7 @@ def test_offers_are_numbered_for_ever() -> None:
 # ----------------------------------------------------------------------------------- reconciliation
 
 
+@pytest.mark.rule("I6")
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.EXITED, TaskState.ABSENT])
 @pytest.mark.parametrize("phase", [Starting, Running, Publishing])
 def test_reconcile(phase: type, state: TaskState) -> None:

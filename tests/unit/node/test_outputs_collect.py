@@ -79,6 +79,7 @@ def test_attack_is_refused_and_leaves_nothing(
     assert not source.exists()
 
 
+@pytest.mark.rule("3.30")
 def test_tree_is_copied(tmp_path: Path) -> None:
     source = tmp_path / "outputs"
     (source / "a" / "empty").mkdir(parents=True)

@@ -55,6 +55,7 @@ def test_point_outside_the_subgroup_is_refused() -> None:
     assert not bls.verify_round(QUICKNET_KEY, Round(1), outside)
 
 
+@pytest.mark.rule("9.3")
 def test_own_key_signs_what_it_verifies() -> None:
     secret = bls.keygen(b"a seed of sufficient length")
     assert secret == bls.keygen(b"a seed of sufficient length")

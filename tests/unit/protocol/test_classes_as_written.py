@@ -4,6 +4,7 @@ environment pins what it names (PROTOCOL §2).
 
 from dataclasses import replace
 
+import pytest
 from eth_abi.abi import encode
 
 from quorate_protocol.crypto.hashing import keccak256
@@ -24,6 +25,7 @@ GPU = HostClass(
 IMAGE = Hash32(b"\x0a" * 32)
 
 
+@pytest.mark.rule("2.18", "2.20")
 def test_ids_are_hashes_of_what_decides_bits() -> None:
     text = ["string", "string", "string", "string"]
     assert CPU.id() == keccak256(encode(text, ["cpu", "x86_64", "v3", "AuthenticAMD"]))
@@ -43,6 +45,7 @@ def test_ids_are_hashes_of_what_decides_bits() -> None:
     assert len({CPU.id(), *(other.id() for other in others)}) == 4
 
 
+@pytest.mark.rule("2.21")
 def test_the_environment_pins_what_picks_code_paths() -> None:
     pinned = dict(CPU_ENVIRONMENT)
     assert {
@@ -61,6 +64,7 @@ def test_the_environment_pins_what_picks_code_paths() -> None:
     )
 
 
+@pytest.mark.rule("2.24")
 def test_trust_is_earned_whatever_the_image() -> None:
     """Of kind, comparator and host class alone: else a client's own image would be a class of
     its own, with trust for the asking.

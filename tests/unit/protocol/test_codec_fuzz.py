@@ -73,6 +73,7 @@ def test_what_is_no_integer_is_refused(text: str) -> None:
         canonical.from_json(Nonce, text)
 
 
+@pytest.mark.rule("2.19")
 def test_host_classes_have_bounds() -> None:
     for host in (
         HostClass("ada", sm_count=10**79, driver_branch="550"),

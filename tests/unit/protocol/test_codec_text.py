@@ -11,6 +11,7 @@ from quorate_protocol.units import Amount, Hash32, Label
 from sim.run import play
 
 
+@pytest.mark.rule("3.2")
 def test_a_whole_market_is_written_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     short, kinds = text_writer.encode, set[str]()
 

@@ -50,6 +50,7 @@ def _forged() -> list[bytes]:
     ]
 
 
+@pytest.mark.rule("3.3")
 @pytest.mark.parametrize("forged", _forged())
 def test_malformed_and_malleable_signatures_are_refused(forged: bytes) -> None:
     with pytest.raises(Refused) as refused:
@@ -80,6 +81,7 @@ def test_what_is_no_secret_makes_no_signer(secret: bytes) -> None:
         KeySigner(secret)
 
 
+@pytest.mark.rule("2.6")
 def test_peer_signatures() -> None:
     key = PeerKey(b"\5" * 32)
     sig = key.sign(b"message")
@@ -94,6 +96,7 @@ def test_peer_signatures() -> None:
             verify_peer(Hash32(public), message, Signature(forged))
 
 
+@pytest.mark.rule("2.6")
 def test_boxes_open_for_their_owner_only() -> None:
     ada, bob, eve = (BoxKey(bytes([n]) * 32) for n in (1, 2, 3))
     sealed, boxed = seal_to(bob.public, b"weights"), ada.box(bob.public, b"key")

@@ -19,6 +19,7 @@ def slot(index: int, owner: int = 0) -> StakeSlot:
     return StakeSlot(index, party, party, party, hash_tuple("network", owner), BlockNumber(1))
 
 
+@pytest.mark.rule("2.22", "3.11")
 @pytest.mark.parametrize("length", range(1, 8))
 def test_every_index_of_every_small_list(length: int) -> None:
     whole = [slot(index) for index in range(length)]
@@ -40,6 +41,7 @@ def test_every_index_of_every_small_list(length: int) -> None:
     assert len(roots) == 2**length, "another list, another root"
 
 
+@pytest.mark.rule("5.16")
 def test_what_a_proof_binds() -> None:
     made = EligibleList([slot(index) for index in range(11) if index % 3], 11)
     for item in made.show(range(11)):

@@ -22,63 +22,94 @@ PROTOCOL = " ".join(
 WRITTEN: list[tuple[str, str, int, int]] = [
     ("as of a finalised block (32 blocks deep [1])", "chain_depth", 32, 1),
     ("acceptBy (30 s [5 s] after signing)", "accept_within", 30, 5),
-    ("block and roots at most 10 min old", "ack_age_max", 600, 600),
+    ("Its block and roots are at most 10 min old", "ack_age_max", 600, 600),
     ("startBy at most 10 min [20 s] ahead", "decline_ahead_max", 600, 20),
-    ("grace 60 s [20 s]", "commit_grace", 60, 20),
+    ("grace of 60 s [20 s]", "commit_grace", 60, 20),
     ("revealBy = closedAt + 60 s [6 s]", "reveal_within", 60, 6),
-    ("release after 9 d [60 s]", "allocation_release", 9 * DAY, 60),
-    ("vouchers do until 72 h [30 s] before", "voucher_margin", 72 * HOUR, 30),
-    ("max_hold 72 h [20 s]", "max_hold", 72 * HOUR, 20),
+    ("is released 9 d [60 s] after its announcement", "allocation_release", 9 * DAY, 60),
+    ("Vouchers can until 72 h [30 s] before", "voucher_margin", 72 * HOUR, 30),
+    ("max_hold of 72 h [20 s]", "max_hold", 72 * HOUR, 20),
     ("within 7 d [90 s] of Assignment.acceptBy + maxDuration", "case_evidence_age", 7 * DAY, 90),
-    ("(allocated ≥ 7 d [0])", "case_allocation_age", 7 * DAY, 0),
+    ("(allocated for ≥ 7 d [0])", "case_allocation_age", 7 * DAY, 0),
     ("from ≥ 15 [all there are, at least 3]", "jury_owners_min", 15, 3),
     ("≥ 3 periods after the opening", "jury_rounds_ahead", 3, 3),
-    ("none within 24 h [30 s] of that round burns the bond", "jury_beacon_missing", 24 * HOUR, 30),
-    ("active ≥ 14 d before the executions [0]", "jury_slot_age", 14 * DAY, 0),
-    ("24 h [20 s] each plus the maxDurations", "jury_window", 24 * HOUR, 20),
-    ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
-    ("Challenge 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
     (
-        "Posted at 24 h, at a value threshold, or when idle with debt [every 10 s",
+        "no round comes within 24 h [30 s] of its time, the bond is burned",
+        "jury_beacon_missing",
+        24 * HOUR,
+        30,
+    ),
+    ("active ≥ 14 d [0] before the executions", "jury_slot_age", 14 * DAY, 0),
+    ("24 h [20 s] each, plus the maxDurations", "jury_window", 24 * HOUR, 20),
+    ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
+    ("challenge window is 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
+    (
+        "posted at 24 h or when the coordinator is idle with debt [every 10 s",
         "epoch_every",
         24 * HOUR,
         10,
     ),
     ("unbond after 21 d [180 s]", "unbond_after", 21 * DAY, 180),
-    ("covers a jury (100 USD;", "slot_stake", 100 * USD, 100 * USD),
-    ("coordinator bond 1,000 USD", "coordinator_bond", 1000 * USD, 1000 * USD),
-    ("≥ 8 owners active ≥ 14 d [any]", "class_owners_min_any", 8, 0),
-    ("≥ 8 owners active ≥ 14 d [any]", "class_owner_age", 14 * DAY, 0),
+    ("a fixed stake of 100 USD", "slot_stake", 100 * USD, 100 * USD),
+    ("coordinator's bond is 1,000 USD", "coordinator_bond", 1000 * USD, 1000 * USD),
+    (
+        "≥ 8 owners that have been active for ≥ 14 d [any number of owners]",
+        "class_owners_min_any",
+        8,
+        0,
+    ),
+    (
+        "≥ 8 owners that have been active for ≥ 14 d [any number of owners]",
+        "class_owner_age",
+        14 * DAY,
+        0,
+    ),
     ("Beacon period 2 s", "beacon_period", 3, 2),
     ("withdrawal of unallocated deposits 40 s (MAINNET 48 h)", "withdrawal_delay", 48 * HOUR, 40),
     ("session 1 d", "session_max", 30 * DAY, DAY),
-    ("heartbeat every 3 s (alive for 10 s; MAINNET 20 s and 60 s)", "heartbeat_every", 20, 3),
-    ("heartbeat every 3 s (alive for 10 s; MAINNET 20 s and 60 s)", "heartbeat_alive", 60, 10),
+    ("heartbeat every 3 s, alive for 10 s (MAINNET 20 s and 60 s)", "heartbeat_every", 20, 3),
+    ("heartbeat every 3 s, alive for 10 s (MAINNET 20 s and 60 s)", "heartbeat_alive", 60, 10),
 ]
 
 CONSTANTS: list[tuple[str, object, object]] = [
-    ("cap 7 executions", limits.EXECUTIONS_MAX, 7),
+    ("the cap of 7 executions", limits.EXECUTIONS_MAX, 7),
     ("try i = 0…63", limits.DRAW_TRIES, 64),
     (
         "a beacon round 2 to 10 periods ahead",
         (limits.BEACON_AHEAD_MIN, limits.BEACON_AHEAD_MAX),
         (2, 10),
     ),
-    ("fewer than 8 distinct staked owners", limits.OWNERS_MIN_ADAPTIVE, 8),
-    ("Fewer than 3 owners: refused", limits.OWNERS_MIN_QUORUM, 3),
+    ("fewer than 8 distinct owners have stake", limits.OWNERS_MIN_ADAPTIVE, 8),
+    ("With fewer than 3 owners the coordinator refuses", limits.OWNERS_MIN_QUORUM, 3),
     ("S = min(stake, 16 × pay)", limits.HELD_PRICE_MULTIPLE, 16),
-    ("Stake loses min(stake, 8 × the sum of the pays named)", limits.SLASH_MULTIPLE, 8),
+    ("stake loses min(stake, 8 × the sum of the pays named)", limits.SLASH_MULTIPLE, 8),
     ("within its last 300 checked executions", limits.FAULT_WINDOW_EXECUTIONS, 300),
     ("or three in all", limits.FAULTS_FOR_CASE, 3),
     ("in chunks of 64 KiB", limits.OUTPUT_CHUNK_BYTES, 64 * 1024),
     ("a strike for 90 d", trust.STRIKE_SECONDS, 90 * DAY),
     ("≤ 5e-3", verdict.RIVAL_SHARE_MAX * 1000, 5),
-    ("*Jury*: 7 distinct owners".replace("*", ""), limits.JURORS, 7),
+    ("Jury. 7 distinct owners", limits.JURORS, 7),
     ("two thirds of the jurors, and at least three", limits.JURORS_MIN, 3),
     ("W = 5", DEVNET.window_jobs, 5),
 ]
 
 
+@pytest.mark.rule(
+    "0.1",
+    "2.13",
+    "2.14",
+    "3.12",
+    "4.4",
+    "4.5",
+    "5.6",
+    "5.18",
+    "5.67",
+    "5.73",
+    "6.16",
+    "6.18",
+    "6.30",
+    "9.1",
+)
 @pytest.mark.parametrize(
     ("words", "name", "mainnet", "devnet"), WRITTEN, ids=[item[1] for item in WRITTEN]
 )
@@ -89,6 +120,7 @@ def test_the_protocols_numbers_are_the_limits(
     assert (getattr(MAINNET, name), getattr(DEVNET, name)) == (mainnet, devnet)
 
 
+@pytest.mark.rule("5.16", "5.32", "5.38")
 @pytest.mark.parametrize(
     ("words", "found", "expected"), CONSTANTS, ids=[item[0] for item in CONSTANTS]
 )
@@ -97,6 +129,7 @@ def test_numbers_that_all_deployments_share(words: str, found: object, expected:
     assert found == expected
 
 
+@pytest.mark.rule("4.27")
 @pytest.mark.parametrize("found", [MAINNET, DEVNET], ids=lambda limits: limits.name)
 def test_a_release_is_longer_than_any_hold(found: limits.Limits) -> None:
     """Of pay, of a voucher's way into an epoch and its challenge: else a client could have its
@@ -107,6 +140,7 @@ def test_a_release_is_longer_than_any_hold(found: limits.Limits) -> None:
     assert found.unbond_after > found.case_evidence_age + 2 * found.jury_window
 
 
+@pytest.mark.rule("6.32")
 def test_nothing_on_chain_can_be_paused() -> None:
     """There is no pause, and nobody who could ask for one: claims, cases and withdrawals cannot
     be stopped.

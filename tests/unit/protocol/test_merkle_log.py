@@ -4,6 +4,7 @@ after a million entries.
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def log_of(entries: list[Hash32]) -> Log:
     return log
 
 
+@pytest.mark.rule("0.8", "3.21")
 @given(st.integers(1, 70), st.data())
 def test_every_entry_is_shown_and_no_other(count: int, data: st.DataObject) -> None:
     entries = entries_of(count)
@@ -76,6 +78,7 @@ def test_a_log_stays_small() -> None:
     assert log.count == 5_000 and len(log.peaks) == (5_000).bit_count()
 
 
+@pytest.mark.rule("3.21")
 def test_a_credit_that_went_back_is_superseded_in_place_of_removed() -> None:
     paid, gone = credit_entry(hash_tuple("a"), Amount(5)), credit_entry(hash_tuple("a"), Amount(0))
     entries = [paid, credit_entry(hash_tuple("b"), Amount(7)), gone]

@@ -99,6 +99,7 @@ SESSIONS: list[tuple[dict[str, object], Code]] = [
 ]
 
 
+@pytest.mark.rule("3.7", "3.10")
 @pytest.mark.parametrize(
     ("make", "changes", "code"),
     [
@@ -114,6 +115,7 @@ def test_each_field_that_deceives_is_refused(
     assert refused.value.code is code
 
 
+@pytest.mark.rule("3.7")
 def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
     elsewhere = Domain(DOMAIN.chain_id + 1, DOMAIN.verifying_contract)
     message, session = GOOD.order.message, GOOD.session.message
@@ -129,6 +131,7 @@ def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
         assert refused.value.code is Code.WRONG_SIGNER
 
 
+@pytest.mark.rule("3.27")
 @pytest.mark.parametrize("change", [{"network": True}, {"sealed": True}])
 def test_what_a_jury_could_not_repeat_is_not_caseable(
     change: dict[str, object], monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ THING = Thing(
 GOOD = canonical.encode(THING)
 
 
+@pytest.mark.rule("3.4")
 def test_canonical_form() -> None:
     text = GOOD.decode()
     assert text == (
@@ -67,6 +68,7 @@ def _refused(data: bytes) -> Code:
     return caught.value.code
 
 
+@pytest.mark.rule("3.4")
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
@@ -136,6 +138,7 @@ def test_a_changed_byte_is_another_value_or_refused(position: int, byte: int) ->
     assert (value == THING) == (bytes(changed) == GOOD), "one value, one form"
 
 
+@pytest.mark.rule("0.2", "3.4")
 @given(st.integers(0, 2**256 - 1))
 def test_integers_of_any_size(number: int) -> None:
     envelope_kind = message_of(Order)
@@ -148,6 +151,7 @@ def test_integers_of_any_size(number: int) -> None:
     assert canonical.decode(Order, canonical.encode(order)) == order
 
 
+@pytest.mark.rule("3.2")
 @pytest.mark.parametrize("name", MESSAGE_TYPES)
 def test_envelopes_of_every_message(name: str) -> None:
     sealed: Envelope[object] = Envelope(message_of(MESSAGE_TYPES[name]), Signature(b"\x05" * 65))
@@ -181,6 +185,7 @@ def test_two_events_without_fields_stay_apart() -> None:
         assert type(coded.decode_event(1, coded.encode_event(event))) is type(event)
 
 
+@pytest.mark.rule("3.3")
 @pytest.mark.parametrize(
     "bad", [bytes(64), bytes(66), bytes(64) + b"\x02", b"\x01" * 32 + b"\xff" * 32 + b"\x1b"]
 )

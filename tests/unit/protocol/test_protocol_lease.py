@@ -110,6 +110,7 @@ def test_the_table_is_whole() -> None:
     assert {type(phase) for phase in PHASES.values()} == set(machine.Phase.__args__)
 
 
+@pytest.mark.rule("4.1", "5.22")
 @pytest.mark.parametrize(("phase", "event", "expected"), CASES)
 def test_phase_by_event(phase: str, event: str, expected: str) -> None:
     before = PHASES[phase]
@@ -124,6 +125,7 @@ def test_phase_by_event(phase: str, event: str, expected: str) -> None:
         assert moved == lease(before), "a repeat changes nothing"
 
 
+@pytest.mark.rule("4.5")
 @pytest.mark.parametrize(
     ("phase", "event", "last", "code"),
     [
@@ -140,6 +142,7 @@ def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) 
     assert caught.value.code is code
 
 
+@pytest.mark.rule("4.7", "5.18")
 @pytest.mark.parametrize(
     ("phase", "last", "expected"),
     [
@@ -153,11 +156,13 @@ def test_ticks_end_what_is_overdue(phase: str, last: int, expected: machine.Phas
     assert step(PHASES[phase], machine.Tick(), last + 1)[0].phase == expected
 
 
+@pytest.mark.rule("4.4")
 def test_commit_by_comes_from_the_signed_accept() -> None:
     moved, _ = step(PHASES["Assigned"], EVENTS["accept"], NOW + 4)
     assert isinstance(moved.phase, machine.Accepted) and moved.phase.commit_by == COMMIT_BY
 
 
+@pytest.mark.rule("4.2")
 @pytest.mark.parametrize(
     ("start_by", "kept"),
     [
@@ -175,6 +180,7 @@ def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> N
     assert effects == (Effect.SLOT_FREED, Effect.PLACE_KEPT if kept else Effect.PLACE_OPEN)
 
 
+@pytest.mark.rule("I8", "3.19")
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -192,6 +198,7 @@ def test_reveals_must_open(change: dict[str, object], code: Code) -> None:
     assert caught.value.code is code
 
 
+@pytest.mark.rule("2.23")
 def test_commit_of_another_class_is_refused() -> None:
     wrong = Commit(HASH, SALT, COMMIT.commitment, OUTPUT, Milliseconds(9), Round(1))
     with pytest.raises(Refused) as caught:
@@ -199,6 +206,7 @@ def test_commit_of_another_class_is_refused() -> None:
     assert caught.value.code is Code.WRONG_CLASS
 
 
+@pytest.mark.rule("3.13", "3.14")
 @pytest.mark.parametrize(
     ("quoted", "time", "code"),
     [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)],
@@ -210,6 +218,7 @@ def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
     assert caught.value.code is code
 
 
+@pytest.mark.rule("4.6")
 @pytest.mark.parametrize("phase", ROWS)
 def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
     assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted"))
@@ -218,6 +227,7 @@ def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
     )
 
 
+@pytest.mark.rule("5.25")
 def test_a_set_that_is_signed_again_gives_its_members_their_time_again() -> None:
     moved, _ = step(PHASES["Closed"], machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
     assert moved.phase == machine.Closed(

@@ -68,6 +68,7 @@ def _of(bodies: list[Receipt], outcome: Outcome) -> list[Receipt]:
     return [body for body in bodies if body.verdict.message.outcome is outcome]
 
 
+@pytest.mark.rule("3.36", "3.41", "7.1")
 def test_receipts_verify(bodies: list[Receipt]) -> None:
     assert len(bodies) > 15
     for body in bodies:
@@ -76,6 +77,7 @@ def test_receipts_verify(bodies: list[Receipt]) -> None:
         assert not report.chain_checked
 
 
+@pytest.mark.rule("3.5", "3.40", "7.1")
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.LAPSED])
 def test_every_changed_byte_is_noticed(bodies: list[Receipt], outcome: Outcome) -> None:
     body = min(_of(bodies, outcome), key=lambda item: len(item.encode()))
@@ -103,6 +105,7 @@ def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt
         assert ("hostClass" not in {check.name for check in report.failures}) is is_good
 
 
+@pytest.mark.rule("3.19", "3.37", "3.40", "7.1")
 def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> None:
     """The CID alone proves nothing: whoever changes the body can make a new one. The signatures
     must notice.
@@ -161,6 +164,7 @@ def _cid(tree: object) -> str:
     return document_cid(canonical.canonical(tree))
 
 
+@pytest.mark.rule("3.36")
 def test_garbage_is_one_failed_check() -> None:
     for data in (b"", b"{}", b'{"body":{},"cid":"x"}', b"\xff" * 40):
         report = receipt.verify(data, recover, is_beacon_signature)

@@ -56,6 +56,7 @@ def decide(
     return verdict.decide(rule, VerifyTier.STANDARD, runs(*results), cap, exhausted)
 
 
+@pytest.mark.rule("5.35", "5.38", "5.39", "5.40")
 @pytest.mark.parametrize(
     ("results", "expected"),
     [
@@ -79,6 +80,7 @@ def test_quorum_of_two(results: str, expected: verdict.Decision) -> None:
     assert decide(results) == expected
 
 
+@pytest.mark.rule("4.11", "5.34", "5.42")
 def test_cap_and_exhaustion_end_it() -> None:
     assert decide("AB", cap=2) == Unresolved(is_clients_doing=False)
     assert decide("ABC", cap=3) == Unresolved(is_clients_doing=True)
@@ -89,6 +91,7 @@ def test_cap_and_exhaustion_end_it() -> None:
     )
 
 
+@pytest.mark.rule("5.26", "5.27", "5.32")
 def test_adaptive_counts_suspicion() -> None:
     rule, tier = Label.ADAPTIVE, VerifyTier.STANDARD
     assert verdict.decide(rule, tier, runs("A"), 7, False) == Accepted((0,), ()), (
@@ -109,6 +112,7 @@ def test_adaptive_counts_suspicion() -> None:
     assert isinstance(verdict.decide(rule, tier, close, 7, False), More), "the rival is as credible"
 
 
+@pytest.mark.rule("5.31", "5.32")
 @pytest.mark.parametrize("newcomers", [2, 3, 4])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) -> None:
@@ -124,6 +128,7 @@ def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) ->
     assert isinstance(small, Accepted) and len(small.group) == newcomers, "there numbers count"
 
 
+@pytest.mark.rule("5.54")
 def test_silence_is_a_fault_only_beside_others() -> None:
     every = runs("A", "B", "-", "A")
     assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted(
@@ -162,6 +167,7 @@ def order(**changes: object) -> Order:
     return made
 
 
+@pytest.mark.rule("0.3", "4.14", "4.16")
 def test_pay_rounds_down_and_is_bounded() -> None:
     assert pay_for(Milliseconds(36_000), Price(100_000), Amount(10**9)) == 1_000
     assert pay_for(Milliseconds(35_999), Price(100_000), Amount(10**9)) == 999
@@ -177,6 +183,7 @@ def test_pay_rounds_down_and_is_bounded() -> None:
     assert usd(1_234_567) == "1.234567"
 
 
+@pytest.mark.rule("4.22")
 def test_worst_charge_covers_the_rule() -> None:
     assert settlement.worst_charge(order(), Label.QUORUM_2, 10, Bps(200)) == 2 * 1_000 + 40
     assert (
@@ -190,6 +197,7 @@ def test_worst_charge_covers_the_rule() -> None:
     assert settlement.worst_charge(order(), Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
 
 
+@pytest.mark.rule("I1", "4.16")
 @given(
     st.lists(st.integers(0, 10**7), min_size=1, max_size=7),
     st.integers(0, 2_000),
@@ -237,6 +245,7 @@ def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
 # -------------------------------------------------------------------------------------------- audit
 
 
+@pytest.mark.rule("5.1", "5.4", "5.5", "5.6", "5.41")
 def test_rate_by_rule_tier_and_trust() -> None:
     stakes = Stakeout(Amount(1_000), Amount(10**8), Amount(0))
     old = Trust(passed=200)
@@ -261,6 +270,7 @@ def test_rate_by_rule_tier_and_trust() -> None:
     assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
 
 
+@pytest.mark.rule("5.41", "5.46")
 def test_holding_is_decided_in_one_place() -> None:
     assert audit.is_held(Label.ADAPTIVE, audited=False)
     assert not audit.is_held(Label.ADAPTIVE, audited=True) and not audit.is_held(
@@ -293,6 +303,7 @@ def test_draws_are_distinct_and_resumable(seed: bytes, owners: int, first: int) 
     )
 
 
+@pytest.mark.rule("5.17")
 def test_one_party_is_drawn_once() -> None:
     same_payout = slot(1, 2, payout=slot(0, 1).payout)
     same_network = slot(2, 3, network=slot(0, 1).network)
@@ -316,6 +327,7 @@ def test_a_list_made_long_with_places_of_nobody_leaves_a_draw_few() -> None:
 # -------------------------------------------------------------------------------------------- trust
 
 
+@pytest.mark.rule("5.2", "5.3", "5.55")
 def test_trust_moves_slowly_up_and_falls_at_once() -> None:
     trust = Trust()
     for _ in range(1_100):
@@ -330,6 +342,7 @@ def test_trust_moves_slowly_up_and_falls_at_once() -> None:
     )
 
 
+@pytest.mark.rule("5.1")
 @given(st.lists(st.booleans(), max_size=60))
 def test_trust_is_a_fold_of_bounded_size(history: list[bool]) -> None:
     """I10: the same history gives the same trust; nothing in it grows without end."""

@@ -37,6 +37,7 @@ def hash_of(types: str, *values: object) -> bytes:
     )
 
 
+@pytest.mark.rule("0.6", "3.15", "5.13")
 @pytest.mark.parametrize("name", generate.FILES)
 def test_files_are_what_the_code_computes(name: str) -> None:
     assert (generate.FOLDER / f"{name}.json").read_text() == generate.text_of(name)
@@ -53,6 +54,7 @@ def _typed(type_string: str) -> dict[str, list[dict[str, str]]]:
     return found
 
 
+@pytest.mark.rule("0.7", "3.1", "3.10")
 @pytest.mark.parametrize("vector", LOADED["eip712"]["messages"], ids=lambda item: item["type"])
 def test_eth_account_signs_the_same_digest(vector: dict[str, Any]) -> None:
     domain = LOADED["eip712"]["domain"]
@@ -115,10 +117,12 @@ def test_messages_decode_and_sign_as_recorded(vector: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.rule("3.6")
 def test_every_message_has_vectors() -> None:
     assert {vector["type"] for vector in LOADED["eip712"]["messages"]} == set(MESSAGE_TYPES)
 
 
+@pytest.mark.rule("0.6", "3.12", "3.15", "3.29", "5.19")
 @pytest.mark.parametrize(
     "item", LOADED["commitments"]["commitments"], ids=lambda item: str(item["index"])
 )
@@ -134,6 +138,7 @@ def test_commitments_by_eth_abi(item: dict[str, Any]) -> None:
     assert keccak256(raw(item["secret"])) == raw(item["secretHash"])
 
 
+@pytest.mark.rule("0.8", "0.9")
 def test_merkle_roots_and_lists_written_anew() -> None:
     entries = [raw(item) for item in LOADED["commitments"]["entries"]]
     for case in LOADED["commitments"]["merkleRoots"]:
@@ -148,6 +153,7 @@ def test_merkle_roots_and_lists_written_anew() -> None:
         assert keccak256(b"".join(entries[: case["count"]])) == raw(case["hash"])
 
 
+@pytest.mark.rule("0.8")
 def test_logs_written_anew() -> None:
     entries = [raw(item) for item in LOADED["commitments"]["entries"]]
     for case in LOADED["commitments"]["logs"]:
@@ -167,6 +173,7 @@ def test_logs_written_anew() -> None:
         )
 
 
+@pytest.mark.rule("3.24")
 def test_ballots_by_eth_abi() -> None:
     for case in LOADED["commitments"]["ballots"]:
         padded = [*case["digests"], *["0x" + "00" * 32] * (3 - len(case["digests"]))]
@@ -176,6 +183,7 @@ def test_ballots_by_eth_abi() -> None:
         )
 
 
+@pytest.mark.rule("2.17", "5.13", "5.15", "5.16")
 @pytest.mark.parametrize("case", LOADED["draws"]["draws"], ids=lambda item: item["seed"][:10])
 def test_draws_by_eth_abi(case: dict[str, Any]) -> None:
     slots = LOADED["draws"]["slots"]
@@ -235,6 +243,7 @@ def test_eligible_roots_by_eth_abi() -> None:
         assert raw(root) == (hash_of("uint256 bytes32", length, folded) if length else bytes(32))
 
 
+@pytest.mark.rule("6.11")
 @pytest.mark.parametrize(
     "tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"]))
 )

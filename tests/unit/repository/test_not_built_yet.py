@@ -43,6 +43,7 @@ def sources(*left_out: str) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in found)
 
 
+@pytest.mark.rule("2.7", "3.6")
 def test_nobody_looks_at_a_key_binding() -> None:
     assert "KeyBinding" in MESSAGE_TYPES and "KeyBinding" not in sources("signed.py")
 
@@ -56,6 +57,7 @@ def entries(kind: str) -> set[str]:
     return {item["name"].lower() for tree in trees for item in tree if item["type"] == kind}
 
 
+@pytest.mark.rule("5.14", "5.86", "6.7")
 def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
     assert "retire_coordinator" in entries("function")
     assert not [name for name in entries("event") if "retire" in name], (
@@ -70,6 +72,7 @@ def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
     }, "nothing takes it"
 
 
+@pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")
 @pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
 def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
     """A commit on chain, a canary, a delegate of a reveal, an audit of another's job."""
@@ -83,6 +86,7 @@ def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
     )
 
 
+@pytest.mark.rule("7.2", "7.4")
 def test_no_log_of_receipts_is_published() -> None:
     """One receipt can be had for each run; what follows from all of them, in their order, nobody
     outside can compute.
@@ -92,11 +96,13 @@ def test_no_log_of_receipts_is_published() -> None:
     ]
 
 
+@pytest.mark.rule("3.39")
 def test_a_receipt_names_a_block_by_its_number() -> None:
     assert {field.name for field in fields(TakenFromChain)} == {"block", "list_length", "parties"}
     assert not [field.name for field in fields(StakeSlot) if "hash" in field.name]
 
 
+@pytest.mark.rule("5.92")
 def test_who_has_no_stake_is_matched_where_nobody_has_any_and_paid_at_once() -> None:
     market = Market(Party(0), Party(1))
     block = BlockNumber(market.core.state.own.block + 1)
@@ -107,6 +113,7 @@ def test_who_has_no_stake_is_matched_where_nobody_has_any_and_paid_at_once() -> 
     assert sum(provider.final for provider in market.core.state.providers.values()) > 0
 
 
+@pytest.mark.rule("6.17")
 def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
     market = Market(*[Party(number) for number in range(3)])
     limits = replace(DEVNET, epoch_every=MAINNET.epoch_every)
@@ -127,6 +134,7 @@ def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
     )
 
 
+@pytest.mark.rule("3.42", "4.25")
 def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
     with pytest.raises(UsageError, match="No such file"):
         verify(document_cid(b"a receipt"))
@@ -135,6 +143,7 @@ def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
     )
 
 
+@pytest.mark.rule("5.52")
 def test_no_view_names_the_day_on_which_held_pay_is_final() -> None:
     for view in (EarningStatus, PlanView, ProviderView):
         named = {field.name for field in fields(view)}

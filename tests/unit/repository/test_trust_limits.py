@@ -37,6 +37,7 @@ def verdict_of(market: Market, job_id: Hash32) -> Verdict:
     return phase.verdict.message
 
 
+@pytest.mark.rule("7.6")
 def test_two_owners_who_collude_pass_a_wrong_result() -> None:
     market = Market(Party(0, lies=True, tale=9), Party(1, lies=True, tale=9), Party(2))
     honest = list(market.parties.values())[2]
@@ -51,6 +52,7 @@ def test_two_owners_who_collude_pass_a_wrong_result() -> None:
     )
 
 
+@pytest.mark.rule("I4", "5.35", "5.37")
 def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted() -> None:
     market = Market(*[Party(number, lies=True) for number in range(5)])
     found = verdict_of(market, market.order(0, 1))
@@ -61,6 +63,7 @@ def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted(
     )
 
 
+@pytest.mark.rule("3.10", "5.42", "7.11")
 def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is_labelled() -> None:
     market = Market(Party(0), Party(1))
     with pytest.raises(Refused) as refused:
@@ -70,6 +73,7 @@ def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is
     assert found.outcome is Outcome.ACCEPTED and found.label is Label.UNVERIFIED
 
 
+@pytest.mark.rule("3.18", "5.18", "7.5")
 def test_whom_a_coordinator_skips_stands_in_the_commit_set() -> None:
     seen: list[CommitSet] = []
 
@@ -91,6 +95,7 @@ def test_whom_a_coordinator_skips_stands_in_the_commit_set() -> None:
     raise AssertionError("somebody was drawn who did not answer, and no CommitSet says so")
 
 
+@pytest.mark.rule("7.7")
 async def test_the_owner_of_the_machine_reads_what_it_holds(tmp_path: Path) -> None:
     store = ContentStore(tmp_path / "store", 1 << 30, 1 << 30)
     secret = b"the client's own table, in plain text" * 10
@@ -107,6 +112,25 @@ def test_the_banner_of_the_process_executor_says_so() -> None:
     )
 
 
+@pytest.mark.rule(
+    "I7",
+    "2.8",
+    "2.9",
+    "4.33",
+    "5.63",
+    "5.85",
+    "5.87",
+    "5.89",
+    "6.15",
+    "6.19",
+    "6.23",
+    "6.24",
+    "6.25",
+    "6.26",
+    "6.27",
+    "6.28",
+    "6.29",
+)
 @pytest.mark.parametrize(
     "contract, absent",
     [
@@ -134,6 +158,7 @@ def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
     )
 
 
+@pytest.mark.rule("5.20", "5.91", "5.96", "5.97", "5.98", "7.8", "8.1", "8.2")
 @pytest.mark.parametrize(
     "change",
     [
@@ -172,6 +197,7 @@ def test_an_execution_that_is_not_revealed_lapses_unpaid_and_another_provider_ru
     assert mute.commits and state.final == state.held == 0
 
 
+@pytest.mark.rule("4.19", "4.20", "7.9")
 def test_no_tier_by_attestation_can_be_ordered() -> None:
     market, seen = Market(*[Party(number) for number in range(5)]), []
     market.send = seen.append  # type: ignore[method-assign]

@@ -112,6 +112,7 @@ def test_refused_events_change_nothing_and_are_not_journaled() -> None:
     run_virtual(main)
 
 
+@pytest.mark.rule("5.65")
 def test_nothing_is_told_or_done_before_the_append_is_durable() -> None:
     async def main(clock: VirtualClock) -> None:
         market = await Market(clock, MemoryDisk()).up()

@@ -127,6 +127,7 @@ def test_missing_and_empty_files_are_told(keystore: Keystore, tmp_path: Path) ->
         read_passphrase_file(empty)
 
 
+@pytest.mark.rule("9.2")
 def test_only_devnet_keys_are_cheap(tmp_path: Path) -> None:
     assert Keystore.at(tmp_path, "x", DEVNET).kdf.scrypt_n == 2
     assert Keystore.at(tmp_path, "x", MAINNET).kdf.scrypt_n == 262144

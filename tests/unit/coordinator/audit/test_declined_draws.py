@@ -4,6 +4,8 @@ offer goes (PROTOCOL §4, I9).
 
 from dataclasses import replace
 
+import pytest
+
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit.decline_rate import DRAWS_LEAST
 from quorate_protocol.crypto.eip712 import digest
@@ -62,6 +64,7 @@ class Choosy(Market):
         return number
 
 
+@pytest.mark.rule("4.3")
 def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     offered = market.offer
@@ -78,6 +81,7 @@ def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
     assert market.offer is not None, "and begins anew"
 
 
+@pytest.mark.rule("4.3")
 def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothing() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     market.ahead, market.reason = 2, DeclineReason.BUSY
@@ -110,6 +114,7 @@ class Putting(Market):
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
+@pytest.mark.rule("4.2")
 def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
     market = Putting(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
     for number in range(1, 6):
@@ -118,6 +123,7 @@ def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
         assert len(market.job(job_id).leases) < 30, "and is not asked every second"
 
 
+@pytest.mark.rule("3.8", "3.26")
 def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     offered = market.offer

@@ -4,6 +4,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.effects import Effect, Send
@@ -20,6 +22,7 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import HOST, Market, Party
 
 
+@pytest.mark.rule("5.17")
 def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
     """An owner with two slots may change payout and network between them."""
     owner = Address(b"\x01" * 20)
@@ -54,6 +57,7 @@ def ended(market: LargeMarket, number: int, is_unwitnessed_accepted: bool) -> Jo
     return market.job(job_id)
 
 
+@pytest.mark.rule("5.12")
 def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> None:
     market = trusted()
     for number in range(2, 8):
@@ -69,6 +73,7 @@ def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> N
     assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
 
 
+@pytest.mark.rule("5.21")
 def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
     """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and
     all goes on when it comes.
@@ -87,6 +92,7 @@ def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
     market.until_decided(job_id)
 
 
+@pytest.mark.rule("5.55", "5.56")
 def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     market = trusted()
     owner, jobs = next(iter(market.parties)), []
@@ -118,6 +124,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"
 
 
+@pytest.mark.rule("5.90")
 def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> None:
     """Drawn all the same, because the Ack was given before: it is passed over, on record."""
     market = Market(*[Party(number) for number in range(4)])
@@ -138,6 +145,7 @@ def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> Non
     assert {lease.provider for lease in market.core.state.leases.values()} == {primary, staying}
 
 
+@pytest.mark.rule("5.24")
 def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_time_again() -> None:
     """With a new closedAt and nothing else changed; whoever hears the second one first is not
     late.

@@ -44,6 +44,7 @@ def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepC
     return StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
 
 
+@pytest.mark.rule("5.55")
 def test_a_strike_counts_for_ninety_days() -> None:
     """It raised the audit rate and the suspicion of a provider for as long as anybody remembered
     it.
@@ -73,6 +74,7 @@ class Unheard(Market):
             super()._perform(effect)
 
 
+@pytest.mark.rule("5.62")
 def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
     market = Unheard(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
     job_id = market.order(0, 1)
@@ -113,6 +115,7 @@ class Hesitant(Market):
             super()._run(party, assignment, spec)
 
 
+@pytest.mark.rule("5.34")
 def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
     """Of three owners one lies and one is just changing its key: the third was outvoted by
     nobody, and nobody was paid.
@@ -126,6 +129,7 @@ def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
     assert len(phase.verdict.message.group) == 2 and len(phase.verdict.message.faulted) == 1
 
 
+@pytest.mark.rule("5.59")
 def test_faults_count_within_the_last_three_hundred_checked_executions() -> None:
     market = Market(Party(0))
     owner = next(iter(market.parties))
@@ -140,6 +144,7 @@ def test_faults_count_within_the_last_three_hundred_checked_executions() -> None
             assert faults.recent(turn_of(market), owner) == found
 
 
+@pytest.mark.rule("5.44", "5.45", "5.60")
 def test_every_disagreement_over_one_image_is_a_fault() -> None:
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     for nonce in (1, 2):
@@ -148,6 +153,7 @@ def test_every_disagreement_over_one_image_is_a_fault() -> None:
     assert len(found) == 2 and len({fault.client for fault in found}) == 1
 
 
+@pytest.mark.rule("5.59")
 def test_every_checked_execution_is_counted() -> None:
     market = Market(Party(0, lies=True), Party(1), Party(2))
     market.until_decided(market.order(0, 1))
@@ -189,6 +195,7 @@ def opened(market: Market, owner: Address) -> list[Effect]:
     return context.effects
 
 
+@pytest.mark.rule("5.60")
 def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
     market, owner = holding()
     jobs = held_pay.held_by(turn_of(market), owner)
@@ -198,6 +205,7 @@ def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
 
 
+@pytest.mark.rule("5.61")
 @pytest.mark.parametrize("reason", ["owners", "late"])
 def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) -> None:
     """For want of owners, or because our chain or our bond was away until the evidence was too
@@ -218,6 +226,7 @@ def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) ->
     assert not state.providers[owner].is_frozen
 
 
+@pytest.mark.rule("5.61")
 def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
     market, owner = holding()
     (case,) = opened(market, owner)
@@ -343,6 +352,7 @@ def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
     )
 
 
+@pytest.mark.rule("5.61")
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
 def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None:
     """Three by jobs that are archived, or were never revealed: it went on as if there had been
@@ -358,6 +368,7 @@ def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None
     assert market.core.state.providers[owner].is_frozen == is_barred
 
 
+@pytest.mark.rule("5.56", "5.57")
 def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator's own chance said so: it could spare whom it liked, and nobody could
     recheck it.
@@ -381,6 +392,7 @@ def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.Monke
     assert len(drawn) == 1 and len(min(drawn)) == len(others) - 1
 
 
+@pytest.mark.rule("5.48")
 def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
     market, owner = holding()
     index = list(market.parties).index(owner)

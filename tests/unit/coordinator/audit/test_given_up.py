@@ -2,6 +2,8 @@
 may be hours away (PROTOCOL §4).
 """
 
+import pytest
+
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Lapsed, Revealed
 from quorate_coordinator.core.state import Ended
@@ -43,6 +45,7 @@ class Weary(Market):
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
+@pytest.mark.rule("4.9")
 def test_a_primary_that_gives_up_is_followed_at_once() -> None:
     """And a place that it asks to keep is not kept."""
     market = Weary(*[Party(number) for number in range(5)])
@@ -66,6 +69,7 @@ def test_a_primary_that_gives_up_is_followed_at_once() -> None:
     )
 
 
+@pytest.mark.rule("4.9")
 def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
     market = Weary(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)
@@ -85,6 +89,7 @@ def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
     )
 
 
+@pytest.mark.rule("4.9")
 def test_a_stopped_run_whose_provider_had_not_begun_ends_when_it_says_so() -> None:
     market = Weary(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)

@@ -21,6 +21,7 @@ from support.markets.scripted_market import DOMAIN, Market, Party
 A, B, C = (Address(bytes([number]) * 20) for number in (1, 2, 3))
 
 
+@pytest.mark.rule("2.11")
 def test_which_key_was_valid_when() -> None:
     provider = Provider(
         A,
@@ -39,6 +40,7 @@ def test_which_key_was_valid_when() -> None:
     )
 
 
+@pytest.mark.rule("2.2", "2.11")
 def test_a_key_rotated_during_a_job() -> None:
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)

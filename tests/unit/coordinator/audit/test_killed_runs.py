@@ -35,6 +35,7 @@ def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
     return market
 
 
+@pytest.mark.rule("5.33")
 @pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
 def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) -> None:
     """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen
@@ -61,6 +62,7 @@ def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) 
     assert not market.core.state.faults.get(liar), "it is never part of a case"
 
 
+@pytest.mark.rule("5.33")
 def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
     market = _trusted_market(EXIT_TIMEOUT)
     liar = next(iter(market.parties))
@@ -81,6 +83,7 @@ def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
     )
 
 
+@pytest.mark.rule("5.33")
 def test_those_of_ninety_days_ago_are_forgotten() -> None:
     market = _trusted_market(EXIT_TIMEOUT)
     liar = next(iter(market.parties))
@@ -95,6 +98,7 @@ def test_those_of_ninety_days_ago_are_forgotten() -> None:
     assert len(market.core.state.trust[liar].kills) == 1
 
 
+@pytest.mark.rule("I4")
 def test_a_program_that_needs_too_long_is_paid_for() -> None:
     """A result like any other (I4), once a second execution has seen it too; the client pays
     one.
@@ -111,6 +115,7 @@ def test_a_program_that_needs_too_long_is_paid_for() -> None:
     assert job.split.charged > 0 and not job.phase.verdict.message.faulted
 
 
+@pytest.mark.rule("5.33")
 def test_the_rule_takes_none_of_them_alone() -> None:
     def run(number: int, result: bytes, is_killed: bool) -> Execution:
         return Execution(

@@ -54,6 +54,7 @@ def disputed() -> tuple[Market, Job]:
     return market, market.job(job_id)
 
 
+@pytest.mark.rule("5.49")
 @pytest.mark.parametrize(
     ("closing", "expected"), [(0, 1), (100 - 63, 1), (101 - 63, 2), (103 - 63, 2), (104 - 63, 3)]
 )
@@ -65,6 +66,7 @@ def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expec
     )
 
 
+@pytest.mark.rule("5.27")
 def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
     """It went on by the newest round and two: whoever decided when to decide could choose among
     all until revealBy.
@@ -80,6 +82,7 @@ def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
     assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
 
 
+@pytest.mark.rule("5.28")
 @pytest.mark.parametrize("seconds", [-6, -2, 2, 20, 3600])
 def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: int) -> None:
     market, job = disputed()
@@ -109,6 +112,7 @@ def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPa
     assert len(rounds) == 3
 
 
+@pytest.mark.rule("5.29")
 def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_times_at_most() -> (
     None
 ):
@@ -147,6 +151,7 @@ class Unwilling(Market):
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
+@pytest.mark.rule("5.30")
 def test_an_empty_draw_is_gone_through_again_by_the_same_round() -> None:
     """It was drawn anew by a later one: who calls draws empty may go on until one suits him."""
     market = Unwilling(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
@@ -169,6 +174,7 @@ def test_an_empty_draw_is_gone_through_again_by_the_same_round() -> None:
     assert len(job.beacons) == 2 and failures(canonical.decode(Receipt, market.receipts[-1])) == []
 
 
+@pytest.mark.rule("5.29")
 def test_a_late_clock_dates_a_set_by_the_rounds_that_it_has_seen() -> None:
     market = Market(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
@@ -199,6 +205,7 @@ def held_job(nonce: int = 1) -> tuple[LargeMarket, Job]:
     raise AssertionError("every job was audited")
 
 
+@pytest.mark.rule("5.49", "5.50")
 def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> None:
     """It was the newest and two, whenever the coordinator liked to look."""
     market, job = held_job()
@@ -220,6 +227,7 @@ def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> 
             assert isinstance(phase, AwaitingRound) and phase.round == expected
 
 
+@pytest.mark.rule("5.49")
 def test_faults_and_exits_say_from_when() -> None:
     """Whichever moment the coordinator looks at it, the cause has its own."""
     market, job = held_job()
@@ -259,6 +267,7 @@ def test_faults_and_exits_say_from_when() -> None:
     )
 
 
+@pytest.mark.rule("5.50")
 def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
     market, job = held_job()
     context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)

@@ -36,6 +36,7 @@ def decided(market: LargeMarket, job_id: Hash32) -> Job:
     return job
 
 
+@pytest.mark.rule("4.22", "4.23")
 def test_the_client_pays_the_audit_that_its_absence_causes() -> None:
     market = LargeMarket()
     split = decided(market, market.order(0, 1)).split
@@ -43,6 +44,7 @@ def test_the_client_pays_the_audit_that_its_absence_causes() -> None:
     assert split.charged == 2 * PAY + 2 * FEE and market.core.state.own.fund_held == 0
 
 
+@pytest.mark.rule("3.10", "4.21", "6.1")
 def test_who_accepts_it_or_is_there_pays_the_premium() -> None:
     market = LargeMarket()
     accepted = market.order(0, 1, accept_unwitnessed=True)
@@ -134,6 +136,7 @@ def witnessed(market: LargeMarket, number: int) -> Job:
     return decided(market, job_id)
 
 
+@pytest.mark.rule("4.23")
 def test_its_budget_covers_both() -> None:
     market = LargeMarket()
     one = 200_000 * 60 // 3_600  # the worst that a minute costs
@@ -145,6 +148,7 @@ def test_its_budget_covers_both() -> None:
     market.order(0, 3, budget=Amount(both - 1), accept_unwitnessed=True)
 
 
+@pytest.mark.rule("4.22")
 def test_the_plan_says_so() -> None:
     view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
     assert "audit in full" in rendering._priced(view, accepts_unwitnessed=False)

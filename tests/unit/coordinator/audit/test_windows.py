@@ -34,6 +34,7 @@ def after(*jobs: tuple[Address, int], length: int = 8) -> Window:
     return window
 
 
+@pytest.mark.rule("5.8")
 def test_dust_counts_as_dust() -> None:
     assert after((CLIENTS[0], 100)).progress_ppm == PPM_ONE
     assert after((CLIENTS[0], 5_000)).progress_ppm == PPM_ONE, "never more than one job a job"
@@ -43,6 +44,7 @@ def test_dust_counts_as_dust() -> None:
     )
 
 
+@pytest.mark.rule("5.9")
 def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
     """Of a stretch of eight jobs that are all one client's, two count; three clients may still
     be a provider's whole trade.
@@ -58,6 +60,7 @@ def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
     assert alone.progress_ppm == 20 * PPM_ONE
 
 
+@pytest.mark.rule("5.47")
 def test_w_is_the_tiers_or_the_deployments() -> None:
     assert [
         window_jobs(tier, MAINNET)
@@ -87,6 +90,7 @@ def market() -> LargeMarket:
     return made
 
 
+@pytest.mark.rule("5.26", "5.47", "6.6")
 def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: LargeMarket) -> None:
     state = market.core.state
     held_at: dict[Hash32, tuple[Address, int]] = {}
@@ -119,6 +123,7 @@ def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: L
         )
 
 
+@pytest.mark.rule("5.58")
 def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarket) -> None:
     """Who passes is the same for a core that was restored, and more than one tick takes wait for
     the next.

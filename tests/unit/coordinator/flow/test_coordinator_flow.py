@@ -47,6 +47,7 @@ def verdict_of(market: Market, job_id: Hash32):  # type: ignore[no-untyped-def]
     return phase.verdict.message
 
 
+@pytest.mark.rule("I3", "4.16", "4.22", "5.39", "5.41", "6.1", "6.4")
 def test_two_agree_and_are_paid(market: Market) -> None:
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -61,6 +62,7 @@ def test_two_agree_and_are_paid(market: Market) -> None:
     assert state.own.fee == 40 and state.clients[market.clients[0].address].reserved == 0
 
 
+@pytest.mark.rule("5.59", "5.60")
 def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
     market = Market(Party(0, lies=True), *[Party(i) for i in range(1, 5)])
     liar = next(iter(market.parties))
@@ -93,6 +95,7 @@ def test_receipt_verifies_and_every_flip_is_found(market: Market) -> None:
         assert not receipt.verify(bytes(flipped), recover, verify_round).valid, position
 
 
+@pytest.mark.rule("6.16")
 def test_epoch_covers_exactly_what_vouchers_cover(market: Market) -> None:
     job_ids = [market.order(i % 2, i) for i in range(4)]
     market.until_decided(*job_ids)
@@ -104,6 +107,7 @@ def test_epoch_covers_exactly_what_vouchers_cover(market: Market) -> None:
     assert last.root.final == sum(item.voucher.message.cumulative for item in last.vouchers)
 
 
+@pytest.mark.rule("I4", "4.7", "4.10")
 def test_deaf_provider_costs_nobody_anything() -> None:
     market = Market(Party(0, is_deaf=True), *[Party(i) for i in range(1, 5)])
     job_id = market.order(0, 1)
@@ -111,6 +115,7 @@ def test_deaf_provider_costs_nobody_anything() -> None:
     assert verdict_of(market, job_id).outcome is Outcome.ACCEPTED
 
 
+@pytest.mark.rule("5.54")
 def test_mute_member_of_a_batch_is_faulted() -> None:
     market = Market(Party(0, is_mute=True), *[Party(i) for i in range(1, 4)])
     for nonce in range(6):
@@ -120,6 +125,7 @@ def test_mute_member_of_a_batch_is_faulted() -> None:
     assert market.core.state.faults.get(mute)
 
 
+@pytest.mark.rule("I10")
 def test_replay_gives_the_same_state(market: Market) -> None:
     market.until_decided(market.order(0, 1), market.order(1, 2))
     again = Coordinator(market.core.rules)
@@ -131,6 +137,7 @@ def test_replay_gives_the_same_state(market: Market) -> None:
     assert restored.snapshot() == market.core.snapshot()
 
 
+@pytest.mark.rule("5.87")
 def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
     market.order(0, 1)
     market.deliver()
@@ -149,6 +156,7 @@ def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
     assert caught.value.code is Code.EQUIVOCATION
 
 
+@pytest.mark.rule("I4")
 def test_order_beyond_the_allocation_is_refused(market: Market) -> None:
     with pytest.raises(Refused) as caught:
         market.order(0, 1, max_price_per_hour=Price(2_000_000_000), budget=Amount(2**90))
@@ -159,6 +167,7 @@ def test_order_beyond_the_allocation_is_refused(market: Market) -> None:
     assert caught.value.code is Code.REPLAYED
 
 
+@pytest.mark.rule("3.12", "4.2")
 def test_busy_primary_is_matched_anew(market: Market) -> None:
     job_id = market.order(0, 1)
     assignment = market.pending.pop().frame.assignment.message  # type: ignore[union-attr]

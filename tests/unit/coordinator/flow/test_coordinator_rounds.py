@@ -39,6 +39,7 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
     assert _awaited(market, market.order(1, 1)) > seen
 
 
+@pytest.mark.rule("5.10")
 def test_round_that_nobody_waits_for_tells_no_time() -> None:
     """Only what was asked for counts: rounds are asked for by their number, so none of them lies
     far ahead.
@@ -48,6 +49,7 @@ def test_round_that_nobody_waits_for_tells_no_time() -> None:
     assert _awaited(market, market.order(0, 1)) <= round_at(INFO, market.at) + 10
 
 
+@pytest.mark.rule("5.11")
 @pytest.mark.parametrize("early", [1, 0])
 def test_a_witness_comes_before_its_round_appears(early: int) -> None:
     """By the clock too: while the coordinator still fetched the round, who knew it could

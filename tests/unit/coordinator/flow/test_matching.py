@@ -407,6 +407,7 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
     )
 
 
+@pytest.mark.rule("5.60")
 def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() -> None:
     state, host = State(), HOSTS[0]
     plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
@@ -424,6 +425,7 @@ def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() 
         )
 
 
+@pytest.mark.rule("2.19")
 def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
     state, host = State(), HOSTS[0]
     small: Machine = (Hardware(1, GIB, GIB), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)

@@ -6,6 +6,8 @@ break none.
 from dataclasses import replace
 from functools import lru_cache
 
+import pytest
+
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.messages import receipt
@@ -40,6 +42,7 @@ def failures(body: Receipt) -> set[str]:
     }
 
 
+@pytest.mark.rule("3.11", "3.18", "5.13")
 def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of
     it is wrong then.
@@ -53,6 +56,7 @@ def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     assert {"hash:secret[0]"} in found, "it may be all that is wrong"
 
 
+@pytest.mark.rule("5.12", "5.41", "7.1")
 def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
     lower = Ppm(PPM_ONE - 1)
     body = small()
@@ -62,6 +66,7 @@ def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
     assert failures(signed_anew(body, audit_ppm=lower)) == {"rate[0]"}
 
 
+@pytest.mark.rule("5.15", "7.1")
 def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
     """Who is spared and who is not is the beacon's to say: one that it spared has no auditors."""
     market = LargeMarket()

@@ -92,6 +92,7 @@ def hash_of_nothing() -> Hash32:
     return Hash32(b"\x07" * 32)
 
 
+@pytest.mark.rule("I2", "3.10")
 def test_the_same_order_is_not_run_again(market: ArchivingMarket) -> None:
     job_id = market.order(0, 1)
     submitted = next(item.event for item in market.log if isinstance(item.event, ev.OrderReceived))

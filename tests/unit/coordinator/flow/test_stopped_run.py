@@ -2,6 +2,8 @@
 end.
 """
 
+import pytest
+
 from quorate.trust.charge_verification import Known, judge
 from quorate_coordinator.core import events as ev
 from quorate_protocol.codec import canonical
@@ -31,6 +33,7 @@ class _Impatient(Market):
         return reply
 
 
+@pytest.mark.rule("I4")
 def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
     market = _Impatient(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))

@@ -73,6 +73,7 @@ def _vouch(market: Market, client: Address, amount: Amount) -> None:
     )
 
 
+@pytest.mark.rule("4.28", "4.29")
 def test_announced_release_ends_orders_and_not_vouchers() -> None:
     market, client, charged = _charged_and_not_covered()
     _chain_says(market, 6, client, allocation=0, escrowed=DEPOSIT)
@@ -106,6 +107,7 @@ def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
     )
 
 
+@pytest.mark.rule("4.29", "4.30", "9.7")
 @pytest.mark.parametrize("is_clock_behind", [False, True])
 def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: bool) -> None:
     """The client waits with its voucher until moments before it has its deposit back: no epoch
@@ -140,6 +142,7 @@ def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: 
     )
 
 
+@pytest.mark.rule("4.29")
 def test_a_voucher_just_before_that_is_posted_before_the_release() -> None:
     market, client, charged = _charged_and_not_covered()
     ready = market.at + DEVNET.allocation_release
@@ -176,6 +179,7 @@ def _lands(market: Market, epoch: PostEpoch, block: int) -> None:
     )
 
 
+@pytest.mark.rule("6.20", "6.21", "6.22")
 def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first() -> None:
     """The chain was away for longer than the margin: the voucher is void, its credits wait, the
     other client's are shown.
@@ -216,6 +220,7 @@ def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first(
     )
 
 
+@pytest.mark.rule("4.31")
 def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None:
     market, client, charged = _charged_and_not_covered()
     session = market.core.state.clients[client].sessions[-1].message
@@ -235,6 +240,7 @@ def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None
     assert _next_epoch(market, 1).vouchers[0].session.message == session
 
 
+@pytest.mark.rule("6.20")
 def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,6 +260,7 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
     )
 
 
+@pytest.mark.rule("6.21")
 def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
     """First the fee and the fund, then everybody by what is new, to the last of it; no leaf
     falls below what an epoch showed.

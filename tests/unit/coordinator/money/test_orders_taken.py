@@ -14,6 +14,7 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import HOST, Market, Party, a_spec
 
 
+@pytest.mark.rule("3.28")
 def test_the_block_of_an_ack_is_at_most_ten_minutes_old() -> None:
     market = Market(*[Party(number) for number in range(3)])
     market.hears_blocks = False
@@ -30,6 +31,7 @@ def test_the_block_of_an_ack_is_at_most_ten_minutes_old() -> None:
     market.until_decided(market.order(0, 2))
 
 
+@pytest.mark.rule("2.25", "3.10")
 def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
     market = LargeMarket()
     age = 14 * DAY

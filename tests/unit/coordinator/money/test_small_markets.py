@@ -23,6 +23,7 @@ def rule_of(market: Market, job_id: Hash32) -> Label:
     return market.job(job_id).ack.message.rule
 
 
+@pytest.mark.rule("5.38", "5.39")
 @pytest.mark.parametrize(
     ("owners", "name", "expected"),
     [
@@ -39,6 +40,7 @@ def test_eight_owners_make_a_large_market_and_seven_a_small_one(
     assert rule_of(market, market.order(0, 1)) is expected
 
 
+@pytest.mark.rule("2.16")
 def test_owners_are_counted_and_not_their_slots() -> None:
     market = market_of(7, "mainnet")
     owner, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
@@ -54,6 +56,7 @@ def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
     assert refused.value.code is Code.BAD_AMOUNT
 
 
+@pytest.mark.rule("5.93")
 def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -> None:
     """However cheap its offer is: what it would lose by a lie is what makes its word worth
     something.

@@ -32,6 +32,7 @@ def _group(market: Market, job: Job) -> list[Lease]:
     return [market.core.state.leases[hashed] for hashed in job.phase.verdict.message.group]
 
 
+@pytest.mark.rule("4.14")
 def test_a_provider_is_believed_how_long_a_program_ran() -> None:
     """It is paid for 36 seconds of which not one has passed: within the limit that the client
     set, its word is taken.
@@ -57,6 +58,7 @@ class Boasting(Market):
     ran_ms = 3_600_000
 
 
+@pytest.mark.rule("4.18")
 def test_nobody_is_paid_for_time_that_there_was_not() -> None:
     """An hour was paid of which not a minute had passed, by client and fund."""
     market = Boasting(*[Party(number) for number in range(3)])
@@ -82,6 +84,7 @@ def test_nobody_is_paid_for_time_that_there_was_not() -> None:
 TIMES = [(0, 119_999, 119_999), (0, 121_000, 120_000), (-200, 1, 0), (3_600, 3_720_001, 3_720_000)]
 
 
+@pytest.mark.rule("4.18")
 @pytest.mark.parametrize(("passed", "usage", "paid"), TIMES)
 def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid: int) -> None:
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(10_000))
@@ -90,6 +93,7 @@ def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid
     )
 
 
+@pytest.mark.rule("4.18")
 def test_who_ran_all_the_time_that_it_had_is_paid_all_of_it() -> None:
     """I3: with clocks that differ as far as an Accept allows, and a coordinator's that was put
     back half a minute meanwhile.
@@ -102,6 +106,7 @@ def test_who_ran_all_the_time_that_it_had_is_paid_all_of_it() -> None:
         assert settlement.believed(Milliseconds(ran * 1000), assignment, by) == ran * 1000
 
 
+@pytest.mark.rule("4.18")
 def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
     """I10: from the receipt alone."""
     market = Boasting(*[Party(number) for number in range(3)])
@@ -165,6 +170,7 @@ def test_a_stopped_run_is_paid_until_it_commits() -> None:
     assert paid.amount > 900 * lease.assignment.message.price_per_hour // 3_600
 
 
+@pytest.mark.rule("5.8", "5.9")
 def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
     market = Market(*[Party(number) for number in range(3)])
     with market.core.state.transaction():
@@ -180,6 +186,7 @@ def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
     assert passed == [1, 1]
 
 
+@pytest.mark.rule("I3", "4.21", "5.99", "6.3")
 def test_whoever_audits_is_paid_as_far_as_the_fund_reaches() -> None:
     market = LargeMarket()
     job_id = market.order(0, 1, accept_unwitnessed=True)

@@ -36,6 +36,7 @@ from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
 
 
+@pytest.mark.rule("I4")
 def test_a_fee_above_the_one_that_it_signed_is_refused() -> None:
     market = Market(*[Party(number) for number in range(3)])
     market.order(0, 1)
@@ -60,6 +61,7 @@ def vouch(
     market.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
 
 
+@pytest.mark.rule("3.22", "4.32")
 def test_a_voucher_counts_up_to_what_was_charged_grows_and_is_its_sessions() -> None:
     market = Market(*[Party(number) for number in range(3)])
     everybody, market.clients = market.clients, []  # nobody vouches by itself
@@ -96,6 +98,7 @@ def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
     return job_id
 
 
+@pytest.mark.rule("3.10", "3.17", "5.11")
 @pytest.mark.parametrize("watcher", [None, WATCHER])
 def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySigner | None) -> None:
     market = LargeMarket()
@@ -137,6 +140,7 @@ def _watched(market: Market, watcher: KeySigner) -> Hash32:
     return job_id
 
 
+@pytest.mark.rule("3.16", "4.12")
 def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
     """Its provider could never reveal, and say whatever it likes when it is time."""
     market = Market(*[Party(number) for number in range(3)])
@@ -158,6 +162,7 @@ def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
     assert all(isinstance(lease.phase, Committed) for lease in market.core.state.leases.values())
 
 
+@pytest.mark.rule("4.11", "5.36", "5.37")
 def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> None:
     """With fewer than three answers it may as well be a liar's doing: the client pays nothing,
     the fund what it can.
@@ -174,6 +179,7 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
     assert client.charged == client.reserved == 0 and not market.core.state.faults
 
 
+@pytest.mark.rule("5.35")
 def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answers() -> None:
     mute = Party(3, is_mute=True)
     market = Market(*[Party(number, lies=True) for number in range(3)], mute)
@@ -190,6 +196,7 @@ def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answe
     )
 
 
+@pytest.mark.rule("I4", "3.23")
 @pytest.mark.parametrize("is_assigned", [False, True])
 def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigned: bool) -> None:
     market = Market(*[Party(number) for number in range(3)])
@@ -213,6 +220,7 @@ def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigne
     )
 
 
+@pytest.mark.rule("5.42")
 @pytest.mark.parametrize(
     ("changes", "is_taken"),
     [
@@ -240,6 +248,7 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(
             check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
 
 
+@pytest.mark.rule("I4")
 @pytest.mark.parametrize(("fee", "is_taken"), [(500, True), (501, False)])
 def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,7 @@ def test_a_voucher_of_more_than_the_chain_remembers_of_a_session_is_refused() ->
         assert state.clients[account].vouched == SIGNABLE_MAX
 
 
+@pytest.mark.rule("I4")
 def test_no_job_is_taken_that_no_voucher_could_pay() -> None:
     market = Market(*[Party(number) for number in range(5)])
     state, account = market.core.state, market.clients[0].address
@@ -224,6 +225,7 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
     ]
 
 
+@pytest.mark.rule("6.1", "6.10")
 def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
     """It has one index and one claim: two leaves ended the coordinator, and of two the chain
     pays the larger only.
