@@ -8,6 +8,8 @@ be misused.
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from quorate_contracts.artifact import artifact
 from quorate_contracts.bindings.beacon import BeaconContract
 from quorate_contracts.bindings.court import Court
@@ -34,8 +36,7 @@ GAS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """One deployment. `limits` names the constants that its contracts were built with."""
 
     chain_id: int

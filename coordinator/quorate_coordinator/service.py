@@ -1,6 +1,4 @@
-"""The coordinator's shell: wires core, journal, chain, beacon, store, peers and API, and runs
-them as one group of tasks.
-"""
+"""The coordinator's shell: makes all its parts and runs them as one group of tasks."""
 
 import asyncio
 import contextlib
@@ -9,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from aiohttp import web
@@ -63,6 +61,7 @@ from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon.beacon_client import HttpBeacon

@@ -3,13 +3,16 @@
 import os
 import shlex
 from collections.abc import Set
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKind
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
+from quorate_protocol.values import replace
 from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
@@ -19,8 +22,7 @@ FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The owner's choices. `owner` and `payout` zero = the account made by `init`."""
 
     coordinators: tuple[str, ...]

@@ -2,7 +2,7 @@
 square brackets; §9).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.units import Amount, Ppm, Seconds, VerifyTier
 
@@ -32,8 +32,7 @@ SPEC_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(Struct, frozen=True):
     """A verification tier (DESIGN §6): least audit rate, jobs until final, target error, all in
     ppm where not a count.
     """
@@ -51,8 +50,7 @@ TIERS: dict[VerifyTier, Tier] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Time and money constants of one deployment. Seconds unless the name says otherwise."""
 
     name: str

@@ -6,10 +6,11 @@ retry may help.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, BlockNumber, Milliseconds, Round, Seconds, Signature
@@ -28,8 +29,7 @@ class Clock(Protocol):
 # ------------------------------------------------------------------------------------------- beacon
 
 
-@dataclass(frozen=True, slots=True)
-class BeaconRound:
+class BeaconRound(Struct, frozen=True):
     """One drand-format round: `randomness` = sha256(signature), signature = BLS over
     sha256(round as 8 bytes big-endian).
     """
@@ -39,8 +39,7 @@ class BeaconRound:
     randomness: bytes  # 32 bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BeaconInfo:
+class BeaconInfo(Struct, frozen=True):
     """What everybody must agree on about a beacon."""
 
     public_key: bytes  # 96-byte compressed G2 point
@@ -70,16 +69,14 @@ class Sandbox(StrEnum):
     NOOP = "noop"  # tests only: nothing runs
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A read-only input: a verified file or directory of the content store."""
 
     source: Path
     target: str  # absolute path inside, below /inputs unless the job says otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Everything an executor may know about one lease. `lease_id` (hex) names the container, so
     start is idempotent.
     """
@@ -109,8 +106,7 @@ class TaskState(StrEnum):
     EXITED = "exited"
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Measured use of one execution; `wall_ms` from container start to exit is what is paid."""
 
     wall_ms: Milliseconds
@@ -119,8 +115,7 @@ class Usage:
     gpu_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How it ended: `status` as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory
     kill).
     """
@@ -225,8 +220,7 @@ class Signer(Protocol):
 # -------------------------------------------------------------------------------------------- chain
 
 
-@dataclass(frozen=True, slots=True)
-class ChainEvent:
+class ChainEvent(Struct, frozen=True):
     """One decoded contract event at depth k or more."""
 
     block: BlockNumber

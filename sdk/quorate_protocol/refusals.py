@@ -5,8 +5,9 @@ program. Every code has an HTTP status, the contracts' revert reason where the c
 same rule, and a sentence for people.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Code(StrEnum):
@@ -44,8 +45,7 @@ class Code(StrEnum):
     CHAIN = "chain"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(Struct, frozen=True):
     """What one code maps to: HTTP status, contract revert reason ("" where the chain has no such
     rule), a sentence.
     """

@@ -5,10 +5,10 @@ A core decides and never awaits; `quorate_runtime.actor.actor` feeds it, writes 
 decided, and only then lets it happen.
 """
 
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from quorate_protocol.codec.quick import quicken
+from msgspec import Struct
+
 from quorate_protocol.units import Hash32, UnixSeconds
 
 E = TypeVar("E", covariant=True)
@@ -16,8 +16,7 @@ F = TypeVar("F", covariant=True)
 E_contra = TypeVar("E_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Input(Generic[E]):
+class Input(Struct, Generic[E], frozen=True):
     """One event with everything that a pure step may not fetch itself. It is journaled whole, so
     replay sees the same.
     """
@@ -27,18 +26,13 @@ class Input(Generic[E]):
     event: E
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[F]):
+class Outcome(Struct, Generic[F], frozen=True):
     """What one step decided. The reply reaches the submitter, and the effects are performed,
     once both are durable.
     """
 
     effects: tuple[F, ...] = ()
     reply: object = None
-
-
-quicken(Input)
-quicken(Outcome)
 
 
 class Effect(Protocol):

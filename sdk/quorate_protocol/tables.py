@@ -10,11 +10,11 @@ keep that order, so a restored core walks its rows exactly as the one that was k
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import make_dataclass
 from typing import Generic, Protocol, TypeVar, overload
 
+from msgspec import defstruct
+
 from quorate_protocol.codec import canonical, text_writer, value_reader
-from quorate_protocol.codec.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
@@ -62,8 +62,7 @@ class _Row(Protocol[K, V]):
 
 @canonical.memo
 def _row_types(kinds: tuple[object, object]) -> type:
-    quicken(kinds[1])
-    return make_dataclass("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True, slots=True)
+    return defstruct("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True)
 
 
 def _row_type(key_kind: object, value_kind: object) -> type:
@@ -242,57 +241,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 follower.add(key)
 
 
-class Cell(Generic[V]):
-    """One value with a transaction overlay, for state that is no table: a counter, a newest
-    block.
-    """
-
-    def __init__(self, kind: object, value: V) -> None:
-        self._box = make_dataclass("Box", [("value", kind)], frozen=True, slots=True)
-        self._base = value
-        self._written: V | _Missing = _MISSING
-        self._waiting: list[Part] | None = None
-
-    def join(self, waiting: list[Part]) -> None:
-        """From now on stands in `waiting` once it is written to."""
-        self._waiting = waiting
-        if not self.is_clean():
-            waiting.append(self)
-
-    @property
-    def value(self) -> V:
-        """What was written last."""
-        return self._base if isinstance(self._written, _Missing) else self._written
-
-    @value.setter
-    def value(self, value: V) -> None:
-        if self._waiting is not None and self.is_clean():
-            self._waiting.append(self)
-        self._written = value
-
-    def is_clean(self) -> bool:
-        """Whether nothing waits in the overlay."""
-        return isinstance(self._written, _Missing)
-
-    def commit(self) -> None:
-        """Makes what waits the value."""
-        self._base, self._written = self.value, _MISSING
-
-    def rollback(self) -> None:
-        """Drops what waits."""
-        self._written = _MISSING
-
-    def text(self) -> str:
-        """The value, boxed."""
-        return text_writer.writer_of(self._box)(self._box(self._base))
-
-    def load_json(self, tree: canonical.Json) -> None:
-        """Replaces the value."""
-        self._base, self._written = canonical.from_json(self._box, tree).value, _MISSING
-
-
 class Tables:
-    """State made of `Table` and `Cell` attributes, set in `__init__`; one transaction spans them
+    """State made of `Table` attributes, set in `__init__`; one transaction spans them
     all.
     """
 
@@ -351,9 +301,7 @@ class Tables:
 
     def _parts(self) -> dict[str, Part]:
         if self._all is None:
-            self._all = {
-                name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)
-            }
+            self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table)}
             self._waiting: list[
                 Part
             ] = []  # with writes, in the order of their first ones: every step writes to few

@@ -13,7 +13,7 @@ import gc
 import random
 import resource
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from market_jobs import an_offer
 from market_providers import DOMAIN
@@ -51,6 +51,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 
 GIB = 1 << 30
 NOW = UnixSeconds(1_800_000_000)

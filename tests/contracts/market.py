@@ -2,7 +2,8 @@
 signed evidence.
 """
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import coincurve
@@ -38,6 +39,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import beacon_round, keygen, public_key
 
 CHAIN_ID = 31337
@@ -91,7 +93,7 @@ class Market:
 
     def fork(self) -> "Market":
         """An independent copy."""
-        return replace(
+        return dataclasses.replace(
             self, evm=self.evm.fork(), holders=set(self.holders), operators=dict(self.operators)
         )
 
@@ -282,7 +284,11 @@ def _order(market: Market, client: Key) -> Order:
 def _changed(message, changes):  # type: ignore[no-untyped-def]
     return replace(
         message,
-        **{name: value for name, value in changes.items() if name in type(message).__slots__},
+        **{
+            name: value
+            for name, value in changes.items()
+            if name in type(message).__struct_fields__
+        },
     )
 
 

@@ -2,18 +2,18 @@
 
 import json
 import re
-from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import get_args, get_origin, get_type_hints
+from typing import get_args, get_origin
 
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
+from msgspec.structs import fields
 
 from contracts.evm import CODE_BYTES_MAX
 from quorate_contracts import artifact, compile
-from quorate_protocol.codec.canonical import camel
+from quorate_protocol.codec.canonical import camel, is_value_type
 from quorate_protocol.crypto.eip712 import Domain, digest, type_string
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.signed import (
@@ -92,9 +92,8 @@ def _sample(hint: object, seed: int) -> object:
     """Some value of a declared type, different for every field."""
     if get_origin(hint) is tuple:
         return (_sample(get_args(hint)[0], seed), _sample(get_args(hint)[0], seed + 40))
-    if is_dataclass(hint) and isinstance(hint, type):
-        hints = get_type_hints(hint)
-        return hint(*[_sample(hints[each.name], seed + i) for i, each in enumerate(fields(hint))])
+    if is_value_type(hint):
+        return hint(*[_sample(each.type, seed + i) for i, each in enumerate(fields(hint))])
     if hint is bool:
         return seed % 2 == 1
     if isinstance(hint, type) and issubclass(hint, IntEnum):
@@ -111,7 +110,7 @@ def _declare(kind: type, types: dict[str, list[dict[str, str]]]) -> None:
 
 
 def _tree(value: object) -> object:
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_value_type(type(value)):
         return {camel(each.name): _tree(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, tuple):
         return [_tree(each) for each in value]

@@ -1,7 +1,5 @@
 """What the court does not take: malformed cases, wrong keys, wrong phases."""
 
-from dataclasses import replace
-
 import pytest
 
 from contracts.evm import refused
@@ -24,6 +22,7 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.units import Comparator, Signature
+from quorate_protocol.values import replace
 
 ACCUSED = key("owner0").address
 CLIENTS = [key(f"client{i}") for i in range(3)]

@@ -1,7 +1,6 @@
 """Posting roots with vouchers, claiming against the newest final one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -25,6 +24,7 @@ from quorate_protocol.units import (
     Signature,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 
 C = COORDINATOR.address
 OWNERS = [key(f"owner{i}").address for i in range(9)]

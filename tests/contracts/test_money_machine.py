@@ -2,8 +2,8 @@
 mutants that it must catch.
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 import hypothesis.strategies as st
@@ -29,6 +29,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.rules.epoch_tree import Leaf, build, prove
 from quorate_protocol.units import ZERO_HASH, Address, Amount
+from quorate_protocol.values import replace
 
 C = COORDINATOR.address
 CLIENTS = [key("client0"), key("client1")]
@@ -474,7 +475,7 @@ def _deployed_with(contract: str, code: bytes) -> Market:
     original = artifact(contract).bytecode
     for creation in made.creations:
         data = code + creation.data[len(original) :] if creation.name == contract else creation.data
-        evm.create(replace(creation, data=data), BOSS.address)
+        evm.create(dataclasses.replace(creation, data=data), BOSS.address)
     evm.contracts = Contracts.of(made.deployment)
     world = Market(evm, evm.contracts, DEVNET)
     world.coordinator()

@@ -2,7 +2,7 @@
 Constants): the books would not be true.
 """
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 from vyper.compiler import compile_from_file_input
@@ -15,6 +15,7 @@ from quorate_contracts.compile import SOURCES
 from quorate_contracts.deploy import Contracts
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Amount
+from quorate_protocol.values import replace
 
 MOVED = "    self.balanceOf[receiver] += amount\n    log Transfer(sender=owner"
 
@@ -44,7 +45,7 @@ def deployed(code: bytes) -> Market:
             if creation.name == "TestToken"
             else creation.data
         )
-        evm.create(replace(creation, data=data), BOSS.address)
+        evm.create(dataclasses.replace(creation, data=data), BOSS.address)
     evm.contracts = Contracts.of(made.deployment)
     return Market(evm, evm.contracts, DEVNET)
 

@@ -7,7 +7,6 @@ takes minutes.
 """
 
 import os
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -50,6 +49,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.fuzz_properties import COUNTS, EDGES
 from support.value_strategies import values_of

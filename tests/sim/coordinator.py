@@ -2,8 +2,9 @@
 the staging store beside it.
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
@@ -47,6 +48,7 @@ from quorate_protocol.units import (
     JobKind,
     Ppm,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
@@ -171,7 +173,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     def calm_down(self) -> None:
         """From now on its machine works."""
         self.crash_chance, self.is_beacon_silent = 0.0, False
-        self.plan = replace(self.plan, phantom_chance=0.0)
+        self.plan = dataclasses.replace(self.plan, phantom_chance=0.0)
         self.clock.correct()
 
     def _tick(self) -> None:

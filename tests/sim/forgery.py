@@ -7,7 +7,6 @@ with the real keys; `quorate verify` must refuse each.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
@@ -34,6 +33,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from sim.parties import DOMAIN, key
 

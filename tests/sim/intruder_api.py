@@ -1,7 +1,6 @@
 """What an intruder tries at the clients' side of the coordinator."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -18,6 +17,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from sim import workload
 from sim.client import Client
 from sim.parties import DOMAIN, FOREIGN, key

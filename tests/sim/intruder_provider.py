@@ -1,7 +1,6 @@
 """What an intruder, or a coordinator that breaks the rules, tries at a provider."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 from quorate_node.core import events, phases
@@ -33,6 +32,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from sim import workload
 from sim.parties import DOMAIN, FOREIGN, HOST, key
 from sim.provider import Provider

@@ -1,7 +1,7 @@
 """Broken rules of the coordinator: who may speak, what is matched, drawn, closed, told."""
 
+import dataclasses
 import os
-from dataclasses import replace
 
 from quorate_coordinator.core import chain_events, nonces, queries
 from quorate_coordinator.core.audit import batches, beacon_time, decline_rate, faults, verdicts
@@ -17,6 +17,7 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Seconds, UnixSeconds
+from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release, Window
 
@@ -58,7 +59,7 @@ def _without_a_chain(plan: Plan) -> Plan | None:
     """For longer than the deployment allows, which is five seconds here."""
     limits = replace(plan.limits, ack_age_max=Seconds(5))
     return (
-        replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False)
+        dataclasses.replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False)
         if plan.market is Market.SMALL
         else None
     )
@@ -76,7 +77,7 @@ def _one_declines(plan: Plan) -> Plan | None:
         JobPlan(number % 2, number // 2 + 1, 1.0 + 2 * number, None) for number in range(20)
     )
     behaviours = (Behaviour.HONEST, Behaviour.HONEST, Behaviour.DENIER)
-    calm = replace(
+    calm = dataclasses.replace(
         plan,
         behaviours=behaviours,
         jobs=jobs,
@@ -87,7 +88,9 @@ def _one_declines(plan: Plan) -> Plan | None:
         rotations=(),
         releases=(),
     )
-    return replace(calm, crash_chance=0.0, leaver=None, is_poor=False, chain_outage=None)
+    return dataclasses.replace(
+        calm, crash_chance=0.0, leaver=None, is_poor=False, chain_outage=None
+    )
 
 
 def _acks_hide_another_secret(patch: Patch) -> None:
@@ -176,9 +179,9 @@ def _overtaken(plan: Plan) -> Plan | None:
     """
     if plan.market is not Market.SMALL:
         return None
-    jobs = tuple(replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)
+    jobs = tuple(dataclasses.replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)
     release, outage = Release(0, 12.0, 1.0, hands_in=33.0), Window(38.0, 45.0)
-    return replace(
+    return dataclasses.replace(
         plan,
         jobs=jobs,
         releases=(release,),
@@ -412,11 +415,11 @@ def _held_jobs_are_not_looked_at(patch: Patch) -> None:
 
 
 def _with_reorganisations(plan: Plan) -> Plan | None:
-    return replace(plan, has_reorganisations=True) if CASES(plan) is not None else None
+    return dataclasses.replace(plan, has_reorganisations=True) if CASES(plan) is not None else None
 
 
 def _tiny_and_intruded(plan: Plan) -> Plan | None:
-    return replace(plan, has_intruder=True) if plan.market is Market.TINY else None
+    return dataclasses.replace(plan, has_intruder=True) if plan.market is Market.TINY else None
 
 
 MUTANTS = (

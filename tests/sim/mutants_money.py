@@ -1,6 +1,6 @@
 """Broken rules of money: pay, fees, credits, holds, refunds, vouchers, epochs."""
 
-from dataclasses import replace
+import dataclasses
 
 from quorate_coordinator.core.audit import batches, draw, verdicts
 from quorate_coordinator.core.holds import held_pay
@@ -8,6 +8,7 @@ from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Price, UnixSeconds
+from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
 from sim.plan import CALM, Behaviour, Market, Plan
 
@@ -71,7 +72,7 @@ def _charges_beyond_the_reservation(patch: Patch) -> None:
 
 
 def _poor(plan: Plan) -> Plan | None:
-    return replace(plan, is_poor=True) if plan.market is Market.SMALL else None
+    return dataclasses.replace(plan, is_poor=True) if plan.market is Market.SMALL else None
 
 
 def _pay_beyond_the_budget(patch: Patch) -> None:
@@ -137,8 +138,10 @@ def crowded(plan: Plan) -> Plan | None:
     """
     if plan.market is not Market.LARGE or Behaviour.LIAR not in plan.behaviours:
         return None
-    jobs = tuple(replace(job, at=1 + job.at / 2, stop_after=None) for job in plan.jobs)
-    return replace(plan, jobs=jobs, weather=CALM, cuts=(), clocks=(), crash_chance=0.0, outage=None)
+    jobs = tuple(dataclasses.replace(job, at=1 + job.at / 2, stop_after=None) for job in plan.jobs)
+    return dataclasses.replace(
+        plan, jobs=jobs, weather=CALM, cuts=(), clocks=(), crash_chance=0.0, outage=None
+    )
 
 
 def _liars_keep_held_pay(patch: Patch) -> None:
@@ -230,7 +233,7 @@ def _boasting(plan: Plan) -> Plan | None:
     """Nobody is slow, so that the long limits keep nobody waiting."""
     if plan.market is not Market.SMALL:
         return None
-    calm = replace(
+    calm = dataclasses.replace(
         plan,
         weather=CALM,
         cuts=(),
@@ -241,7 +244,7 @@ def _boasting(plan: Plan) -> Plan | None:
         leaver=None,
         chain_outage=None,
     )
-    return replace(
+    return dataclasses.replace(
         calm,
         has_boasters=True,
         behaviours=(Behaviour.HONEST,) * len(plan.behaviours),

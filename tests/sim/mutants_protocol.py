@@ -1,7 +1,5 @@
 """Broken rules of the protocol itself: leases, commitments, draws, verdicts, records."""
 
-from dataclasses import replace
-
 from quorate_coordinator.core import lease
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.messages import receipt
@@ -9,6 +7,7 @@ from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit, eligible, trust, verdict
 from quorate_protocol.units import Hash32, Label, UnixSeconds
+from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market
 

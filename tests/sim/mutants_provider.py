@@ -1,13 +1,12 @@
 """Broken rules of the provider: when it reveals, what it signs, whom it believes."""
 
-from dataclasses import replace
-
 from quorate_node.core import bidding, effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import UnixSeconds
+from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market
 

@@ -9,7 +9,7 @@ bond answers for (PROTOCOL §6). What the client can rely on is in `forgery`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate_protocol.crypto.eip712 import digest
@@ -17,6 +17,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import CommitEntry, CommitReceipt, CommitSet
 from quorate_protocol.units import Hash32, Ppm, Round, Small, UnixSeconds
+from quorate_protocol.values import replace
 from sim.parties import DOMAIN, key
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ Every part is drawn from a stream of its own, and so is what happens while it is
 shrinking a failing seed rests on (`shrink`).
 """
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
 from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.values import replace
 
 SAFETY_SECONDS = 60
 PAYS_LATE_SECONDS = 40
@@ -302,7 +304,7 @@ def _releases(random: Random) -> tuple[Release, ...]:
 def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
     """Half of them: the voucher comes in the last moment, or when it is still taken."""
     late = [
-        replace(
+        dataclasses.replace(
             item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])
         )
         for item in releases

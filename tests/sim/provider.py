@@ -1,9 +1,7 @@
-"""A provider's daemon around the real core: bench, performer and inbox, with the machine on
-which containers outlive it.
-"""
+"""A provider's daemon around the real core, on a machine whose containers outlive the daemon."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from quorate_node.core import effects, events, execution, jury_duty
@@ -32,6 +30,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload

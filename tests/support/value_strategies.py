@@ -4,13 +4,14 @@ their widths.
 
 import types
 import typing
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
+from quorate_protocol.codec.canonical import is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES, Signature
 
@@ -35,9 +36,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         key, item = get_args(kind)
         return st.dictionaries(values_of(key), values_of(item), max_size=2)
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return st.builds(kind, **{f.name: values_of(hints[f.name]) for f in fields(kind)})
+    if is_value_type(kind):
+        return st.builds(kind, **{f.name: values_of(f.type) for f in fields(kind)})
     return _plain(kind)
 
 

@@ -7,10 +7,11 @@ the codec.
 """
 
 import json
-from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
+
+from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto import commitment
@@ -38,7 +39,7 @@ def value_of(hint: Any, name: str, number: int = 0) -> Any:
     """
     if get_origin(hint) is tuple:
         return tuple(value_of(get_args(hint)[0], name, index) for index in range(3))
-    if is_dataclass(hint) and isinstance(hint, type):
+    if canonical.is_value_type(hint):
         return message_of(hint, number)
     if hint is bool:
         return len(name) % 2 == 0
@@ -53,8 +54,7 @@ def value_of(hint: Any, name: str, number: int = 0) -> Any:
 
 def message_of(kind: type, number: int = 0) -> Any:
     """A message with a value in every field."""
-    hints = get_type_hints(kind)
-    return kind(**{f.name: value_of(hints[f.name], f.name, number) for f in fields(kind)})
+    return kind(**{f.name: value_of(f.type, f.name, number) for f in fields(kind)})
 
 
 def eip712_vectors() -> Json:

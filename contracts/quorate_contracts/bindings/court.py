@@ -1,9 +1,12 @@
 """Cases before a drawn jury: opening with evidence, votes, reveals, decision (PROTOCOL §5)."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, NewType
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from quorate_contracts.bindings.calls import Call, Contract, Query, words
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -54,8 +57,7 @@ class CaseOutcome(IntEnum):
     NO_BEACON = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CaseExecution:
+class CaseExecution(Struct, frozen=True):
     """Evidence of one execution. `index` and `blind` open its assignmentId."""
 
     session: Envelope[Session]

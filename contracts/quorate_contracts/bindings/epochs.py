@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
+from msgspec import Struct
+
 from quorate_contracts.bindings.calls import Call, Contract, Query, words
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Voucher
@@ -17,8 +19,7 @@ LEAVES_MAX = 64  # of one claim_many; a power of two, so that every part of a tr
 _EXPIRES_MAX = 2**36 - 1  # what the contract remembers of a session; more is cut down
 
 
-@dataclass(frozen=True, slots=True)
-class SignedVoucher:
+class SignedVoucher(Struct, frozen=True):
     """A voucher with the session that proves its key. Both are for the posting coordinator."""
 
     session: Envelope[Session]

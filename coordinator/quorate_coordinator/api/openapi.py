@@ -9,13 +9,15 @@ https://spec.openapis.org/oas/v3.1.0 and JSON Schema 2020-12.
 import re
 import types
 import typing
-from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
+
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 
 from quorate_coordinator.api.operations import BYTES, CAR, JSON, OPERATIONS, RAW, Operation, Query
 from quorate_coordinator.api.responses import Refusal
-from quorate_protocol.codec.canonical import SAFE_INTEGER, camel
+from quorate_protocol.codec.canonical import SAFE_INTEGER, camel, is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES
 
@@ -51,7 +53,7 @@ class Schemas:
             return self._tuple(get_args(kind))
         if origin is dict:
             return {"type": "object", "additionalProperties": self.of(get_args(kind)[1])}
-        if is_dataclass(kind):
+        if is_value_type(kind):
             return self._component(kind)
         if isinstance(kind, type) and issubclass(kind, Enum):
             return {"enum": [member.value for member in kind]}
@@ -109,12 +111,11 @@ class Schemas:
             self.components[
                 name
             ] = {}  # stands in while its fields, which may refer to it, are looked at
-            hints = get_type_hints(kind)
-            properties = {camel(f.name): self.of(hints[f.name]) for f in fields(kind)}
+            properties = {camel(f.name): self.of(f.type) for f in fields(kind)}
             needed = [
                 camel(f.name)
                 for f in fields(kind)
-                if f.default is MISSING and f.default_factory is MISSING
+                if f.default is NODEFAULT and f.default_factory is NODEFAULT
             ]
             self.components[name] = _object(properties, _doc(kind), needed)
         return _ref(name)

@@ -2,7 +2,7 @@
 calls. A test holds it to the routes.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_coordinator.api.responses import (
     Cases,
@@ -36,8 +36,7 @@ RAW = "application/vnd.ipld.raw"
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """One query parameter, as a regular expression of its text."""
 
     name: str
@@ -45,8 +44,7 @@ class Query:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One route. `answer` and `body` are types of the codec, or media types of what is no JSON
     of ours.
     """
@@ -60,8 +58,7 @@ class Operation:
     queries: tuple[Query, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptFile:
+class ReceiptFile(Struct, frozen=True):
     """GET /v1/receipts/{job}: the receipt's body and the CID of its canonical bytes."""
 
     body: Receipt

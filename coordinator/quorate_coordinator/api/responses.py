@@ -2,7 +2,7 @@
 refusal. Encoded by the codec.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.messages.views import CaseView, OfferView, RunView
 from quorate_protocol.rules.epoch_tree import Leaf, Proof
@@ -10,8 +10,7 @@ from quorate_protocol.units import Hash32
 from quorate_runtime.process.health import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Every answer of 400 and above. `code` is one of `refusals.Code`, or `unavailable`,
     `internal`.
     """
@@ -21,13 +20,11 @@ class Refusal:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """Taken note of, durably; repeating the request changes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """GET /v1/health. `live`: jobs under way. `ok`: there is no problem."""
 
     ok: bool
@@ -37,29 +34,25 @@ class Health:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Offers:
+class Offers(Struct, frozen=True):
     """GET /v1/offers"""
 
     offers: tuple[OfferView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """GET /v1/runs"""
 
     runs: tuple[RunView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cases:
+class Cases(Struct, frozen=True):
     """GET /v1/cases"""
 
     cases: tuple[CaseView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EpochView:
+class EpochView(Struct, frozen=True):
     """One row of GET /v1/epochs. `leaves`: how many accounts it credits."""
 
     number: int
@@ -68,15 +61,13 @@ class EpochView:
     leaves: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsKept:
+class EpochsKept(Struct, frozen=True):
     """GET /v1/epochs: those that proofs are kept for."""
 
     epochs: tuple[EpochView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LeafProof:
+class LeafProof(Struct, frozen=True):
     """GET /v1/epochs/{number}/proofs/{address}, for `Epochs.claim`."""
 
     leaf: Leaf
@@ -84,8 +75,7 @@ class LeafProof:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """PUT /v1/content: the CID of what came, and the bytes of its files."""
 
     cid: str

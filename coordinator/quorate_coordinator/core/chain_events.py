@@ -27,7 +27,6 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace, with_changes
 from quorate_protocol.rules.audit import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -38,6 +37,7 @@ from quorate_protocol.units import (
     Nonce,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -168,7 +168,10 @@ def _change_slots(context: StepContext, owner: Address, **changes: object) -> No
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(
-                with_changes(slot, changes) if slot.owner == owner else slot for slot in hosts.slots
+                replace(slot, **changes)  # type: ignore[arg-type]
+                if slot.owner == owner
+                else slot
+                for slot in hosts.slots
             )
             context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
 

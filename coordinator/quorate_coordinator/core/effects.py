@@ -1,6 +1,6 @@
 """What the shell must do: data with an idempotency key. Same lane in order, lanes side by side."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
@@ -9,8 +9,7 @@ from quorate_protocol.rules.epoch_tree import Node
 from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own
     deadline judges that).
     """
@@ -28,8 +27,7 @@ class Send:
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSpec:
+class StoreSpec(Struct, frozen=True):
     """A job's spec into the content store, pinned; written when it is performed, from the job."""
 
     key: str
@@ -44,8 +42,7 @@ class StoreSpec:
         return f"documents-{self.key[-1:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreReceipt:
+class StoreReceipt(Struct, frozen=True):
     """The receipt of a job's verdict into the content store, pinned; written when it is
     performed, from the state (0007).
     """
@@ -61,16 +58,14 @@ class StoreReceipt:
         return f"documents-{self.key[-1:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class PaidVoucher:
+class PaidVoucher(Struct, frozen=True):
     """A voucher with the session that its key rests on."""
 
     voucher: Envelope[Voucher]
     session: Envelope[Session]
 
 
-@dataclass(frozen=True, slots=True)
-class PostEpoch:
+class PostEpoch(Struct, frozen=True):
     """Post a Merkle-sum root with the newest vouchers."""
 
     key: str
@@ -84,8 +79,7 @@ class PostEpoch:
         return "chain"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One execution named in a case: everything that `Court.open_case` checks, and the reveal
     for the decision.
     """
@@ -99,8 +93,7 @@ class Evidence:
     reveal: Reveal
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCase:
+class OpenCase(Struct, frozen=True):
     """Open a case on chain, with a bond."""
 
     key: str
@@ -114,8 +107,7 @@ class OpenCase:
         return "cases"
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveRuns:
+class ArchiveRuns(Struct, frozen=True):
     """Write these runs, which are over, into the archive as the state has them, and say so by
     `RunsArchived`.
     """

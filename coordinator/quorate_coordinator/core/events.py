@@ -5,7 +5,7 @@ Signatures have been checked against the message's own text; whether the signer 
 account is decided here, on the state at that moment, so that replay decides the same.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -26,40 +26,35 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, 
 # ----------------------------------------------------------------------------------- from providers
 
 
-@dataclass(frozen=True, slots=True)
-class OfferReceived:
+class OfferReceived(Struct, frozen=True):
     """`key` signed it."""
 
     offer: OfferEnvelope
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReceived:
+class HeartbeatReceived(Struct, frozen=True):
     """`key` signed it."""
 
     heartbeat: Envelope[Heartbeat]
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptReceived:
+class AcceptReceived(Struct, frozen=True):
     """`key` signed it."""
 
     accept: Envelope[Accept]
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class DeclineReceived:
+class DeclineReceived(Struct, frozen=True):
     """`key` signed it."""
 
     decline: Envelope[Decline]
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReceived:
+class CommitReceived(Struct, frozen=True):
     """`key` signed it; `is_stored`: its ciphertext lies in the staging store."""
 
     commit: Envelope[Commit]
@@ -67,8 +62,7 @@ class CommitReceived:
     is_stored: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RevealReceived:
+class RevealReceived(Struct, frozen=True):
     """`has_opened`: the stored ciphertext opened to the digest under this salt."""
 
     reveal: Reveal
@@ -78,31 +72,27 @@ class RevealReceived:
 # ------------------------------------------------------------------------------------- from clients
 
 
-@dataclass(frozen=True, slots=True)
-class OrderReceived:
+class OrderReceived(Struct, frozen=True):
     """Signatures, spec and session have passed `order.validate`."""
 
     submission: Submission
 
 
-@dataclass(frozen=True, slots=True)
-class WitnessReceived:
+class WitnessReceived(Struct, frozen=True):
     """`key` signed it."""
 
     witness: Envelope[Witness]
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class VoucherReceived:
+class VoucherReceived(Struct, frozen=True):
     """`key` signed it."""
 
     voucher: Envelope[Voucher]
     key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class StopReceived:
+class StopReceived(Struct, frozen=True):
     """`key` signed it."""
 
     stop: Envelope[Stop]
@@ -112,8 +102,7 @@ class StopReceived:
 # ------------------------------------------------------------------------- from beacon, chain, time
 
 
-@dataclass(frozen=True, slots=True)
-class RoundAppeared:
+class RoundAppeared(Struct, frozen=True):
     """A verified beacon round."""
 
     round: Round
@@ -121,8 +110,7 @@ class RoundAppeared:
     randomness: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRegistered:
+class ProviderRegistered(Struct, frozen=True):
     """From `Stakes`: an owner, its registration index and its current keys."""
 
     owner: Address
@@ -132,8 +120,7 @@ class ProviderRegistered:
     network: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOpened:
+class SlotOpened(Struct, frozen=True):
     """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a
     block.
     """
@@ -144,8 +131,7 @@ class SlotOpened:
     active_from: BlockNumber
 
 
-@dataclass(frozen=True, slots=True)
-class SlotClosed:
+class SlotClosed(Struct, frozen=True):
     """From `Stakes`: the entry is active no longer from a block on."""
 
     host_class: Hash32
@@ -153,16 +139,14 @@ class SlotClosed:
     active_until: BlockNumber
 
 
-@dataclass(frozen=True, slots=True)
-class AccountIndexed:
+class AccountIndexed(Struct, frozen=True):
     """From `Stakes`: registration index of a client or coordinator."""
 
     account: Address
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationChanged:
+class AllocationChanged(Struct, frozen=True):
     """From `Escrow`: what a client has allocated to this coordinator, charged amounts included,
     less announced releases.
     """
@@ -180,8 +164,7 @@ class AllocationChanged:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRotated:
+class KeyRotated(Struct, frozen=True):
     """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is
     valid up to and including `since`.
     """
@@ -191,16 +174,14 @@ class KeyRotated:
     since: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class PayoutChanged:
+class PayoutChanged(Struct, frozen=True):
     """From `Stakes`: where a provider's money goes."""
 
     owner: Address
     payout: Address
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSlashed:
+class ProviderSlashed(Struct, frozen=True):
     """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens
     new ones.
     """
@@ -210,16 +191,14 @@ class ProviderSlashed:
     out_block: BlockNumber
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPosted:
+class EpochPosted(Struct, frozen=True):
     """From `Epochs`: our root stands on chain."""
 
     number: int
     root: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class NewestEpoch:
+class NewestEpoch(Struct, frozen=True):
     """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root
     zero before the first.
     """
@@ -228,8 +207,7 @@ class NewestEpoch:
     root: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class CaseOpened:
+class CaseOpened(Struct, frozen=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -237,16 +215,14 @@ class CaseOpened:
     assignments: tuple[Hash32, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JuryDrawn:
+class JuryDrawn(Struct, frozen=True):
     """From `Court`."""
 
     case_id: Nonce
     jurors: tuple[Address, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CaseDecided:
+class CaseDecided(Struct, frozen=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -271,8 +247,7 @@ ChainNote = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChainAdvanced:
+class ChainAdvanced(Struct, frozen=True):
     """A confirmed block (depth k) and what it and those since the last one changed, in log
     order.
     """
@@ -283,8 +258,7 @@ class ChainAdvanced:
     notes: tuple[ChainNote, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChainReorganised:
+class ChainReorganised(Struct, frozen=True):
     """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what
     changed, so repeating them is harmless.
     """
@@ -292,8 +266,7 @@ class ChainReorganised:
     kept: BlockNumber
 
 
-@dataclass(frozen=True, slots=True)
-class ChainAsked:
+class ChainAsked(Struct, frozen=True):
     """What the chain answered when it was asked, apart from its blocks: logs do not say what a
     reorganisation took away.
     """
@@ -301,42 +274,36 @@ class ChainAsked:
     notes: tuple[ChainNote, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionReceived:
+class SessionReceived(Struct, frozen=True):
     """A client's session, signed by its account, before its first order: its key may upload."""
 
     session: Envelope[Session]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionRefused:
+class TransactionRefused(Struct, frozen=True):
     """The chain refused a transaction for good; `purpose` is its effect's key."""
 
     purpose: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunsArchived:
+class RunsArchived(Struct, frozen=True):
     """These runs are in the archive, durably: nothing of them is needed here any more."""
 
     jobs: tuple[Hash32, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """The process came up again; what it had closed must be told anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """Since it came up the chain was asked, and providers had the time to say, what we have
     signed: it was known here.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time passes."""
 
 

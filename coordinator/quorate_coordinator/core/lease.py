@@ -5,11 +5,11 @@ Assigned → Accepted → Committed → Closed → Revealed, or one of the ends 
 Stopped. Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from quorate_protocol.codec.quick import quicken
+from msgspec import Struct
+
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope
@@ -20,37 +20,32 @@ from quorate_protocol.units import Address, Hash32, UnixSeconds
 # ------------------------------------------------------------------------------------------- phases
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(Struct, frozen=True):
     """Sent, not answered; ends at acceptBy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The provider runs it; no commit by `commit_by` means lapse."""
 
     accept: Envelope[Accept]
     commit_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """Bound to a hidden result; the run slot is free again."""
 
     commit: Envelope[Commit]
     at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """In a signed CommitSet; must reveal by `reveal_by`."""
 
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Revealed:
+class Revealed(Struct, frozen=True):
     """Opened. `result` is the result digest."""
 
     commit: Envelope[Commit]
@@ -58,15 +53,13 @@ class Revealed:
     result: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(Struct, frozen=True):
     """Not taken; `start_by` > 0 keeps the place until then."""
 
     start_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """No answer, no commit in time, or given up after its Accept: unpaid, counts against
     availability only.
     """
@@ -74,15 +67,13 @@ class Lapsed:
     was_accepted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Silent:
+class Silent(Struct, frozen=True):
     """Committed and closed but not revealed in time."""
 
     commit: Envelope[Commit]
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """Ended by the client before the commit."""
 
 
@@ -90,8 +81,7 @@ Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed 
 TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """One execution. `hash` is the digest of the whole Assignment; `index` and `blind` open its
     id.
     """
@@ -124,48 +114,41 @@ class Lease:
 # ------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptReceived:
+class AcceptReceived(Struct, frozen=True):
     """Signed by the provider."""
 
     accept: Envelope[Accept]
 
 
-@dataclass(frozen=True, slots=True)
-class DeclineReceived:
+class DeclineReceived(Struct, frozen=True):
     """Signed by the provider."""
 
     decline: Envelope[Decline]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReceived:
+class CommitReceived(Struct, frozen=True):
     """Signed by the provider; its ciphertext is stored."""
 
     commit: Envelope[Commit]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchClosed:
+class BatchClosed(Struct, frozen=True):
     """A CommitSet with this lease was signed (again)."""
 
     closed_at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class RevealReceived:
+class RevealReceived(Struct, frozen=True):
     """Opens the commitment; the ciphertext was found to open to its digest."""
 
     reveal: Reveal
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStopped:
+class ClientStopped(Struct, frozen=True):
     """The client's signed Stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has come to `at`."""
 
 
@@ -178,7 +161,6 @@ Event = (
     | ClientStopped
     | Tick
 )
-quicken(Event)
 
 
 class Effect(StrEnum):

@@ -3,15 +3,15 @@ keep for ever.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.units import Nonce
 
 LISTED_MAX = 1024  # orders of one client that may overtake each other on their way here
 
 
-@dataclass(frozen=True, slots=True)
-class UsedNonces:
+class UsedNonces(Struct, frozen=True):
     """Every nonce below `floor` counts as used, and those listed, ascending.
 
     Clients take growing nonces, so those that are forgotten to bound the list are the oldest,

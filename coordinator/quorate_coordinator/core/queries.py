@@ -6,7 +6,6 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
 from quorate_coordinator.core.step_context import Rules, StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec
 from quorate_protocol.messages.offer import Offer
@@ -33,6 +32,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     usd,
 )
+from quorate_protocol.values import replace
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:

@@ -3,7 +3,8 @@ write to them, inside one step.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
 from quorate_coordinator.core.lease import Lease
@@ -50,8 +51,7 @@ from quorate_protocol.units import (
 # ---------------------------------------------------------------------------------------- providers
 
 
-@dataclass(frozen=True, slots=True)
-class PastKey:
+class PastKey(Struct, frozen=True):
     """An operator key that was rotated away; `until` is the last second in which it was valid,
     and its successor's first.
     """
@@ -60,8 +60,7 @@ class PastKey:
     until: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """A registered owner: keys from the chain, offer and heartbeat from its daemon, money owed."""
 
     owner: Address
@@ -104,8 +103,7 @@ class Provider:
         return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class HostList:
+class HostList(Struct, frozen=True):
     """A host class's list of stake slots as on chain; position = index."""
 
     slots: tuple[StakeSlot, ...] = ()
@@ -117,8 +115,7 @@ class HostList:
 # ------------------------------------------------------------------------------------------ clients
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A client's money here. All amounts cumulative but `reserved`."""
 
     account: Address
@@ -159,8 +156,7 @@ class Client:
 # --------------------------------------------------------------------------------------------- jobs
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """One execution wanted in a batch. `lease` is the live or committed one; `retry_at` > 0
     while a busy provider keeps its place.
     """
@@ -172,8 +168,7 @@ class Place:
     retry_at: UnixSeconds = UnixSeconds(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Executions that commit together, then reveal together."""
 
     number: int
@@ -183,8 +178,7 @@ class Batch:
     closings: int = 1  # how often it was signed
 
 
-@dataclass(frozen=True, slots=True)
-class BeaconUsed:
+class BeaconUsed(Struct, frozen=True):
     """A round that decided a draw, kept for the receipt."""
 
     round: Round
@@ -192,15 +186,13 @@ class BeaconUsed:
     randomness: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Matching:
+class Matching(Struct, frozen=True):
     """The primary is still to be placed."""
 
     not_before: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the
     draw's tries.
     """
@@ -215,8 +207,7 @@ class Running:
     is_again: bool = False  # the draw had found nobody when it was gone through first
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitingRound:
+class AwaitingRound(Struct, frozen=True):
     """A draw waits for its beacon round."""
 
     batch: int
@@ -226,15 +217,13 @@ class AwaitingRound:
     is_again: bool = False  # only to wait for it: drawn is by the round of before, once more
 
 
-@dataclass(frozen=True, slots=True)
-class Revealing:
+class Revealing(Struct, frozen=True):
     """A batch is closed; its members reveal."""
 
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """A verdict stands; provisional until `is_final`."""
 
     verdict: Envelope[Verdict]
@@ -242,8 +231,7 @@ class Decided:
     hold_until: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """Over without a verdict on results: stopped, or nobody could be matched before the order's
     expiry.
     """
@@ -254,8 +242,7 @@ class Ended:
 JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
-@dataclass(frozen=True, slots=True)
-class Roster:
+class Roster(Struct, frozen=True):
     """A host class's list as it was when frames were made of it."""
 
     host_class: Hash32
@@ -263,8 +250,7 @@ class Roster:
     frames: int  # that are made of it
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """Which slots were alive with audit capacity at some Ack: what jobs draw from. Most jobs
     share one with their neighbours.
     """
@@ -278,8 +264,7 @@ class Frame:
         return (slot for slot in roster if self.alive[slot.index >> 3] >> (slot.index & 7) & 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One order and everything signed for it."""
 
     id: Hash32
@@ -315,8 +300,7 @@ class Job:
 # --------------------------------------------------------------------------------- cases and epochs
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """One execution outside the accepted group."""
 
     lease: Hash32
@@ -331,8 +315,7 @@ class Fault:
     is_for_three: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A case that this coordinator opened; `case_id` is known once the chain has it."""
 
     key: str
@@ -346,8 +329,7 @@ class Case:
     phase: str = "opening"
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
+class EpochRecord(Struct, frozen=True):
     """One posting: its leaves stay until nobody can need a proof any more."""
 
     number: int
@@ -358,8 +340,7 @@ class EpochRecord:
     is_posted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
+class Books(Struct, frozen=True):
     """The coordinator's own money and counters."""
 
     fee: Amount = Amount(0)  # covered by vouchers
@@ -382,8 +363,7 @@ LINES = "lines"
 NEWEST_ROUND = "newest-round"
 
 
-@dataclass(frozen=True, slots=True)
-class Trusts:
+class Trusts(Struct, frozen=True):
     """Trust of one provider by job class."""
 
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
@@ -393,15 +373,13 @@ class Trusts:
     checked: int = 0  # its executions that an audit confirmed or did not
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """How far one provider has come, by job class."""
 
     by_class: dict[Hash32, Window] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """Of a provisional job: final at its phase's moment, or once its provider's progress in the
     class is `ends_at` (ppm of jobs).
     """
@@ -411,8 +389,7 @@ class Hold:
     ends_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Median:
+class Median(Struct, frozen=True):
     """A host class's median price, taken for so long as it is."""
 
     price: Price

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
+from msgspec import Struct
+
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import LINES, ONLY, Books, Job, State
-from quorate_protocol.codec.quick import replace, with_changes
 from quorate_protocol.crypto import eip712
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
@@ -17,13 +18,13 @@ from quorate_protocol.messages.signed import Commit, Message
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 
 M = TypeVar("M", bound=Message)
 EVENTS_PER_JOB_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What does not change while the coordinator runs. `sign` is deterministic, so replay signs
     the same bytes.
     """
@@ -91,13 +92,13 @@ class StepContext:
 
     def books(self, **changes: object) -> Books:
         """Changes the row of books."""
-        books = with_changes(self.state.own, changes)
+        books = replace(self.state.own, **changes)  # type: ignore[arg-type]
         self.state.books[ONLY] = books
         return books
 
     def put(self, job: Job, **changes: object) -> Job:
         """Stores a job, changed."""
-        changed = with_changes(job, changes) if changes else job
+        changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
         self.state.jobs[job.id] = changed
         return changed
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
@@ -45,8 +47,7 @@ CREATE INDEX documents_by_age ON documents (at);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """How much is kept and for how long."""
 
     bytes_max: int

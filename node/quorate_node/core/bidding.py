@@ -6,7 +6,8 @@ now (`capacity`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.job_spec import JobSpec, is_image_cid, validate
@@ -23,16 +24,14 @@ REGISTRY_IMAGE_BYTES = (
 )  # quoted for an image whose size nobody knows before its manifest is read
 
 
-@dataclass(frozen=True, slots=True)
-class No:
+class No(Struct, frozen=True):
     """Not for this provider; `text` is for its owner's log and for `why no jobs`."""
 
     reason: DeclineReason
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bid:
+class Bid(Struct, frozen=True):
     """What is asked, by what terms."""
 
     assignment: Assignment

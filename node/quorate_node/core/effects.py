@@ -4,15 +4,14 @@
 here; the shell signs them (RFC 6979, so the same message gives the same bytes).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Accept, Commit, Decline, Reveal
 from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, Sequence, UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class OfLease:
+class OfLease(Struct, frozen=True):
     """An effect of one lease: in the lease's lane, once per lease unless a subclass says
     otherwise.
     """
@@ -30,8 +29,7 @@ class OfLease:
         return f"lease/{self.lease.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
-class OfCase:
+class OfCase(Struct, frozen=True):
     """An effect of one case: in the chain's lane, once per case unless a subclass says
     otherwise.
     """
@@ -49,8 +47,7 @@ class OfCase:
         return "chain"
 
 
-@dataclass(frozen=True, slots=True)
-class SendAccept(OfLease):
+class SendAccept(OfLease, frozen=True):
     """To the coordinator, until it took it or `give_up_at`."""
 
     coordinator: Address
@@ -58,8 +55,7 @@ class SendAccept(OfLease):
     give_up_at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class SendDecline(OfLease):
+class SendDecline(OfLease, frozen=True):
     """To the coordinator, until it took it or `give_up_at`."""
 
     coordinator: Address
@@ -74,8 +70,7 @@ class SendDecline(OfLease):
         return f"decline/{self.lease.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch(OfLease):
+class Fetch(OfLease, frozen=True):
     """Image and inputs into the content store, pinned for this lease, by `give_up_at`."""
 
     coordinator: Address
@@ -84,23 +79,20 @@ class Fetch(OfLease):
     give_up_at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class StartTask(OfLease):
+class StartTask(OfLease, frozen=True):
     """Start the container."""
 
     spec: JobSpec
     host_class: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class WatchTask(OfLease):
+class WatchTask(OfLease, frozen=True):
     """Wait for the container's exit, and pass its log lines on."""
 
     coordinator: Address
 
 
-@dataclass(frozen=True, slots=True)
-class StopTask(OfLease):
+class StopTask(OfLease, frozen=True):
     """End the container now."""
 
     @property
@@ -109,8 +101,7 @@ class StopTask(OfLease):
         return f"stop/{self.lease.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOutput(OfLease):
+class PublishOutput(OfLease, frozen=True):
     """Collect the outputs, seal them under the salt's key, and put the ciphertext into the
     coordinator's staging store.
 
@@ -122,8 +113,7 @@ class PublishOutput(OfLease):
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class SendCommit(OfLease):
+class SendCommit(OfLease, frozen=True):
     """To the coordinator. `attempt` tells repeats apart, so that each is sent."""
 
     coordinator: Address
@@ -136,8 +126,7 @@ class SendCommit(OfLease):
         return f"{type(self).__name__}/{self.lease.hex()}/{self.attempt}"
 
 
-@dataclass(frozen=True, slots=True)
-class SendReveal(OfLease):
+class SendReveal(OfLease, frozen=True):
     """To the coordinator; `closed_at` tells the deliveries of one set signed again apart."""
 
     coordinator: Address
@@ -150,18 +139,15 @@ class SendReveal(OfLease):
         return f"{type(self).__name__}/{self.lease.hex()}/{self.closed_at}"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTask(OfLease):
+class RemoveTask(OfLease, frozen=True):
     """Remove container and mounts, release inputs and image."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget(OfLease):
+class Forget(OfLease, frozen=True):
     """Unpin what was kept for the lease; nobody can ask for it any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendOffer:
+class SendOffer(Struct, frozen=True):
     """Sign the offer with this sequence number and send it to every coordinator; one that never
     holds withdraws those before it.
     """
@@ -180,8 +166,7 @@ class SendOffer:
         return "offer"
 
 
-@dataclass(frozen=True, slots=True)
-class Reexecute(OfCase):
+class Reexecute(OfCase, frozen=True):
     """Repeat one execution of a case and report its digest."""
 
     index: int
@@ -200,28 +185,24 @@ class Reexecute(OfCase):
         return f"case/{self.case_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class SendVote(OfCase):
+class SendVote(OfCase, frozen=True):
     """Vote in the court."""
 
     ballot: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class SendJuryReveal(OfCase):
+class SendJuryReveal(OfCase, frozen=True):
     """Open the ballot in the court."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawCredit(OfCase):
+class WithdrawCredit(OfCase, frozen=True):
     """Have the court pay this juror's credit out, once its case is decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendClaim:
+class SendClaim(Struct, frozen=True):
     """Claim what a final epoch credits."""
 
     coordinator: Address

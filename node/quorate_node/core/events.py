@@ -5,7 +5,7 @@ Signed messages carry the key that signed (`signer`), recovered by the shell; wh
 may say so is decided in the step.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.envelope import Envelope
@@ -34,8 +34,7 @@ STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 # -------------------------------------------------------------------------------- from coordinators
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentReceived:
+class AssignmentReceived(Struct, frozen=True):
     """Run this. `is_rotating`: the operator key is being changed, so a new one could not be
     answered under one key to the end.
 
@@ -50,16 +49,14 @@ class AssignmentReceived:
     store_room: int = STORE_ROOM_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReceiptReceived:
+class CommitReceiptReceived(Struct, frozen=True):
     """Commit and ciphertext are stored."""
 
     receipt: Envelope[CommitReceipt]
     signer: Address
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSetReceived:
+class CommitSetReceived(Struct, frozen=True):
     """Its batch is closed."""
 
     lease: Hash32
@@ -67,8 +64,7 @@ class CommitSetReceived:
     signer: Address
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictReceived:
+class VerdictReceived(Struct, frozen=True):
     """Its job has ended."""
 
     lease: Hash32
@@ -76,8 +72,7 @@ class VerdictReceived:
     signer: Address
 
 
-@dataclass(frozen=True, slots=True)
-class StopReceived:
+class StopReceived(Struct, frozen=True):
     """The client ended it; the coordinator vouches for the session by passing it on."""
 
     lease: Hash32
@@ -85,8 +80,7 @@ class StopReceived:
     coordinator: Address
 
 
-@dataclass(frozen=True, slots=True)
-class StatementReceived:
+class StatementReceived(Struct, frozen=True):
     """A coordinator's cumulative debt."""
 
     coordinator: Address
@@ -97,29 +91,25 @@ class StatementReceived:
 # ------------------------------------------------------------------------------- from the own shell
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptDelivered:
+class AcceptDelivered(Struct, frozen=True):
     """The coordinator took the Accept."""
 
     lease: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """Image and inputs are verified and on this machine."""
 
     lease: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The container runs, or has run already."""
 
     lease: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """This machine or its sources failed: never a result. Also what the coordinator refused for
     good (`why` is its code).
     """
@@ -128,8 +118,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(Struct, frozen=True):
     """The task ended by itself, by its limits or by a stop; PROTOCOL §3 status."""
 
     lease: Hash32
@@ -137,8 +126,7 @@ class Exited:
     usage_ms: Milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPublished:
+class OutputPublished(Struct, frozen=True):
     """The staging store holds the sealed output. `ciphertext` is the digest of its CID."""
 
     lease: Hash32
@@ -146,25 +134,21 @@ class OutputPublished:
     ciphertext: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has come to the input's `at`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferDue:
+class OfferDue(Struct, frozen=True):
     """The offer is to be signed anew with the next sequence number: withdrawn while draining."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+class DrainRequested(Struct, frozen=True):
     """The owner wants no new work (`is_on`), or wants it again."""
 
     is_on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """The owner's terms from now on. Journaled, so that what was decided under other terms
     replays as it was.
     """
@@ -175,8 +159,7 @@ class Configured:
 # ----------------------------------------------------------------------------------- from the chain
 
 
-@dataclass(frozen=True, slots=True)
-class CaseExecution:
+class CaseExecution(Struct, frozen=True):
     """One execution named in a case: what a juror repeats. `spec_hash` is the CID digest of the
     job spec.
     """
@@ -185,8 +168,7 @@ class CaseExecution:
     host_class: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class CaseOpened:
+class CaseOpened(Struct, frozen=True):
     """A case was opened; what its jury will have to repeat. Only host classes offered here are
     of interest.
     """
@@ -196,8 +178,7 @@ class CaseOpened:
     executions: tuple[CaseExecution, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JuryDrawn:
+class JuryDrawn(Struct, frozen=True):
     """A jury was drawn, or its empty seats were drawn again."""
 
     case_id: Nonce
@@ -205,8 +186,7 @@ class JuryDrawn:
     vote_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Reexecuted:
+class Reexecuted(Struct, frozen=True):
     """One execution of a case was repeated; the result digest, zero when inputs or image cannot
     be had.
     """
@@ -216,30 +196,26 @@ class Reexecuted:
     digest: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class VoteConfirmed:
+class VoteConfirmed(Struct, frozen=True):
     """The vote is on chain."""
 
     case_id: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class VotingEnded:
+class VotingEnded(Struct, frozen=True):
     """Every juror voted, or the window has passed: ballots may be opened until `reveal_by`."""
 
     case_id: Nonce
     reveal_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class CaseDecided:
+class CaseDecided(Struct, frozen=True):
     """The court has decided, or the case is void."""
 
     case_id: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class EpochFinal:
+class EpochFinal(Struct, frozen=True):
     """The newest final epoch of a coordinator credits this provider with `final` cumulative."""
 
     coordinator: Address
@@ -247,8 +223,7 @@ class EpochFinal:
     final: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimConfirmed:
+class ClaimConfirmed(Struct, frozen=True):
     """The chain has paid up to `amount` cumulative."""
 
     coordinator: Address

@@ -6,7 +6,6 @@ fresh, is signed by the coordinator and contains that Commit, and never two sets
 members. A machine that fails says nothing rather than something false: the lease lapses.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
 from quorate_node.core import bidding, effects, events
@@ -37,6 +36,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
+from quorate_protocol.values import replace
 
 KEEP_SECONDS = (
     7 * DAY

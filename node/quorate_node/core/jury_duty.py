@@ -6,46 +6,43 @@ state before the vote is sent, so a juror that restarts can still open its ballo
 pays; nothing is claimed.
 """
 
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from quorate_node.core import effects, events
 from quorate_node.core.effects import CourtEffect
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, DAY
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Nonce, UnixSeconds
+from quorate_protocol.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """No run slot was free yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeating:
+class Repeating(Struct, frozen=True):
     """Execution number `len(digests)` is being repeated."""
 
     digests: tuple[Hash32, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Voting:
+class Voting(Struct, frozen=True):
     """The ballot is being brought on chain."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Voted:
+class Voted(Struct, frozen=True):
     """The ballot stands on chain; opening waits until nobody can vote any more."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """The ballot is being opened on chain, by `reveal_by`."""
 
     digests: tuple[Hash32, ...]
@@ -53,8 +50,7 @@ class Opening:
     reveal_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """Decided, or too late for this juror (`why`)."""
 
     why: str
@@ -64,8 +60,7 @@ class Served:
 Phase = Waiting | Repeating | Voting | Voted | Opening | Served
 
 
-@dataclass(frozen=True, slots=True)
-class Duty:
+class Duty(Struct, frozen=True):
     """One case in which this provider sits."""
 
     case_id: Nonce

@@ -7,7 +7,7 @@ assignment that is still being thought about: the bid is pure and the answer is 
 step that takes the assignment.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
@@ -22,6 +22,7 @@ from quorate_protocol.messages.signed import (
     Verdict,
 )
 from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Outcome, UnixSeconds
+from quorate_protocol.values import replace
 
 FAULTED = (
     "its result was outvoted, or was not revealed in time: its pay is forfeited, and it "
@@ -30,8 +31,7 @@ FAULTED = (
 LEFT_OUT = "it was not revealed in time, so that others were asked"
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(Struct, frozen=True):
     """Answered with a signed Decline."""
 
     decline: Decline
@@ -39,18 +39,15 @@ class Declined:
     forget_at: UnixSeconds = UnixSeconds(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The Accept is being delivered; nothing runs before the coordinator took it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetching:
+class Fetching(Struct, frozen=True):
     """Image and inputs are being fetched and verified."""
 
 
-@dataclass(frozen=True, slots=True)
-class Starting:
+class Starting(Struct, frozen=True):
     """The container is being started; a restart finds out whether it was. `is_stopping`: to be
     ended as soon as it runs.
     """
@@ -58,8 +55,7 @@ class Starting:
     is_stopping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """The container runs. `is_stopping`: the client's Stop was passed on; the exit that follows
     is the result.
     """
@@ -68,8 +64,7 @@ class Running:
     is_stopping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Publishing:
+class Publishing(Struct, frozen=True):
     """The task has exited. The daemon collects its outputs, seals them and uploads the
     ciphertext.
 
@@ -82,8 +77,7 @@ class Publishing:
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """The one Commit of this assignment; sent again at `resend_at` until a CommitReceipt
     arrives.
     """
@@ -94,8 +88,7 @@ class Committed:
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Receipted:
+class Receipted(Struct, frozen=True):
     """The coordinator owes this execution from here on."""
 
     commit: Commit
@@ -103,8 +96,7 @@ class Receipted:
     receipt: Envelope[CommitReceipt]
 
 
-@dataclass(frozen=True, slots=True)
-class Revealed:
+class Revealed(Struct, frozen=True):
     """Opened to the coordinator for this CommitSet, and for none with other members."""
 
     commit: Commit
@@ -112,8 +104,7 @@ class Revealed:
     commit_set: Envelope[CommitSet]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The job ended with a verdict; the ciphertext is kept until `forget_at`, the execution
     itself ten minutes (see `provider.settled`).
     """
@@ -123,8 +114,7 @@ class Done:
     forget_at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """Ended without pay. A commit that was signed is kept, so that no other one can ever be
     signed for this assignment.
 
@@ -155,8 +145,7 @@ PREPARING = (Accepted, Fetching, Starting)
 ENDED = (Declined, Done, Lapsed)
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """One execution. `hash` is the digest of the whole Assignment; `accept` is None when it was
     declined.
     """

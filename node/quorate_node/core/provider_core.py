@@ -5,8 +5,9 @@ It dispatches to `execution` and `jury`, and decides what only the whole can dec
 run slot is free.
 """
 
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from quorate_node.core import bidding, capacity, effects, events, execution, jury_duty
 from quorate_node.core.effects import Effect
@@ -32,6 +33,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 
 EXECUTIONS_KEPT_MAX = 200_000
 DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
@@ -49,8 +51,7 @@ _FACTS = "facts"
 _TERMS = "terms"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """The few single values of the state. `recent_ms`: how long the last runs took."""
 
     offer_seq: int = 0
@@ -115,9 +116,7 @@ class ProviderCore(Tables):
         )
 
     def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
-        """What a heartbeat says: no slot is free while there is no room on disk, where the next
-        Assignment could not be written down.
-        """
+        """Free slots as a heartbeat names them: 0 while the disk has no room for another lease."""
         return tuple(
             item if has_room else replace(item, free=Small(0)) for item in self.free_slots()
         )

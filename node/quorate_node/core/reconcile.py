@@ -3,7 +3,8 @@ returns events and orders.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_node.core import events
 from quorate_node.core.jury_duty import Duty, Repeating
@@ -12,8 +13,7 @@ from quorate_protocol.ports import TaskState
 from quorate_protocol.units import Address, Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(Struct, frozen=True):
     """`happened` goes into the machine; `strays` are lease ids that nothing wants any more and
     that are to be removed.
     """

@@ -2,7 +2,7 @@
 the same decisions.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
@@ -11,8 +11,7 @@ from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """The most that one run slot gives to a job. Bytes; thousandths of a core."""
 
     cpu_millis: int
@@ -24,8 +23,7 @@ class Room:
     vram_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What the owner allows. Empty `images` = any image."""
 
     price_floor: Price
@@ -39,8 +37,7 @@ class Policy:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """Who this provider is, on which deployment, with which slots.
 
     `statement_keys` maps each coordinator it serves to the key that signs for it.

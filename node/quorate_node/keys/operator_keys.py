@@ -10,9 +10,10 @@ at the next start.
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.codec import canonical
@@ -30,8 +31,7 @@ OTHER_KEY = (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Validity:
+class Validity(Struct, frozen=True):
     """What the registry says of a key: its first and its last second (`Stakes.key_range`)."""
 
     key: Address
@@ -39,8 +39,7 @@ class Validity:
     until: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Validities:
+class Validities(Struct, frozen=True):
     """The file: keys that the chain knows, oldest first."""
 
     keys: tuple[Validity, ...] = ()

@@ -6,11 +6,12 @@ What a coordinator says of itself is checked against the chain before anything i
 """
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
+from msgspec.structs import fields
 
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Protocol
 
 from quorate_node.core import events
@@ -12,6 +11,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import AnyEnvelope, Recover, signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
+from quorate_protocol.values import replace
 
 CONTRADICTIONS = frozenset({Code.EQUIVOCATION, Code.BAD_AMOUNT})
 """What a coordinator is refused with that signed otherwise before; only what its statement key has signed gets so far."""

@@ -1,8 +1,9 @@
 """What the daemon says of itself: GET /v1/status on its gateway and `<home>/status.json`."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
@@ -14,8 +15,7 @@ from quorate_runtime.process.health import Problem
 SHOWN_MAX = 50
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseStatus:
+class LeaseStatus(Struct, frozen=True):
     """One execution that has not ended."""
 
     lease: Hash32
@@ -24,8 +24,7 @@ class LeaseStatus:
     commit_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class EarningStatus:
+class EarningStatus(Struct, frozen=True):
     """What one coordinator owes and what was claimed, cumulative."""
 
     coordinator: Address
@@ -34,16 +33,14 @@ class EarningStatus:
     claimed: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class DeclineStatus:
+class DeclineStatus(Struct, frozen=True):
     """Why the last jobs were not taken."""
 
     reason: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnpaidStatus:
+class UnpaidStatus(Struct, frozen=True):
     """What was run, or begun, and is not paid; remembered ten minutes, what was committed and
     lapsed seven days.
     """
@@ -52,8 +49,7 @@ class UnpaidStatus:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The whole picture. `connected`: coordinators that can be reached now."""
 
     provider: Address

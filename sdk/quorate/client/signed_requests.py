@@ -2,7 +2,7 @@
 comes in as an argument.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorate.client.client_ledger import Debt
 from quorate.errors import RefusedError, UsageError
@@ -28,6 +28,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 
 ORDER_SECONDS = 3600  # how long it may wait for a provider
 SESSION_STEP = Amount(

@@ -3,8 +3,9 @@ nothing is signed.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from quorate.errors import EvidenceError, ProfileError
 from quorate_protocol.codec import canonical
@@ -21,8 +22,7 @@ GENESIS_MAX = 2**40
 TRUSTED = "deployment.json"
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorIdentity:
+class CoordinatorIdentity(Struct, frozen=True):
     """Identity of coordinator, deployment and beacon."""
 
     coordinator: Address
@@ -120,7 +120,7 @@ def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
         ) from error
     changed = [
         name
-        for name in CoordinatorIdentity.__slots__
+        for name in CoordinatorIdentity.__struct_fields__
         if getattr(stored, name) != getattr(fresh, name)
     ]
     if changed:

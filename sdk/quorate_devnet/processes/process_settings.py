@@ -3,8 +3,9 @@ the supervisor.
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.codec import canonical
@@ -15,8 +16,7 @@ WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorSettings:
+class CoordinatorSettings(Struct, frozen=True):
     """Input of `quorate_devnet.processes.run_coordinator`. Paths are absolute; the ready file
     tells the URL.
     """
@@ -31,8 +31,7 @@ class CoordinatorSettings:
     claims_for_all: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
+class ProviderSettings(Struct, frozen=True):
     """Input of `quorate_devnet.processes.run_provider`. `lie_key` empty = honest."""
 
     home: str

@@ -13,10 +13,12 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
 
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import WIRE_TYPES
@@ -166,11 +168,6 @@ def _bad(path: str, expected: str, got: object) -> Refused:
     )
 
 
-@memo
-def _hints(cls: type) -> Mapping[str, Any]:
-    return get_type_hints(cls, include_extras=True)
-
-
 CUSTOM: dict[Any, tuple[Callable[[Any], Encoder], Callable[[Any], Decoder]]] = {}
 """Generic types with a form of their own (the envelope): origin -> (encoder of, decoder of) its type argument."""
 
@@ -197,8 +194,8 @@ def _encoder(kind: Any) -> Encoder:
     if origin in (dict, Mapping):
         key, item = (_encoder(arg) for arg in get_args(kind))
         return lambda value: {str(key(k)): item(v) for k, v in value.items()}
-    if is_dataclass(kind):
-        return _dataclass_encoder(kind)
+    if is_value_type(kind):
+        return _struct_encoder(kind)
     if kind is bytes:
         return lambda value: "0x" + value.hex()
     if kind is int:
@@ -214,29 +211,26 @@ def _encode_int(value: int) -> Json:
     return int(value) if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(int(value))
 
 
-def is_plain_dataclass(kind: Any) -> bool:
-    """A dataclass without type arguments."""
-    return is_dataclass(kind) and get_origin(kind) is None
+def is_value_type(kind: Any) -> bool:
+    """Whether a declared type is a class of Structs (a generic one with its arguments is not)."""
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
-def _dataclass_encoder(kind: Any) -> Encoder:
+def _struct_encoder(kind: Any) -> Encoder:
     # Encoders of the fields are found at first use, so that recursive types work.
     members: list[tuple[str, str, Encoder]] = []
 
     def run(value: Any) -> Json:
         if not members:
-            hints = _hints(kind)
-            members.extend((f.name, camel(f.name), _encoder(hints[f.name])) for f in fields(kind))
+            members.extend((f.name, camel(f.name), _encoder(f.type)) for f in fields(kind))
         return {key: enc(getattr(value, name)) for name, key, enc in members}
 
     return run
 
 
 def _union_encoder(kind: Any) -> Encoder:
-    classes = [arg for arg in get_args(kind) if is_plain_dataclass(arg)]
-    scalars = [
-        arg for arg in get_args(kind) if not is_plain_dataclass(arg) and arg is not type(None)
-    ]
+    classes = [arg for arg in get_args(kind) if is_value_type(arg)]
+    scalars = [arg for arg in get_args(kind) if not is_value_type(arg) and arg is not type(None)]
     assert len(scalars) <= 1 and not (scalars and classes), f"ambiguous union {kind}"
 
     def run(value: Any) -> Json:
@@ -266,8 +260,8 @@ def _decoder(kind: Any) -> Decoder:
         return lambda tree, path: frozenset(each(item, path) for item in _list(tree, path))
     if origin in (dict, Mapping):
         return _mapping_decoder(kind)
-    if is_dataclass(kind):
-        return _dataclass_decoder(kind)
+    if is_value_type(kind):
+        return _struct_decoder(kind)
     if kind is bytes:
         return lambda tree, path: _bytes(tree, path, None)
     if kind is int:
@@ -383,16 +377,15 @@ def _mapping_decoder(kind: Any) -> Decoder:
     return run
 
 
-def _dataclass_decoder(kind: Any) -> Decoder:
-    # Found at first use, as in _dataclass_encoder.
+def _struct_decoder(kind: Any) -> Decoder:
+    # Found at first use, as in _struct_encoder.
     members: dict[str, tuple[str, Decoder, bool]] = {}
 
     def run(tree: Json, path: str) -> Any:
         if not members:
-            hints = _hints(kind)
             for f in fields(kind):
-                has_default = f.default is not MISSING or f.default_factory is not MISSING
-                members[camel(f.name)] = (f.name, _decoder(hints[f.name]), has_default)
+                has_default = f.default is not NODEFAULT or f.default_factory is not NODEFAULT
+                members[camel(f.name)] = (f.name, _decoder(f.type), has_default)
         if not isinstance(tree, dict):
             raise _bad(path, f"an object ({kind.__name__})", tree)
         if path.count(".") > DEPTH_MAX:
@@ -420,8 +413,8 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 def _union_decoder(kind: Any) -> Decoder:
     args = get_args(kind)
-    classes = {arg.__name__: arg for arg in args if is_plain_dataclass(arg)}
-    scalars = [arg for arg in args if not is_plain_dataclass(arg) and arg is not type(None)]
+    classes = {arg.__name__: arg for arg in args if is_value_type(arg)}
+    scalars = [arg for arg in args if not is_value_type(arg) and arg is not type(None)]
     optional = type(None) in args
 
     def run(tree: Json, path: str) -> Any:

@@ -10,10 +10,12 @@ together.
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from json.encoder import encode_basestring
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
+
+from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.identity_cache import Kept
@@ -57,7 +59,7 @@ def writer_of(kind: Any) -> Writer:
         return _union_writer(kind)
     if origin is tuple:
         return _tuple_writer(kind)
-    if is_dataclass(kind) and origin is None:
+    if canonical.is_value_type(kind):
         return _at_first_use(kind, "")
     if kind is bytes:
         return lambda value: f'"0x{value.hex()}"'
@@ -100,7 +102,7 @@ def _tuple_writer(kind: Any) -> Writer:
 
 def _union_writer(kind: Any) -> Writer:
     args = [arg for arg in get_args(kind) if arg is not type(None)]
-    classes: set[Any] = {arg for arg in args if is_dataclass(arg) and get_origin(arg) is None}
+    classes: set[Any] = {arg for arg in args if canonical.is_value_type(arg)}
     if len(classes) > 1:
         writers = {arg: _at_first_use(arg, str(arg.__name__)) for arg in classes}
         return lambda value: "null" if value is None else writers[type(value)](value)
@@ -142,9 +144,8 @@ class _Source:
     def body(self, kind: Any, tag: str, variable: str) -> str:
         """The f-string's part for one dataclass bound to `variable`."""
         self.open_kinds.append(kind)
-        hints = get_type_hints(kind, include_extras=True)
         parts = {
-            canonical.camel(f.name): self._member(hints[f.name], f"{variable}.{f.name}")
+            canonical.camel(f.name): self._member(f.type, f"{variable}.{f.name}")
             for f in fields(kind)
         }
         if tag:
@@ -163,12 +164,7 @@ class _Source:
             # Of int itself only: an enumeration's member has a text of its own.
             self.lines.append(f"{name} = {place}")
             return f"{{{name} if type({name}) is int and -{_SAFE} <= {name} <= {_SAFE} else big({name})}}"
-        if (
-            is_dataclass(kind)
-            and get_origin(kind) is None
-            and kind not in CUSTOM
-            and kind not in self.open_kinds
-        ):
+        if canonical.is_value_type(kind) and kind not in CUSTOM and kind not in self.open_kinds:
             self.lines.append(f"{name} = {place}")
             return self.body(kind, "", name)
         self.names[name] = writer_of(kind)

@@ -11,9 +11,11 @@ import json
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin
+
+from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.codec.canonical import Json
@@ -75,7 +77,7 @@ def reader_of(kind: Any) -> Reader:
         return _union_reader(kind)
     if origin is tuple:
         return _tuple_reader(kind)
-    if canonical.is_plain_dataclass(kind):
+    if canonical.is_value_type(kind):
         return _at_first_use(kind)
     if kind is bytes:
         return _bytes
@@ -164,7 +166,7 @@ def _union_reader(kind: Any) -> Reader:
     classes = {
         str(arg.__name__): _compiled(arg, is_tagged=True)
         for arg in args
-        if canonical.is_plain_dataclass(arg)
+        if canonical.is_value_type(arg)
     }
     if len(classes) < 2:
         if len(args) > 1:
@@ -234,11 +236,10 @@ def _compiled(kind: Any, is_tagged: bool) -> Reader:
     """Takes an object with every field and nothing else; one that leaves out defaults goes the
     long way.
     """
-    hints = get_type_hints(kind, include_extras=True)
-    own = [f.name for f in fields(kind)]
+    own = {f.name: f.type for f in fields(kind)}
     assert not (is_tagged and "kind" in own), f"{kind.__name__}: a field would hide the union's tag"
     source = _Source()
-    arguments = [source.member(hints[name], canonical.camel(name)) for name in own]
+    arguments = [source.member(hint, canonical.camel(name)) for name, hint in own.items()]
     # More keys than fields, or as many of which one is not a field's: then a field is missing.
     lines = [
         f"    if type(tree) is not dict or len(tree) != {len(own) + is_tagged}: give_up(0)",

@@ -6,7 +6,7 @@ coordinator, account, key, expires). Whether that key may speak for that account
 question to its own state.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import Recover, Sign, check_signature_form
@@ -17,8 +17,7 @@ SCHEME = "Quorate"
 TOKEN_SECONDS_MAX = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
+class Bearer(Struct, frozen=True):
     """The verified content of a token."""
 
     account: Address

@@ -5,12 +5,14 @@ Field names go over the wire and into the type string in camelCase.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
-from quorate_protocol.codec.canonical import camel, memo
+from msgspec import Struct
+from msgspec.structs import fields
+
+from quorate_protocol.codec.canonical import camel, is_value_type, memo
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.crypto.hashing import EMPTY_HASH, keccak256, word
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
@@ -20,8 +22,7 @@ DOMAIN_VERSION = "1"
 DOMAIN_TYPE = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(Struct, frozen=True):
     """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every
     message.
     """
@@ -70,16 +71,15 @@ def type_string(kind: type) -> str:
 
 
 def _own_type(kind: Any, nested: dict[str, str]) -> str:
-    hints = get_type_hints(kind)
-    members = ",".join(f"{_solidity(hints[f.name], nested)} {camel(f.name)}" for f in fields(kind))
+    members = ",".join(f"{_solidity(f.type, nested)} {camel(f.name)}" for f in fields(kind))
     return f"{kind.__name__}({members})"
 
 
 def _solidity(hint: Any, nested: dict[str, str]) -> str:
     if get_origin(hint) is tuple:
         return _solidity(get_args(hint)[0], nested) + "[]"
-    if is_dataclass(hint):
-        name = hint.__name__  # type: ignore[union-attr]
+    if is_value_type(hint):
+        name = hint.__name__
         if name not in nested:
             nested[name] = _own_type(hint, nested)
         return str(name)
@@ -95,14 +95,13 @@ def _hasher(kind: Any) -> Callable[[Any], Hash32]:
     """hashStruct of one dataclass, written and compiled once: a type hash and one word a field,
     joined.
     """
-    hints = get_type_hints(kind)
     names: dict[str, Any] = {
         "keccak": keccak256,
         "type_hash": keccak256(type_string(kind).encode()),
         "join": b"".join,
         "pad": bytes(12),
     }
-    words = ["type_hash", *(_word(hints[f.name], f"message.{f.name}", names) for f in fields(kind))]
+    words = ["type_hash", *(_word(f.type, f"message.{f.name}", names) for f in fields(kind))]
     length = 32 * (1 + len(fields(kind)))
     lines = [
         "def hash_struct(message):",
@@ -137,6 +136,6 @@ def _member(hint: Any) -> Callable[[Any], bytes]:
         return lambda items: (
             keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
         )
-    if is_dataclass(hint):
+    if is_value_type(hint):
         return _hasher(hint)
     return word

@@ -3,7 +3,8 @@ logs that only grow.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32
@@ -27,8 +28,7 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
 # --------------------------------------------------------------------------------------- grown logs
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Struct, frozen=True):
     """A Merkle mountain range: what is left of a log of hashes to append to it and to give its
     root (docs/decisions/0004).
 
@@ -55,8 +55,7 @@ class Log:
         return _bagged(self.count, self.peaks)
 
 
-@dataclass(frozen=True, slots=True)
-class Inclusion:
+class Inclusion(Struct, frozen=True):
     """Entry `index` of a log of `count`: siblings up to its peak, and all peaks but its own, the
     largest first.
     """

@@ -3,8 +3,9 @@ and in the API.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from quorate_protocol.codec import canonical, text_writer, value_reader
 from quorate_protocol.codec.identity_cache import Kept
@@ -25,8 +26,7 @@ Sign = Callable[[Hash32], Signature]
 """Deterministic (RFC 6979) signature of a 32-byte digest by one key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope(Generic[M]):
+class Envelope(Struct, Generic[M], frozen=True):
     """A message and its signature. Whether the signer may sign it is the rules' business, not
     the envelope's.
     """

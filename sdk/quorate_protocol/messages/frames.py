@@ -6,10 +6,9 @@ Every frame is idempotent: repeating one changes nothing and is answered the sam
 (staging store, gateways).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.codec import text_writer, value_reader
-from quorate_protocol.codec.quick import quicken
 from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
@@ -34,8 +33,7 @@ LOG_TEXT_MAX = 64 * 1024
 # coordinator -> provider
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentSent:
+class AssignmentSent(Struct, frozen=True):
     """Run this. `sources` are gateway base URLs that hold image, inputs and spec
     (`<base>/<cid>`).
     """
@@ -45,31 +43,27 @@ class AssignmentSent:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptSent:
+class ReceiptSent(Struct, frozen=True):
     """Commit and ciphertext are stored."""
 
     receipt: Envelope[CommitReceipt]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSetSent:
+class CommitSetSent(Struct, frozen=True):
     """The batch with this assignment is closed: reveal."""
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictSent:
+class VerdictSent(Struct, frozen=True):
     """How the job of this assignment ended."""
 
     assignment_hash: Hash32
     verdict: Envelope[Verdict]
 
 
-@dataclass(frozen=True, slots=True)
-class StatementSent:
+class StatementSent(Struct, frozen=True):
     """The coordinator's cumulative debt. A provider says the newest one back at each connection,
     to a coordinator that may have lost it.
     """
@@ -77,8 +71,7 @@ class StatementSent:
     statement: Envelope[Statement]
 
 
-@dataclass(frozen=True, slots=True)
-class StopSent:
+class StopSent(Struct, frozen=True):
     """End it now; a primary commits what it has, with its elapsed time."""
 
     assignment_hash: Hash32
@@ -88,58 +81,50 @@ class StopSent:
 # provider -> coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class OfferSent:
+class OfferSent(Struct, frozen=True):
     """A new or refreshed offer."""
 
     offer: OfferEnvelope
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatSent:
+class HeartbeatSent(Struct, frozen=True):
     """Alive, with free slots."""
 
     heartbeat: Envelope[Heartbeat]
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptSent:
+class AcceptSent(Struct, frozen=True):
     """Will run it."""
 
     accept: Envelope[Accept]
 
 
-@dataclass(frozen=True, slots=True)
-class DeclineSent:
+class DeclineSent(Struct, frozen=True):
     """Not now or not at all."""
 
     decline: Envelope[Decline]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSent:
+class CommitSent(Struct, frozen=True):
     """Bound to a result; the ciphertext was uploaded to the staging store before."""
 
     commit: Envelope[Commit]
 
 
-@dataclass(frozen=True, slots=True)
-class RevealSent:
+class RevealSent(Struct, frozen=True):
     """Opens the commitment."""
 
     reveal: Reveal
 
 
-@dataclass(frozen=True, slots=True)
-class LogsSent:
+class LogsSent(Struct, frozen=True):
     """Log lines for the client; never part of the result, may be dropped."""
 
     assignment_hash: Hash32
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ok:
+class Ok(Struct, frozen=True):
     """Taken note of, durably where the frame is a message of the protocol."""
 
 
@@ -161,12 +146,10 @@ Frame = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Carrier:
+class _Carrier(Struct, frozen=True):
     frame: Frame
 
 
-quicken(_Carrier)
 _WRITE = text_writer.writer_of(Frame)
 
 

@@ -3,7 +3,8 @@ its digest.
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
@@ -28,16 +29,14 @@ SANDBOXES = ("", *(kind.value for kind in Sandbox))
 RESERVED_ENV = ("LD_", "NVIDIA_", "QUORATE_", "DOCKER_")
 
 
-@dataclass(frozen=True, slots=True)
-class EnvVar:
+class EnvVar(Struct, frozen=True):
     """One environment variable of the job."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """Content mounted read-only. `size_bytes` bounds the fetch."""
 
     cid: str
@@ -45,8 +44,7 @@ class Input:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRequest:
+class GpuRequest(Struct, frozen=True):
     """GPUs wanted; empty model = any with the VRAM."""
 
     count: int
@@ -54,8 +52,7 @@ class GpuRequest:
     vram_bytes_min: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """Limits of one execution; every one is enforced by the executor."""
 
     cpu_millis: int = 1000
@@ -68,8 +65,7 @@ class Resources:
     gpu: GpuRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """How results are compared; tolerances in ppm, used by `numeric` only."""
 
     comparator: Comparator = Comparator.EXACT
@@ -77,8 +73,7 @@ class Compare:
     atol_ppm: Ppm = Ppm(0)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(Struct, frozen=True):
     """One job. Image: a CID of a docker archive or name@sha256:digest. `argv` empty = the
     image's own command.
     """

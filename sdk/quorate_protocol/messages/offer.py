@@ -2,7 +2,7 @@
 operator key signs `SignedOffer`.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
@@ -20,8 +20,7 @@ PRICE_MAX = 10**12
 WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that takes back those before it
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU as reported (level L0)."""
 
     model: str
@@ -30,8 +29,7 @@ class Gpu:
     driver: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """What the machine says of itself."""
 
     cores: int
@@ -40,8 +38,7 @@ class Hardware:
     gpus: tuple[Gpu, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SlotOffer:
+class SlotOffer(Struct, frozen=True):
     """Run slots of one host class and their price per slot-hour, by price tier; a price of 0 =
     tier not offered.
     """
@@ -53,8 +50,7 @@ class SlotOffer:
     reserved: Price
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What a provider advertises until `expires`; a higher `seq` replaces it."""
 
     provider: Address
@@ -81,8 +77,7 @@ class Offer:
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
 
 
-@dataclass(frozen=True, slots=True)
-class OfferEnvelope:
+class OfferEnvelope(Struct, frozen=True):
     """The document and the signature over its digest: what travels."""
 
     offer: Offer

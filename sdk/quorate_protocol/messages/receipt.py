@@ -8,12 +8,12 @@ signature or hash that it breaks.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
-from quorate_protocol.codec.quick import quicken
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash
 from quorate_protocol.crypto.hashing import hash_list, sha256
@@ -54,8 +54,7 @@ VerifyRound = Callable[[bytes, int, bytes], bool]
 """(public key, round, signature) -> whether the beacon signed that round."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionEvidence:
+class ExecutionEvidence(Struct, frozen=True):
     """Everything signed for one committed execution. `operator_key` is taken from the chain."""
 
     index: int
@@ -66,16 +65,14 @@ class ExecutionEvidence:
     operator_key: Address
 
 
-@dataclass(frozen=True, slots=True)
-class BeaconEvidence:
+class BeaconEvidence(Struct, frozen=True):
     """One round that decided a draw."""
 
     round: Round
     signature: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(Struct, frozen=True):
     """Who stands behind one execution, as registered when it was placed."""
 
     owner: Address
@@ -84,8 +81,7 @@ class Party:
     network: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class TakenFromChain:
+class TakenFromChain(Struct, frozen=True):
     """What only the chain can vouch for; `quorate verify` compares it when online. `parties` in
     order of the executions.
     """
@@ -95,8 +91,7 @@ class TakenFromChain:
     parties: tuple[Party, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The body. `batches` in order; executions in CommitSet order over all batches.
 
     `slots`: what every try of a draw met, up to the last one taken; each index of the list once,
@@ -132,11 +127,7 @@ class Receipt:
         return cids.document_cid(self.encode())
 
 
-quicken(Receipt)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One named check and how it went."""
 
     name: str
@@ -144,8 +135,7 @@ class Check:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """All checks; valid when every one is good. `chain_checked` is false: nothing here asks the
     chain.
     """

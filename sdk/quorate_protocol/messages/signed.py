@@ -5,7 +5,7 @@ A message is signed as EIP-712 (`eip712.digest`) and travels in an `Envelope` (`
 Reveals are unsigned: they open a commitment.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.units import (
     Address,
@@ -31,8 +31,7 @@ from quorate_protocol.units import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyBinding:
+class KeyBinding(Struct, frozen=True):
     """Signed by the operator key (EIP-712) and by the Ed25519 peer key (over the same digest); a
     newer `seq` replaces it.
     """
@@ -43,8 +42,7 @@ class KeyBinding:
     seq: Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """Client account: `session_key` may sign orders and vouchers for this coordinator up to a
     cumulative debt, until `expires`.
     """
@@ -56,8 +54,7 @@ class Session:
     expires: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class SignedOffer:
+class SignedOffer(Struct, frozen=True):
     """What the operator key signs for an offer document: its digest, with the fields that order
     and expire it.
     """
@@ -68,16 +65,14 @@ class SignedOffer:
     document: Hash32  # sha2-256 of the canonical offer document
 
 
-@dataclass(frozen=True, slots=True)
-class FreeSlots:
+class FreeSlots(Struct, frozen=True):
     """Free run slots of one host class."""
 
     host_class: Hash32
     free: Small
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """Operator key: the provider is alive and has these run slots free."""
 
     provider: Address
@@ -86,8 +81,7 @@ class Heartbeat:
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """Client session: what to run, for how much, how surely. `jobId` is its EIP-712 digest."""
 
     client: Address
@@ -112,8 +106,7 @@ class Order:
     nonce: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     """Coordinator, once per job and before matching: fixes the draw's frame while nobody knows
     the beacon.
     """
@@ -130,8 +123,7 @@ class Ack:
     epoch: Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """Coordinator: run this. `assignment_id` = H(jobId, index, blind32) hides the job from
     auditors.
     """
@@ -146,8 +138,7 @@ class Assignment:
     accept_by: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Struct, frozen=True):
     """Provider: will run it, with its quotes."""
 
     assignment_hash: Hash32  # digest of the whole Assignment
@@ -157,8 +148,7 @@ class Accept:
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Decline:
+class Decline(Struct, frozen=True):
     """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0); after
     its Accept: it gives up.
     """
@@ -169,8 +159,7 @@ class Decline:
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """Provider: bound to a result that nobody can read yet."""
 
     assignment_hash: Hash32
@@ -181,16 +170,14 @@ class Commit:
     beacon_round: Round  # 2 to 10 periods ahead; an auditor's is ignored
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReceipt:
+class CommitReceipt(Struct, frozen=True):
     """Coordinator: commit and ciphertext are stored."""
 
     commit_hash: Hash32
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(Struct, frozen=True):
     """Client session or watcher: the commit stood before its beacon round."""
 
     commit_hash: Hash32
@@ -198,8 +185,7 @@ class Witness:
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class CommitEntry:
+class CommitEntry(Struct, frozen=True):
     """One execution of a closed batch; `commit_hash` is the Commit's digest."""
 
     assignment_hash: Hash32
@@ -207,8 +193,7 @@ class CommitEntry:
     commit_hash: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSet:
+class CommitSet(Struct, frozen=True):
     """Coordinator: closes a batch, opens its secret and the blinds. Only now do providers
     reveal.
     """
@@ -226,8 +211,7 @@ class CommitSet:
     closed_at: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Reveal:
+class Reveal(Struct, frozen=True):
     """Unsigned: opens the commitment; the salt also opens the ciphertext."""
 
     assignment_hash: Hash32
@@ -237,8 +221,7 @@ class Reveal:
     salt: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Coordinator: how the job ended. `group` and `faulted` are assignment hashes in CommitSet
     order.
     """
@@ -254,8 +237,7 @@ class Verdict:
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """Coordinator to provider, after every job: cumulative debt. `final` never falls."""
 
     provider: Address
@@ -266,8 +248,7 @@ class Statement:
     receipts_root: Hash32  # of the log of H(assignmentId, pay), see `merkle.Log`
 
 
-@dataclass(frozen=True, slots=True)
-class Voucher:
+class Voucher(Struct, frozen=True):
     """Client session to coordinator: cumulative debt; orders with a nonce below the floor are
     paid by it.
     """
@@ -278,16 +259,14 @@ class Voucher:
     nonce_floor: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Client session: end the job now; elapsed time is paid."""
 
     job_id: Hash32
     time: UnixSeconds
 
 
-@dataclass(frozen=True, slots=True)
-class JuryVote:
+class JuryVote(Struct, frozen=True):
     """Juror's operator key: ballot = H(caseId, juror, salt, digests...), digests padded to three
     with zero.
     """
@@ -297,8 +276,7 @@ class JuryVote:
     ballot: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class JuryReveal:
+class JuryReveal(Struct, frozen=True):
     """Unsigned: opens the ballot; a digest of zero is `void`."""
 
     case_id: Nonce

@@ -2,7 +2,7 @@
 JSON).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
@@ -24,8 +24,7 @@ from quorate_protocol.units import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BeaconView:
+class BeaconView(Struct, frozen=True):
     """The beacon everybody uses here."""
 
     url: str
@@ -34,8 +33,7 @@ class BeaconView:
     genesis_time: int
 
 
-@dataclass(frozen=True, slots=True)
-class InfoView:
+class InfoView(Struct, frozen=True):
     """GET /v1/info"""
 
     coordinator: Address
@@ -49,16 +47,14 @@ class InfoView:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class AckView:
+class AckView(Struct, frozen=True):
     """POST /v1/orders"""
 
     job_id: Hash32
     ack: Envelope[Ack]
 
 
-@dataclass(frozen=True, slots=True)
-class OfferView:
+class OfferView(Struct, frozen=True):
     """One row of GET /v1/offers"""
 
     offer: Offer
@@ -68,8 +64,7 @@ class OfferView:
     is_alive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionView:
+class ExecutionView(Struct, frozen=True):
     """One execution of a run. Role and provider are shown once the CommitSet has published them."""
 
     assignment_hash: Hash32
@@ -84,8 +79,7 @@ class ExecutionView:
     pay: Amount | None
 
 
-@dataclass(frozen=True, slots=True)
-class SealedOutput:
+class SealedOutput(Struct, frozen=True):
     """How the client opens its output: ciphertext CID digest in the staging store, salt and what
     it must open to.
     """
@@ -96,8 +90,7 @@ class SealedOutput:
     exit_status: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """GET /v1/runs/{jobId}; `output` only for the client and only after the verdict (I8).
 
     To others a run that is not final has no name ("") and no money (`charged`, `budget` 0, no
@@ -119,8 +112,7 @@ class RunView:
     output: SealedOutput | None
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
+class JobEvent(Struct, frozen=True):
     """One line of a run's history, also sent as SSE. `commit` is there for `committed`, so that
     the client can witness it.
     """
@@ -135,8 +127,7 @@ class JobEvent:
     commit: Envelope[Commit] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AccountView:
+class AccountView(Struct, frozen=True):
     """GET /v1/accounts/{address} (of a client): what it may still order. Owed = charged since
     the last voucher.
     """
@@ -150,8 +141,7 @@ class AccountView:
     next_nonce: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(Struct, frozen=True):
     """Body of POST /v1/plan. Price in micro-USD per slot-hour."""
 
     spec: JobSpec
@@ -161,8 +151,7 @@ class PlanRequest:
     host_class: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
-@dataclass(frozen=True, slots=True)
-class PlanView:
+class PlanView(Struct, frozen=True):
     """POST /v1/plan: what an order would meet."""
 
     host_class: Hash32
@@ -176,8 +165,7 @@ class PlanView:
     nearest: str  # the nearest offer and the limit to relax, when none fits
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderView:
+class ProviderView(Struct, frozen=True):
     """GET /v1/providers/{address}"""
 
     provider: Address
@@ -189,8 +177,7 @@ class ProviderView:
     is_frozen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CaseView:
+class CaseView(Struct, frozen=True):
     """One row of GET /v1/cases"""
 
     case_id: int

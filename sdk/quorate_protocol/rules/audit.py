@@ -6,8 +6,9 @@ it from one receipt.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
@@ -28,8 +29,7 @@ FOREVER = BlockNumber(2**48 - 1)
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ
 
 
-@dataclass(frozen=True, slots=True)
-class StakeSlot:
+class StakeSlot(Struct, frozen=True):
     """One entry of a host class's list in `Stakes`, as taken from the chain."""
 
     index: int
@@ -66,8 +66,7 @@ class Listed(Protocol):
         """The slot; None when nobody is eligible there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """One taken try of the draw."""
 
     attempt: Small
@@ -125,8 +124,7 @@ def _same_party(one: StakeSlot, other: StakeSlot) -> bool:
     return one.owner == other.owner or one.payout == other.payout or one.network == other.network
 
 
-@dataclass(frozen=True, slots=True)
-class Stakeout:
+class Stakeout(Struct, frozen=True):
     """What a cheat would gain and lose: the inputs of p_econ."""
 
     pay_max: Amount  # g: at most what the job pays

@@ -3,7 +3,7 @@
 Round r appears at genesis_time + (r - 1) * period (drand's rule); rounds start at 1.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds, UnixSeconds
@@ -27,8 +27,7 @@ def first_round_after(info: BeaconInfo, unix: int) -> Round:
     return Round(round_at(info, unix) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """What of a deployment says by which round a later batch is drawn. A receipt shows it, as it
     does the beacon's key.
     """

@@ -3,8 +3,9 @@ where trust is earned.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from quorate_protocol.codec.canonical import canonical
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
@@ -39,8 +40,7 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostClass:
+class HostClass(Struct, frozen=True):
     """The part of a machine that decides bits. For CPUs the GPU fields are empty or zero, and
     the other way round.
     """

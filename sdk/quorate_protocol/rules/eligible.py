@@ -9,15 +9,15 @@ of one index; the root fixes the list's length too, which every draw divides by.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.crypto.merkle import FullLog, Inclusion, is_included
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSlot:
+class ShownSlot(Struct, frozen=True):
     """What stands at index `proof.index` of the list of `proof.count`: a slot, or (None) nobody
     who may be drawn.
     """

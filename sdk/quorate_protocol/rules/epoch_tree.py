@@ -7,7 +7,8 @@ registration index, padded with zero leaves (hash 0, sums 0) to a power of two.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.refusals import Code, Refused
@@ -16,8 +17,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 SIBLINGS_MAX = 64  # and so every sum of amounts fits its word
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """Cumulative credit of one account; `index` is its registration index in `Stakes`."""
 
     index: int
@@ -35,8 +35,7 @@ class Leaf:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """Hash and sums of a subtree."""
 
     hash: Hash32
@@ -44,8 +43,7 @@ class Node:
     held: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Siblings from the leaf up; bit i of `position` is 1 when the node is the right child at
     level i.
     """

@@ -2,7 +2,7 @@
 §4).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import EXECUTIONS_MAX, Limits
@@ -16,8 +16,7 @@ FEE_BPS_MAX = 2_000
 PREMIUM_BPS_MAX = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """What a client posts: the order, the session its key rests on, and the spec document."""
 
     order: Envelope[Order]

@@ -5,7 +5,8 @@ division rounds down and the client keeps the remainder.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.messages.signed import Assignment, CommitSet, Order, Session
 from quorate_protocol.rules.beacon_rounds import Timing
@@ -30,16 +31,14 @@ USAGE_ALLOWANCE_SECONDS = 120
 taken from clocks that differ by a minute, and small steps of a clock are followed at once: whoever ran honestly is never cut (I3)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+class Credit(Struct, frozen=True):
     """Pay of one execution."""
 
     assignment_hash: Hash32
     amount: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """What a verdict moves."""
 
     charged: Amount

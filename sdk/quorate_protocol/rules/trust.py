@@ -1,10 +1,11 @@
 """Trust of one provider in one job class: a pure fold over verdicts (I10)."""
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DAY, TRUST_NEWCOMER, TRUST_PASSED_MAX, TRUST_PRIOR
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Ppm, UnixSeconds
+from quorate_protocol.values import replace
 
 LAMBDA_START_PPM = Ppm(20_000)
 LAMBDA_RATE = 300  # EWMA over about this many audits
@@ -12,8 +13,7 @@ STRUCK_LAMBDA_PPM = 50_000
 STRIKE_SECONDS = 90 * DAY
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """k (audits passed in a row, cap 1000), λ in ppm, strikes by time. Starts as a newcomer's."""
 
     passed: int = 0

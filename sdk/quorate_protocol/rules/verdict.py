@@ -5,18 +5,17 @@ Under `exact` two results agree when their result digests are equal, so a group 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
-from quorate_protocol.codec.quick import quicken
+from msgspec import Struct
+
 from quorate_protocol.limits import EXECUTIONS_MAX, TIERS
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
 
 RIVAL_SHARE_MAX = Fraction(5, 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """One committed execution; `result` is None when it was not revealed or its ciphertext did
     not open.
     """
@@ -29,26 +28,20 @@ class Execution:
     is_alone: bool = False  # in its batch: there silence is no fault
 
 
-quicken(Execution)
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """Enough executions agree. Indices into the executions given."""
 
     group: tuple[int, ...]
     faulted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class More:
+class More(Struct, frozen=True):
     """Undecided: so many further executions, drawn as a fresh batch."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unresolved:
+class Unresolved(Struct, frozen=True):
     """Cap reached or nobody left. `is_clients_doing`: three different results from three owners,
     so the program is not deterministic.
     """

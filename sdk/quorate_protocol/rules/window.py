@@ -2,7 +2,7 @@
 (PROTOCOL §5 Rate, Holding). A pure fold (I10).
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from quorate_protocol.limits import TIERS, Limits
 from quorate_protocol.units import PPM_ONE, Address, Price, VerifyTier
@@ -11,8 +11,7 @@ CLIENTS_BEFORE_SHARES = 4
 SHARE_MAX = 4  # one client is at most a 4th
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """`progress_ppm` grows by at most one job (10^6) a job and never falls. The rest bounds what
     one client can add to it.
 

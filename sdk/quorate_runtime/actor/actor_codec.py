@@ -1,10 +1,10 @@
 """How an actor's events and effects are written down: versioned canonical JSON of tagged unions."""
 
-from dataclasses import make_dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from msgspec import defstruct
+
 from quorate_protocol.codec import canonical, text_writer, value_reader
-from quorate_protocol.codec.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 
 E = TypeVar("E")
@@ -39,14 +39,8 @@ class CanonicalCodec(Generic[E, F]):
 
     def __init__(self, event_kind: object, effect_kind: object, version: int = 1) -> None:
         self.version = version
-        quicken(event_kind)
-        quicken(effect_kind)
-        self._event: Any = make_dataclass(
-            "EventCarrier", [("item", event_kind)], frozen=True, slots=True
-        )
-        self._effect: Any = make_dataclass(
-            "EffectCarrier", [("item", effect_kind)], frozen=True, slots=True
-        )
+        self._event: Any = defstruct("EventCarrier", [("item", event_kind)], frozen=True)
+        self._effect: Any = defstruct("EffectCarrier", [("item", effect_kind)], frozen=True)
         self._write_event, self._write_effect = (
             text_writer.writer_of(event_kind),
             text_writer.writer_of(effect_kind),

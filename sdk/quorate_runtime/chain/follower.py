@@ -4,7 +4,8 @@ back when the chain changed its mind.
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -23,16 +24,14 @@ GENESIS = BlockNumber(0)
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """A block up to which everything has been delivered."""
 
     number: BlockNumber
     hash: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """Where to go on: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
     together with what it made of the logs.
     """
@@ -44,8 +43,7 @@ class Cursor:
         return Cursor((*self.trail, checkpoint)[-TRAIL_MAX:])
 
 
-@dataclass(frozen=True, slots=True)
-class LogBatch:
+class LogBatch(Struct, frozen=True):
     """The logs of blocks `first` to `last.number`, in order (often none), all at depth k or
     more.
     """
@@ -57,8 +55,7 @@ class LogBatch:
     cursor: Cursor  # store it once the batch is dealt with
 
 
-@dataclass(frozen=True, slots=True)
-class Reorganised:
+class Reorganised(Struct, frozen=True):
     """The chain changed its mind: forget everything from blocks above `kept`; those blocks' logs
     are delivered anew.
     """

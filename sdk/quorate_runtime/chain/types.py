@@ -4,8 +4,9 @@ They are built from values that web3 has formatted. web3 checks neither sizes no
 functions here do. A node that answers nonsense is `Unavailable`.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
@@ -14,8 +15,7 @@ Json = Any  # a JSON tree from a node, or what web3 made of one
 NUMBER_BITS = 48  # of block numbers, times and places in a block; the journal has room for 64
 
 
-@dataclass(frozen=True, slots=True)
-class BlockHead:
+class BlockHead(Struct, frozen=True):
     """The parts of a block's header that the programs use."""
 
     number: BlockNumber
@@ -25,8 +25,7 @@ class BlockHead:
     base_fee_wei: int
 
 
-@dataclass(frozen=True, slots=True)
-class RawLog:
+class RawLog(Struct, frozen=True):
     """A log whose topics and data are not decoded."""
 
     address: Address
@@ -39,8 +38,7 @@ class RawLog:
     log_index: int  # in its block
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The outcome of a transaction that is in a block."""
 
     transaction: Hash32
@@ -54,8 +52,7 @@ class Receipt:
     revert_output: bytes | None  # from nodes that give it
 
 
-@dataclass(frozen=True, slots=True)
-class Fees:
+class Fees(Struct, frozen=True):
     """What a transaction would pay now, per gas."""
 
     base_fee_wei: int

@@ -10,25 +10,25 @@ payload is the actor's canonical text. Parts, one after the other:
     done    2 u8 | count u32 | count times (offset u64 | place u32)
 """
 
+import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from struct import Struct, error
+
+import msgspec
 
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.journal.journal_port import KeyedEffect, Pending, Record
 
-_EVENT = Struct(">BIQ32sII")
-_EFFECT = Struct(">HI")
-_DONE = Struct(">BI")
-_PLACE = Struct(">QI")
+_EVENT = struct.Struct(">BIQ32sII")
+_EFFECT = struct.Struct(">HI")
+_DONE = struct.Struct(">BI")
+_PLACE = struct.Struct(">QI")
 _IS_EVENT, _IS_DONE = 1, 2
 
 Place = tuple[int, int]
 """Where an effect was decided: offset of its event, and which of that event's effects it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A record with those of its effects whose keys were new."""
 
     record: Record
@@ -40,8 +40,7 @@ class Event:
             yield (offset, index), Pending(key, offset, self.record.version, payload)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """Effects that are not to be performed again."""
 
     places: tuple[Place, ...]
@@ -81,7 +80,7 @@ def unpack(data: bytes) -> Iterator[Event | Done]:
                 at += count * _PLACE.size
             else:
                 raise ValueError(f"no part of a batch begins with {data[at]}")
-    except error as short:
+    except struct.error as short:
         raise ValueError(f"a batch ends within a part: {short}") from short
 
 

@@ -7,9 +7,10 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
+
+from msgspec import Struct
 
 from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal.journal_port import (
@@ -39,8 +40,7 @@ CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, pa
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Struct, frozen=True):
     """What a snapshot makes superfluous: events up to `until`, but for those of their effects
     that are still pending.
     """

@@ -4,18 +4,17 @@
 
 from asyncio import Future
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from quorate_protocol.codec.quick import quicken
+from msgspec import Struct
+
 from quorate_protocol.units import Hash32, UnixSeconds
 
 KeyedEffect = tuple[str, bytes]
 """Idempotency key and encoded effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One journaled input: `version` is that of the encoding of event and effects."""
 
     version: int
@@ -24,16 +23,14 @@ class Record:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A record at its offset; offsets count from 1 without gaps."""
 
     offset: int
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """A durable append. `fresh` are the keys that no event had which is still kept: only these
     effects are to be performed.
     """
@@ -42,8 +39,7 @@ class Appended:
     fresh: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """An effect that was not marked done; `version` is its encoding's."""
 
     key: str
@@ -52,12 +48,7 @@ class Pending:
     payload: bytes
 
 
-for _kind in (Record, Appended, Pending):
-    quicken(_kind)  # several for each event
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """State after the event at `offset`; `version` is that of the code that wrote it."""
 
     offset: int

@@ -4,9 +4,10 @@ tests, without a disk or thread.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from quorate_protocol.values import replace
 from quorate_runtime.journal.journal_port import (
     Appended,
     JournalBusy,

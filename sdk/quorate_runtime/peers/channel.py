@@ -8,9 +8,10 @@ this connection and no other.
 import asyncio
 import logging
 import os
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import FRAME_BYTES_MAX
@@ -37,14 +38,12 @@ class Kind(IntEnum):
     UNAVAILABLE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(Struct, frozen=True):
     code: Code
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True):
     what: str
     retry_after_ms: Milliseconds
 

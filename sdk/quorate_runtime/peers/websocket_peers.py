@@ -12,11 +12,11 @@ import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import aiohttp
 from aiohttp import web
+from msgspec import Struct
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -48,15 +48,13 @@ WebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """Server to dialer: 32 fresh random bytes."""
 
     challenge: Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """Dialer to server: who it is, and its key's signature over `hello_digest`."""
 
     account: Address
@@ -64,8 +62,7 @@ class Hello:
     sig: Signature
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Struct, frozen=True):
     """Server to dialer: frames may flow."""
 
     account: Address

@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import UnixSeconds
 
@@ -18,8 +20,7 @@ CHAIN_LAG_SECONDS_MAX = 60
 BLOCK_SECONDS_MAX = 15  # of the slowest chain that is taken
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One cause. `name` is one of chain, beacon, engine, disk, documents, archive, tables,
     stake, coordinator, stopping.
     """

@@ -5,7 +5,6 @@ first, whatever it names later.
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -27,6 +26,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Bps, Hash32, Seconds
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner

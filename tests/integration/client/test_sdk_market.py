@@ -7,7 +7,6 @@ import hashlib
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Bps, Label, Round
+from quorate_protocol.values import replace
 from support.http_server import on_loopback
 from support.markets.fake_market import Cheat, FakeMarket
 

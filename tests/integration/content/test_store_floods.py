@@ -7,12 +7,13 @@ there. A tenth of a thousandth of the real sizes.
 """
 
 import asyncio
+import dataclasses
 import io
 import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -24,6 +25,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.job_spec import Input
 from quorate_protocol.units import Amount
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running, until
 from support.markets.scripted_market import a_spec
@@ -110,7 +112,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(tmp_path))
         service = stage.service()
-        service.config = replace(service.config, staging=SHARES)
+        service.config = dataclasses.replace(service.config, staging=SHARES)
         await stack.enter_async_context(running(service))
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         session = await stack.enter_async_context(aiohttp.ClientSession())

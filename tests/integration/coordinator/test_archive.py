@@ -4,7 +4,6 @@ tables that people query, from both.
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.sqlite.durable import FileNewer
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party

@@ -2,7 +2,6 @@
 by one.
 """
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -29,6 +28,7 @@ from quorate_protocol.units import (
     Nonce,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.clock import SystemClock

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -45,6 +45,7 @@ from quorate_protocol.units import (
     Seconds,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.journal.journal import Journal

@@ -2,9 +2,9 @@
 what is sealed stays sealed.
 """
 
+import dataclasses
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket, archived_runs
@@ -117,7 +118,7 @@ async def test_runs_go_at_their_age_and_not_a_second_before(
 async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
-    bench = Bench(archive, replace(GENEROUS, bytes_max=1))
+    bench = Bench(archive, dataclasses.replace(GENEROUS, bytes_max=1))
     archive.keep(some)
     await bench.at(11 * DAY_SECONDS)
     assert not bench.hidden and [problem.name for problem in bench.board.problems()] == [

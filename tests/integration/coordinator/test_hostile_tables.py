@@ -2,8 +2,6 @@
 remembers them all.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -19,6 +17,7 @@ from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party

@@ -4,7 +4,7 @@ the run, over real HTTP.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.keys.crypto import KeySigner

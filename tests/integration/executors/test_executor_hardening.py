@@ -4,7 +4,6 @@ of its own, the reaper.
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import OutputKind, choose_kind
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from support.executors.attack_programs import ATTEMPT, FILL, TELL, check_filled, results
 from support.executors.executor_cases import MIB, ending, owner, python_task

@@ -3,7 +3,6 @@ with its result, and whoever runs it does not grow.
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from quorate_node.executors.docker import docker_executor as docker_adapter
 from quorate_node.executors.supervisor import supervisor
 from quorate_protocol.ports import Executor, Task
 from quorate_protocol.units import Seconds
+from quorate_protocol.values import replace
 from support.executors.executor_cases import BWRAP, MIB, RUNC, python_task
 from support.process_memory import resident_bytes
 

@@ -2,7 +2,6 @@
 everybody may sleep (PROTOCOL §4).
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +14,7 @@ from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.ops.node_gateway import Gateway
 from quorate_protocol.limits import DAY
 from quorate_protocol.units import ExitStatus, Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from support.markets.provider_world import HOST, make_spec
 

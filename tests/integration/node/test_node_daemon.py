@@ -5,7 +5,6 @@ noop executor.
 import asyncio
 import json
 import time
-from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -40,6 +39,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_coordinator import (

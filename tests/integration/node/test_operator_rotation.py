@@ -2,7 +2,8 @@
 only what the chain's registry allows.
 """
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_node.chain.calls import ask
@@ -14,6 +15,7 @@ from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.signed import Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_coordinator import (
     OPERATOR,
@@ -101,7 +103,7 @@ async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_pa
         coordinator, stakes = market.coordinator, market.contracts.stakes
         registry = Registry(market)
         coordinator.rule = registry.check
-        keys = replace(market.keys(), operator=NEW, past=(OPERATOR,))
+        keys = dataclasses.replace(market.keys(), operator=NEW, past=(OPERATOR,))
         async with running(market, market.daemon(coordinator.url, RUN_MILLISECONDS)) as daemon:
             old = await registry.assign(daemon, 1)
             await in_phase(daemon, old, Running)

@@ -93,9 +93,7 @@ async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_do
     assert all(
         core.balances[f"caller {number}"] > balance for number, balance in told
     )  # the second run paid one more each
-    assert set(effects) | set(effects_again) == {
-        f"notify/{n}" for n in range(1, core.count.value + 1)
-    }
+    assert set(effects) | set(effects_again) == {f"notify/{n}" for n in range(1, core.count + 1)}
     if point.startswith("effect.after"):
         assert effects[-1] in effects_again  # performed, not yet marked: once more
     if point.startswith("effect.before"):
@@ -132,7 +130,7 @@ async def test_a_full_disk_ends_the_actor_and_nothing_more_is_told_or_done(tmp_p
     assert ended.group_contains(JournalFailed) and len(refused) == 8
     await journal.close()
     core = await replayed(tmp_path / "j")
-    count = core.count.value
+    count = core.count
     assert told and len(told) <= count
     assert all(
         isinstance(balance, int) and core.balances[name] >= balance for name, balance in told

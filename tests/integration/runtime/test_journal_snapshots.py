@@ -5,12 +5,12 @@ state, or the daemon says what is wrong.
 import asyncio
 import os
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quorate_protocol.units import Amount, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal

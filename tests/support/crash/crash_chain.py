@@ -7,7 +7,7 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from quorate_contracts.deploy import Contracts
@@ -16,6 +16,7 @@ from quorate_devnet.demo.accounting import Parties, conservation, read_books
 from quorate_devnet.processes import process_settings
 from quorate_devnet.setup import genesis
 from quorate_protocol.units import Address, Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.transactions import Transaction, sign

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -25,6 +25,7 @@ from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
+from quorate_protocol.values import replace
 from quorate_runtime.process.crash_points import CRASH_VARIABLE, Program
 from support.crash.crash_chain import outbid
 from support.crash.crash_checks import Checks

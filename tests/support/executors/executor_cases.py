@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from quorate_node.executors.noop import NoopExecutor
 from quorate_node.executors.process import ProcessExecutor
 from quorate_protocol.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
+from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 
 MIB = 1 << 20

@@ -2,26 +2,25 @@
 journal run.
 """
 
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec import Struct
 
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
-from quorate_protocol.tables import Cell, Table, Tables
+from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 
 
-@dataclass(frozen=True, slots=True)
-class Paid:
+class Paid(Struct, frozen=True):
     """Money came in for a name."""
 
     name: str
     amount: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """The account is no more."""
 
     name: str
@@ -30,8 +29,7 @@ class Closed:
 Event = Paid | Closed
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """Tell the world about a balance."""
 
     name: str
@@ -47,8 +45,7 @@ class Notify:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Farewell:
+class Farewell(Struct, frozen=True):
     """Tell the world that an account is gone."""
 
     name: str
@@ -65,6 +62,17 @@ class Farewell:
 Effect = Notify | Farewell
 
 
+ONLY = "last"
+
+
+class Last(Struct, frozen=True):
+    """How many steps succeeded, and the input of the newest one."""
+
+    count: int
+    random: Hash32
+    at: int
+
+
 class Ledger(Tables):
     """Balances; the last input's time and random value are kept so that replay must hand them
     back.
@@ -72,22 +80,30 @@ class Ledger(Tables):
 
     def __init__(self) -> None:
         self.balances: Table[str, Amount] = Table(str, Amount)
-        self.count: Cell[int] = Cell(int, 0)
-        self.last_random: Cell[Hash32] = Cell(Hash32, Hash32(bytes(32)))
-        self.last_at: Cell[int] = Cell(int, 0)
+        self.last: Table[str, Last] = Table(str, Last)
+
+    @property
+    def count(self) -> int:
+        """Number of steps that succeeded."""
+        return self.last[ONLY].count if self.last else 0
+
+    @property
+    def newest(self) -> Last:
+        """The input of the newest step."""
+        return self.last[ONLY]
 
     def step(self, item: Input[Event]) -> Outcome[Effect]:
         """Pays in or closes; refuses amounts of zero and unknown names, after having written."""
         with self.transaction():
-            self.count.value += 1
-            self.last_random.value, self.last_at.value = item.random, item.at
+            count = self.count + 1
+            self.last[ONLY] = Last(count, item.random, item.at)
             match item.event:
                 case Paid(name, amount):
                     balance = Amount(self.balances.get(name, Amount(0)) + amount)
                     self.balances[name] = balance
                     if amount == 0:
                         raise Refused(Code.BAD_AMOUNT, "nothing was paid")
-                    return Outcome((Notify(name, balance, self.count.value),), balance)
+                    return Outcome((Notify(name, balance, count),), balance)
                 case Closed(name):
                     if name not in self.balances:
                         raise Refused(Code.UNKNOWN, name)

@@ -6,10 +6,10 @@ in one way at a time.
 """
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
@@ -50,6 +50,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import recover
 from support.http_server import on_loopback
@@ -331,7 +332,7 @@ class FakeMarket(FakeWork):
         session: Envelope[Session] = envelope.from_json(await _body(request), Session)
         if envelope.signer(self.domain, session, recover) != session.message.client:
             raise Refused(Code.WRONG_SIGNER, "session")
-        self.cheat = replace(self.cheat, is_session_ending=False)
+        self.cheat = dataclasses.replace(self.cheat, is_session_ending=False)
         return web.json_response({})
 
     async def post_voucher(self, request: web.Request) -> web.Response:

@@ -2,7 +2,7 @@
 hand.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorate_node.core import events
 from quorate_node.core.effects import Effect
@@ -45,6 +45,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 
 PROVIDER = Address(b"\x11" * 20)

@@ -2,7 +2,7 @@
 jobs.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
@@ -55,6 +55,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 

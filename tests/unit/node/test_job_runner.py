@@ -5,7 +5,6 @@ leave behind.
 import asyncio
 import errno
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,7 @@ from quorate_protocol.units import (
     Seconds,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.clock import SystemClock, VirtualClock
 from support.markets.provider_world import (

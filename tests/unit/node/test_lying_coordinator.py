@@ -4,7 +4,6 @@ Frames take the way of the daemon: decoded, signatures recovered, journaled.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +36,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.provider_world import (

@@ -1,7 +1,5 @@
 """Every reason to decline, and that nothing else is one."""
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_content.dag.cid import raw_cid
@@ -17,6 +15,7 @@ from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Address, DeclineReason, Hash32, Price, Seconds
+from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
     NOW,

@@ -2,8 +2,8 @@
 no network.
 """
 
+import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from quorate_node.ops.status import read_status, status_of, write_status
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32, Price
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms
 
@@ -344,12 +345,14 @@ def test_what_is_missing() -> None:
     assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[
         1
     ].remedy
-    elsewhere = missing(replace(fresh, tokens=Amount(100)), keys(has_owner=False), 10**9)
+    elsewhere = missing(
+        dataclasses.replace(fresh, tokens=Amount(100)), keys(has_owner=False), 10**9
+    )
     assert any(
         PROVIDER.hex() in item.remedy and OPERATOR.address.hex() in item.remedy
         for item in elsewhere
     )
-    (frozen,) = missing(replace(READY, is_frozen=True), keys(), 10**9)
+    (frozen,) = missing(dataclasses.replace(READY, is_frozen=True), keys(), 10**9)
     assert not frozen.is_blocking
 
 

@@ -3,7 +3,6 @@ finds.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -40,6 +39,7 @@ from quorate_protocol.units import (
     Milliseconds,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
     DOMAIN,

@@ -2,7 +2,7 @@
 stays as it was.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -13,6 +13,7 @@ from quorate_node.core.terms import Terms
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input
 from quorate_protocol.units import Hash32, Price, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.provider_world import PROVIDER, STRANGER, Driver, make_terms
 
 DEARER = replace(make_terms(), policy=replace(make_terms().policy, price_floor=Price(10**9)))

@@ -5,7 +5,6 @@ Likewise when its coordinator signs against its own word, with what it signed.
 """
 
 import logging
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.provider_world import (
     COORDINATOR,

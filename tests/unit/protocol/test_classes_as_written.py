@@ -2,8 +2,6 @@
 environment pins what it names (PROTOCOL §2).
 """
 
-from dataclasses import replace
-
 import pytest
 from eth_abi.abi import encode
 
@@ -17,6 +15,7 @@ from quorate_protocol.rules.classes import (
     job_class,
 )
 from quorate_protocol.units import Comparator, Hash32, JobKind, Small
+from quorate_protocol.values import replace
 
 CPU = HostClass("x86_64", "v3", "AuthenticAMD")
 GPU = HostClass(

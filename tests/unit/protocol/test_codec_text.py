@@ -2,9 +2,8 @@
 markets journal, send and publish.
 """
 
-from dataclasses import dataclass
-
 import pytest
+from msgspec import Struct
 
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.units import Amount, Hash32, Label
@@ -47,8 +46,7 @@ def test_a_whole_market_is_written_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     } <= kinds
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     amount: Amount
     label: Label
     text: str
@@ -56,15 +54,13 @@ class Leaf:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
+class Other(Struct, frozen=True):
     digests: frozenset[Hash32]
     by_name: dict[str, int]
     zeta: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     some: Leaf | Other
     perhaps: Leaf | None
     many: tuple[Leaf | Other | None, ...]

@@ -2,7 +2,6 @@
 else.
 """
 
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -12,6 +11,7 @@ from quorate_protocol.crypto.merkle import FullLog, Log, is_included
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.rules.eligible import EligibleList, ShownSlot
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32
+from quorate_protocol.values import replace
 
 
 def slot(index: int, owner: int = 0) -> StakeSlot:

@@ -2,8 +2,6 @@
 after a million entries.
 """
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.crypto.merkle import Inclusion, Log, credit_entry, is_included, prove
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32
+from quorate_protocol.values import replace
 
 
 def entries_of(count: int) -> list[Hash32]:

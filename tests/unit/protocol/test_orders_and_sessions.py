@@ -3,7 +3,6 @@ that a coordinator could be deceived by (PROTOCOL §2, §3, §4).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -26,6 +25,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 

@@ -2,11 +2,10 @@
 the way there and back.
 """
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from quorate_coordinator.core import events as coordinator_events
 from quorate_node.core import events as node_events
@@ -29,14 +28,12 @@ from quorate_runtime.actor.actor_codec import CanonicalCodec
 from vectors.generate import message_of
 
 
-@dataclass(frozen=True, slots=True)
-class Inner:
+class Inner(Struct, frozen=True):
     amount: Amount
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Thing:
+class Thing(Struct, frozen=True):
     who: Address
     inner: Inner
     is_good: bool
@@ -144,7 +141,7 @@ def test_integers_of_any_size(number: int) -> None:
     envelope_kind = message_of(Order)
     order = type(envelope_kind)(
         **{
-            **{f: getattr(envelope_kind, f) for f in envelope_kind.__slots__},
+            **{f: getattr(envelope_kind, f) for f in envelope_kind.__struct_fields__},
             "nonce": Nonce(number),
         }
     )

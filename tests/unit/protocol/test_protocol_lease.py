@@ -191,7 +191,7 @@ def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> N
     ],
 )
 def test_reveals_must_open(change: dict[str, object], code: Code) -> None:
-    from dataclasses import replace
+    from quorate_protocol.values import replace
 
     with pytest.raises(Refused) as caught:
         step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))  # type: ignore[arg-type]

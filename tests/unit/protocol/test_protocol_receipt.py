@@ -2,8 +2,6 @@
 names it.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -13,6 +11,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.units import ZERO_HASH, Hash32, Outcome, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from sim.coordinator import CoordinatorDaemon
 from sim.parties import is_beacon_signature

@@ -2,8 +2,6 @@
 boundaries.
 """
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +31,7 @@ from quorate_protocol.units import (
     share_bps,
     usd,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
 from vectors.generate import message_of
 

@@ -3,10 +3,10 @@ whoever builds it changes the page.
 """
 
 import json
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 import quorate_contracts
 from quorate.errors import UsageError
@@ -25,6 +25,7 @@ from quorate_protocol.messages.signed import MESSAGE_TYPES
 from quorate_protocol.messages.views import PlanView, ProviderView
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party
 
 ROOT = Path(__file__).parents[3]

@@ -3,7 +3,6 @@ can neither boast nor be forgotten.
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from quorate_protocol.messages.signed import CommitSet, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import orders
 from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome, VerifyTier
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 

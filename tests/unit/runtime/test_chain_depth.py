@@ -2,7 +2,6 @@
 for `chain_depth` blocks.
 """
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import chain_problem

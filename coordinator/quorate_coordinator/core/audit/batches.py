@@ -10,12 +10,12 @@ from quorate_coordinator.core.execution.assignment import step_lease
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import Batch, Job, Revealing, Running
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet
 from quorate_protocol.units import Round, Small, UnixSeconds
+from quorate_protocol.values import replace
 
 CLOSINGS_MAX = 3
 

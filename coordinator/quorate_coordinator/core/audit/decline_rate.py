@@ -9,8 +9,8 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.state import Job, Provider, Running
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.units import DeclineReason
+from quorate_protocol.values import replace
 
 DRAWS_KEPT = 20
 DRAWS_LEAST = 5  # fewer say nothing

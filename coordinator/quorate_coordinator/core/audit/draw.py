@@ -16,7 +16,6 @@ from quorate_coordinator.core.state import (
     drawn_place,
 )
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules import audit
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
@@ -30,6 +29,7 @@ from quorate_protocol.units import (
     Price,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 
 FIRST_AUDITORS = 1
 DECLINES_MAX = 2  # outright: then it is asked no more

@@ -5,9 +5,9 @@ so, and 130 KB written out.
 
 from quorate_coordinator.core.state import Frame, HostList, Roster
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import Hash32
+from quorate_protocol.values import replace
 
 ROSTERS = "rosters"
 

@@ -7,9 +7,9 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.state import Job, Matching, Place, Running
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 
 PLACED_PER_STEP_MAX = 512
 REMATCH_SECONDS = 1

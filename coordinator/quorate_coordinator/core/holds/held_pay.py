@@ -14,13 +14,13 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import Address, Amount
+from quorate_protocol.values import replace
 
 OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 

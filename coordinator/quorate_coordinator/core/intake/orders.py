@@ -6,7 +6,6 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Job, Matching
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.commitment import secret_hash
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.envelope import Envelope
@@ -17,6 +16,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Amount, Hash32, Label, Sequence, usd
+from quorate_protocol.values import replace
 
 LIVE_JOBS_MAX = 100_000
 JOBS_MAX = 400_000  # with those that are over and not archived yet

@@ -7,9 +7,10 @@ index that the tables give.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from quorate_coordinator.core.matching import columns
 from quorate_coordinator.core.matching.columns import Bucket, Row
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Staked:
+class _Staked(Struct, frozen=True):
     """Owners with an active slot; holds for this list from one block to before another."""
 
     hosts: "HostList | None"
@@ -35,8 +35,7 @@ class _Staked:
     owners: frozenset[Address]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """An `EligibleList`, while nothing of what it was made of has changed."""
 
     staked: _Staked

@@ -3,10 +3,10 @@
 Never in SQL: the offers stand in columns (`matching`), derived from the state (`matching_index`).
 """
 
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
 
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
 from quorate_coordinator.core.matching import columns, market_index
@@ -15,7 +15,6 @@ from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, stake
 from quorate_coordinator.core.state import HostList, Job, Provider
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
-from quorate_protocol.codec.quick import quicken, replace
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
 from quorate_protocol.messages.offer import Offer, SlotOffer
@@ -23,6 +22,7 @@ from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
+from quorate_protocol.values import replace
 
 # cheapest that fit and are scored: within 0.1 % of the best score of all (measured at 10^6 offers)
 CANDIDATES_MAX = 64
@@ -31,15 +31,11 @@ STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as a twentiet
 CACHED_PPM = 50_000  # having the image or an input saves its fetch
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A provider that fits, with its price in this class."""
 
     provider: Provider
     price: Price
-
-
-quicken(Candidate)
 
 
 def on_offer(context: StepContext, event: OfferReceived) -> None:

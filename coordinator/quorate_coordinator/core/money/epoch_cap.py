@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from quorate_coordinator.core.effects import PaidVoucher
 from quorate_coordinator.core.money.ledger import chain_time
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import Amount
+from quorate_protocol.values import replace
 
 FUND = 0  # index of the audit fund's leaf
 

@@ -5,9 +5,9 @@ from quorate_coordinator.core.money import epoch_cap
 from quorate_coordinator.core.money.ledger import chain_time
 from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 
 VOUCHERS_PER_EPOCH_MAX = 50
 # at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of

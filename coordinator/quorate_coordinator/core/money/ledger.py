@@ -12,7 +12,6 @@ from quorate_coordinator.core.events import VoucherReceived
 from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent
 from quorate_coordinator.core.state import Client, Decided, Job, Provider
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
@@ -21,6 +20,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds, usd
+from quorate_protocol.values import replace
 
 STATEMENTS_PER_TICK_MAX = 512
 

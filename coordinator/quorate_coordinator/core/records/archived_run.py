@@ -2,21 +2,19 @@
 strangers may ask for.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import Job, State
-from quorate_protocol.codec.quick import quicken
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.units import Address, Hash32
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedLease:
+class ArchivedLease(Struct, frozen=True):
     """One assignment of it; `output` is the digest of the ciphertext that it committed to."""
 
     hash: Hash32
@@ -24,8 +22,7 @@ class ArchivedLease:
     output: Hash32 | None
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedRun:
+class ArchivedRun(Struct, frozen=True):
     """A run that is over. `run` as its client sees it; `session_key` may say what the client
     may.
     """
@@ -44,9 +41,6 @@ class ArchivedRun:
     def view(self, is_client: bool) -> RunView:
         """As the same run was shown while it was in the state."""
         return self.run if is_client else queries.for_strangers(self.run)
-
-
-quicken(ArchivedRun)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:

@@ -2,8 +2,6 @@
 offer goes (PROTOCOL §4, I9).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -16,6 +14,7 @@ from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, val
 from quorate_protocol.messages.signed import Assignment, Decline
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, Price, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
 

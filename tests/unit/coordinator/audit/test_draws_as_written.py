@@ -2,8 +2,6 @@
 (PROTOCOL §5 Draw, Faults).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -18,6 +16,7 @@ from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules import audit
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import HOST, Market, Party
 

@@ -2,13 +2,12 @@
 once nobody draws from it.
 """
 
-from dataclasses import replace
-
 from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.state import HostList
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party
 
 SLOTS, LISTS, BYTES_MAX = 400, 50, 300

@@ -2,8 +2,6 @@
 Holding, Faults).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import chain_events
@@ -34,6 +32,7 @@ from quorate_protocol.units import (
     Ppm,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket

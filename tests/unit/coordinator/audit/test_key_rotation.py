@@ -2,8 +2,6 @@
 good (PROTOCOL §2).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -14,6 +12,7 @@ from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import DOMAIN, Market, Party

@@ -2,8 +2,8 @@
 PROTOCOL §5 Batches and Holding).
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -23,6 +23,7 @@ from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Assignment, CommitSet, Decline
 from quorate_protocol.rules.beacon_rounds import Timing, round_time
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Round, Seconds, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import sign_round, verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
@@ -119,7 +120,7 @@ def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_t
     market = Market(
         Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)]
     )
-    market.parties = {owner: replace(party) for owner, party in market.parties.items()}
+    market.parties = {owner: dataclasses.replace(party) for owner, party in market.parties.items()}
     for party in market.parties.values():
         party.is_mute = True
     job_id = market.order(0, 1)

@@ -2,7 +2,7 @@
 more execution (PROTOCOL §4).
 """
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
 
@@ -18,6 +18,7 @@ from quorate_protocol.messages.signed import Witness
 from quorate_protocol.messages.views import PlanView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Bps, Hash32, Label, Outcome, Small
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round as is_beacon_signature
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
@@ -77,7 +78,7 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
         )
     assert (
         judge(
-            replace(known, has_witnessed=nothing_witnessed),
+            dataclasses.replace(known, has_witnessed=nothing_witnessed),
             document(replace(found, witness=None)),
             found.verdict,
         ).charged

@@ -1,7 +1,5 @@
 """Held pay becomes final after W further jobs of its provider, as far as they count."""
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core.audit import trust
@@ -21,6 +19,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
 
 CLIENTS = [Address(bytes([number]) * 20) for number in range(1, 9)]

@@ -2,8 +2,6 @@
 a liar, silence, money.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -30,6 +28,7 @@ from quorate_protocol.units import (
     Round,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, Market, Party

@@ -1,7 +1,5 @@
 """The columns find what a plain scan finds, however they came to lie as they lie."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +42,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from support.markets.matching_scan import choose as scan
 
 NOW = UnixSeconds(1_000_000)

@@ -2,8 +2,6 @@
 carry it (docs/decisions/0007).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -15,6 +13,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover

@@ -3,7 +3,6 @@ the draw is held against it (PROTOCOL §5 Draw, §7). A changed byte breaks a si
 break none.
 """
 
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -16,6 +15,7 @@ from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules.audit import is_audited, seed
 from quorate_protocol.units import PPM_ONE, Ppm, VerifyTier
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket

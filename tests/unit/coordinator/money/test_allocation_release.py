@@ -2,8 +2,6 @@
 chain still holds (PROTOCOL §4).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -25,6 +23,7 @@ from quorate_protocol.units import (
     Nonce,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 
 DEPOSIT = 50_000_000

@@ -2,14 +2,13 @@
 strangers chose (PROTOCOL §2, §3 Ack).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import queries
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Price, Seconds, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import HOST, Market, Party, a_spec
 

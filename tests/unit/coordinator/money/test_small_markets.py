@@ -2,14 +2,13 @@
 (PROTOCOL §5 Small markets).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Hash32, Label, Small, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party
 
 

@@ -2,8 +2,6 @@
 once.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate.trust.charge_verification import Known, judge
@@ -18,6 +16,7 @@ from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Assignment, Stop
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Label, Milliseconds, Outcome, Price, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket

@@ -2,8 +2,6 @@
 §5 Draw, §6 Voucher).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate.errors import EvidenceError
@@ -28,6 +26,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.large_market import LargeMarket

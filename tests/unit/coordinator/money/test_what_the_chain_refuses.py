@@ -2,8 +2,6 @@
 would refuse is not posted, and what it did not say is asked for (PROTOCOL §6, I7).
 """
 
-from dataclasses import replace
-
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -25,6 +23,7 @@ from quorate_protocol.units import (
     Nonce,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
 
 RICH = 2**70  # where everybody mints, anybody has it
