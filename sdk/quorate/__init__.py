@@ -1,13 +1,13 @@
-"""Quorate's client: submit jobs to a decentralised GPU compute market and get back verified
-results.
+"""Quorate's client: submit jobs to a decentralised GPU compute market and get verified results.
 
     from quorate import Job, Market, open_profile
 
     async with Market(open_profile(home, passphrase)) as market:
-        run = await market.submit(Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50"))
+        job = Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50")
+        run = await market.submit(job)
         result = await run.result()
 
-Names are loaded at first use, so that `import quorate` is cheap.
+Names are loaded at first use, so that `import quorate` is fast.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""Everything the client raises: one root, one class per exit code.
+"""All errors of the client: one root class, and one class per exit code.
 
-`Refused` and `Unavailable` of the rules never leave the client as they are: `translated` turns
-them into these.
+`translated` turns `Refused` and `Unavailable` of the protocol into these, so callers see only
+these.
 """
 
 from collections.abc import Iterator
@@ -10,44 +10,42 @@ from contextlib import contextmanager
 from quorate.exit_codes import ExitCode
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
-NEXT = {
+REMEDIES = {
     Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
     Code.EXPIRED.value: (
-        "if it was made just now, set this machine's clock: timedatectl set-ntp true"
+        "if it is a new order, set this machine's clock: timedatectl set-ntp true"
     ),
     Code.TOO_FEW_OWNERS.value: (
-        "`quorate classes` shows who owns what; name one as host_class "
-        "(--host-class), or accept_unverified"
+        "`quorate classes` shows the owners; name a class as host_class (--host-class), or "
+        "set accept_unverified"
     ),
-    Code.NO_OFFER.value: "`quorate offers` shows what there is",
+    Code.NO_OFFER.value: "`quorate offers` shows the live offers",
 }
-"""Command to type, for refusals whose sentence names none."""
+"""The next step for refusals whose sentence names none."""
 
 
 class QuorateError(Exception):
-    """Root of all errors of the client. `exit_code` is what a command ends with."""
+    """Root of all errors of the client. `exit_code` is the command's exit code."""
 
     exit_code = ExitCode.BUG
 
 
 class UsageError(QuorateError):
-    """What was asked makes no sense; nothing was sent. The message names the field and the
-    remedy.
-    """
+    """The input is wrong, and nothing was sent. The message names the field and the remedy."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(QuorateError):
-    """Coordinator, provider or chain refused. `code` is a value of
+    """The coordinator, a provider or the chain refused. `code` is a value of
     `quorate_protocol.refusals.Code`.
     """
 
     exit_code = ExitCode.REFUSED
 
     def __init__(self, code: str, sentence: str, detail: str = "", remedy: str = "") -> None:
-        """`remedy`: where the command of `NEXT` is not the one that helps."""
-        following = remedy or NEXT.get(code, "")
+        """`remedy` replaces the next step of `REMEDIES`."""
+        following = remedy or REMEDIES.get(code, "")
         super().__init__(
             f"{sentence}{' ' + detail if detail else ''} "
             f"({code}){'. Next: ' + following if following else ''}"
@@ -57,15 +55,13 @@ class RefusedError(QuorateError):
 
 
 class UnavailableError(QuorateError):
-    """The other side cannot be reached or took too long; trying again later may help."""
+    """The other side cannot be reached or took too long. Trying again later may help."""
 
     exit_code = ExitCode.UNAVAILABLE
 
 
 class EvidenceError(QuorateError):
-    """Somebody's claim does not verify: a signature, digest, charge or output. The message names
-    which.
-    """
+    """A signature, digest, charge or output does not verify. The message names which."""
 
     exit_code = ExitCode.INVALID_EVIDENCE
 
@@ -77,25 +73,25 @@ class NotVerifiedError(QuorateError):
 
 
 class ProfileError(QuorateError):
-    """No profile, a damaged one, or a wrong passphrase."""
+    """The profile is missing or damaged, or its passphrase is wrong."""
 
     exit_code = ExitCode.NO_PROFILE
 
 
 class CancelledError(QuorateError):
-    """The user said no, or stopped the run before it had a result."""
+    """The user declined, or stopped the run before it had a result."""
 
     exit_code = ExitCode.CANCELLED
 
 
 def from_refused(refused: Refused) -> RefusedError:
-    """The client's form of a refusal by the rules."""
+    """Turns a protocol refusal into the client's error."""
     return RefusedError(refused.code.value, MEANINGS[refused.code].sentence, refused.detail)
 
 
 def from_answer(status: int, tree: object) -> QuorateError:
-    """Error of an HTTP answer whose body is `{code, sentence, detail}`; other bodies count as
-    the world failing.
+    """Turns an HTTP answer with body `{code, sentence, detail}` into an error. Other bodies count
+    as unavailable.
     """
     if isinstance(tree, dict) and isinstance(tree.get("code"), str) and tree["code"] in set(Code):
         return from_refused(Refused(Code(tree["code"]), _detail(tree)))
@@ -105,7 +101,7 @@ def from_answer(status: int, tree: object) -> QuorateError:
 
 
 def _detail(tree: dict[str, object]) -> str:
-    """A stranger's sentence on one line, in letters that can be written."""
+    """Puts a stranger's text on one line of at most 2,000 characters."""
     return " ".join(
         str(tree.get("detail", ""))[:2000].encode(errors="backslashreplace").decode().split()
     )
@@ -113,7 +109,7 @@ def _detail(tree: dict[str, object]) -> str:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns errors of the rules into the client's within a block."""
+    """Turns protocol errors into the client's errors within a block."""
     try:
         yield
     except Refused as refused:

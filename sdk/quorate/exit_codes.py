@@ -1,12 +1,12 @@
-"""The exit codes of every `quorate` command. Scripts rely on them, so a number once given never
-changes its meaning.
+"""The exit codes of every `quorate` command. Scripts rely on them, so a number never changes its
+meaning.
 """
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the process ends with."""
+    """Exit code of a `quorate` process."""
 
     OK = 0
     JOB_FAILED = 1
@@ -24,12 +24,11 @@ class ExitCode(IntEnum):
 MEANING: dict[ExitCode, str] = {
     ExitCode.OK: "done; for a job: its program exited 0 and the result was accepted",
     ExitCode.JOB_FAILED: (
-        "the result was accepted, and the program itself exited non-zero, ran "
-        "out of time or of memory"
+        "the result was accepted, and the program itself failed, ran out of time or of memory"
     ),
     ExitCode.USAGE: "the command line or job file is wrong; nothing was sent",
     ExitCode.REFUSED: (
-        "the coordinator or the chain refused; the sentence says which limit to relax"
+        "the coordinator or the chain refused; the message says which limit to relax"
     ),
     ExitCode.UNAVAILABLE: (
         "coordinator, chain or store cannot be reached or took too long; try again"
@@ -43,4 +42,4 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.BUG: "a bug in quorate itself",
     ExitCode.INTERRUPTED: "interrupted from the keyboard; a submitted run goes on",
 }
-"""Code -> sentence: the table of the documentation and of `quorate exit-codes`."""
+"""Code -> meaning, for the documentation and for `quorate exit-codes`."""

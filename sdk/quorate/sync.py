@@ -1,4 +1,4 @@
-"""The blocking twin of `Market`: the same methods, run on an event loop in a thread of its own.
+"""The blocking version of `Market`: the same methods, run on an event loop in its own thread.
 
 with Market(profile) as market:
     result = market.submit(Job(...)).result()
@@ -26,7 +26,7 @@ T = TypeVar("T")
 JOIN_SECONDS = 10.0
 
 
-class _Loop:
+class _LoopThread:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Loop:
         self._thread.start()
 
     def call(self, work: Awaitable[T]) -> T:
-        """Waits for it. An interrupt of the caller cancels it."""
+        """Waits for the result. An interrupt of the caller cancels the work."""
         future = asyncio.run_coroutine_threadsafe(_as_coroutine(work), self._loop)
         try:
             return future.result()
@@ -46,7 +46,7 @@ class _Loop:
             raise
 
     def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """The items one by one; the source is closed when the caller stops early."""
+        """Yields the items one by one. Closes the source if the caller stops early."""
         try:
             while True:
                 try:
@@ -74,27 +74,27 @@ def _as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:
 
 
 class Run:
-    """Blocking twin of `quorate.client.run.Run`."""
+    """Blocking version of `quorate.client.run.Run`. Same errors."""
 
-    def __init__(self, loop: _Loop, run: asynchronous_run.Run) -> None:
+    def __init__(self, loop: _LoopThread, run: asynchronous_run.Run) -> None:
         self._loop, self._run = loop, run
         self.job_id: Hash32 = run.job_id
         self.name, self.id = run.name, run.id
 
     def status(self) -> RunView:
-        """What the coordinator says now; unverified."""
+        """Returns the coordinator's present view of the run, unverified."""
         return self._loop.call(self._run.status())
 
     def events(self, after: int = 0) -> Iterator[JobEvent]:
-        """History, then news, until it is decided."""
+        """Yields past and new events until the run is decided."""
         return self._loop.iterate(self._run.events(after))
 
     def logs(self, follow: bool = False) -> Iterator[bytes]:
-        """Log text."""
+        """Yields log text in pieces."""
         return self._loop.iterate(self._run.logs(follow))
 
     def stop(self) -> None:
-        """Ends the run now."""
+        """Stops the run now."""
         self._loop.call(self._run.stop())
 
     def result(self, destination: Path | None = None) -> Result:
@@ -103,17 +103,19 @@ class Run:
 
 
 class Market:
-    """Blocking twin of `quorate.client.market.Market`."""
+    """Blocking version of `quorate.client.market.Market`. Same errors."""
 
     def __init__(
         self, profile: Profile, *, url: str | None = None, notice: Notice = ignore_notice
     ) -> None:
-        """`notice` is called in the loop's thread."""
+        """Takes the same arguments as the async version. `notice` is called in the loop's
+        thread.
+        """
         self._profile, self._url, self._notice = profile, url, notice
 
     def __enter__(self) -> Self:
         """Connects."""
-        self._loop = _Loop()
+        self._loop = _LoopThread()
         self._market = asynchronous.Market(self._profile, url=self._url, notice=self._notice)
         try:
             self._loop.call(self._market.__aenter__())
@@ -128,40 +130,40 @@ class Market:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Detaches; runs go on."""
+        """Disconnects. Runs continue."""
         try:
             self._loop.call(self._market.__aexit__(None, None, None))
         finally:
             self._loop.stop()
 
     def offers(self) -> tuple[OfferView, ...]:
-        """Live offers."""
+        """Returns the live offers."""
         return self._loop.call(self._market.offers())
 
     def classes(self) -> tuple[ClassRow, ...]:
-        """Host classes on offer, with their owners."""
+        """Returns the host classes on offer with their owners."""
         return self._loop.call(self._market.classes())
 
     def account(self) -> AccountView:
-        """This client's account as the coordinator sees it."""
+        """Returns this client's account as the coordinator sees it."""
         return self._loop.call(self._market.account())
 
     def runs(self) -> tuple[RunView, ...]:
-        """This client's runs."""
+        """Returns this client's runs."""
         return self._loop.call(self._market.runs())
 
     def plan(self, job: Job) -> Plan:
-        """What an order would meet."""
+        """Asks what an order would meet and cost."""
         return self._loop.call(self._market.plan(job))
 
     def submit(self, job: Job, plan: Plan | None = None) -> Run:
-        """Uploads, signs, hands in."""
+        """Uploads what is missing, signs the order and sends it."""
         return Run(self._loop, self._loop.call(self._market.submit(job, plan)))
 
     def run(self, name: str | bytes) -> Run:
-        """A run of this profile."""
+        """Returns a run of this profile by id, prefix or name."""
         return Run(self._loop, self._loop.call(self._market.run(name)))
 
     def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
-        """One run for each set of variables."""
+        """Submits one job for each set of environment variables."""
         return [Run(self._loop, run) for run in self._loop.call(self._market.map(job, params))]

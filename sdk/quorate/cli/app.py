@@ -1,4 +1,6 @@
-"""`quorate`: options, commands, and the one place where errors become sentences and exit codes."""
+"""The `quorate` command: its options and subcommands, and the turning of errors into sentences and
+exit codes.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,14 +9,14 @@ import typer
 
 from quorate.cli import jobs, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
-from quorate.cli.os_errors import sentence_of
+from quorate.cli.os_errors import explain_os_error
 from quorate.cli.plugins import PluginGroup, Version
 from quorate.errors import QuorateError, RefusedError, UsageError
 from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
     cls=PluginGroup,
-    help="Decentralised GPU compute: verified results, receipts that anyone can recheck.",
+    help="Decentralised GPU compute with verified results and receipts that anyone can check.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -29,27 +31,32 @@ def options(
     ] = None,
     devnet: Annotated[
         Path | None,
-        typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile"),
+        typer.Option(
+            help="Path of a running devnet's devnet.json; uses its client.",
+            rich_help_panel="Profile",
+        ),
     ] = None,
     client: Annotated[
         str,
         typer.Option(
-            help="Which client of the devnet; default the first.", rich_help_panel="Profile"
+            help="Name of the devnet's client; default: the first.", rich_help_panel="Profile"
         ),
     ] = "",
     password_file: Annotated[
-        Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")
+        Path | None,
+        typer.Option(
+            help="File with the passphrase on its first line (mode 0600).",
+            rich_help_panel="Profile",
+        ),
     ] = None,
     version: Version = False,
 ) -> None:
-    """Global options."""
+    """Sets the options that all commands share."""
     if devnet is not None and home is not None:
-        raise UsageError("--home names a profile and --devnet another one; give one of the two")
+        raise UsageError("--home and --devnet both name a profile; give only one of them")
     ctx.obj = from_environment(home, devnet, client, password_file)
     if client and ctx.obj.devnet is None:
-        raise UsageError(
-            "--client names a client of a devnet; give --devnet devnet/devnet.json too"
-        )
+        raise UsageError("--client names a client of a devnet; add --devnet devnet/devnet.json")
 
 
 for _name, _command in (
@@ -77,15 +84,15 @@ app.add_typer(setup.image_app, name="image")
 
 
 def answer(words: list[str]) -> int:
-    """Exit code of one command line. KeyboardInterrupt, and what is a bug, are raised."""
+    """Runs one command line and returns its exit code. Lets KeyboardInterrupt and bugs through."""
     is_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
     try:
         returned: Any = app(args=words, prog_name="quorate", standalone_mode=False)
     except QuorateError as error:
         return _report(error, is_json)
-    except BrokenPipeError:  # whoever read our output has gone, which is no failure of ours
+    except BrokenPipeError:  # the reader of our output is gone, which is not our failure
         return ExitCode.OK
-    # sorted below; whatever is not the parser's or a refusal is raised again
+    # sorted below; anything that is neither a parser error nor a refusal is raised again
     except Exception as error:  # noqa: BLE001
         return _foreign(error)
     return returned if isinstance(returned, int) else ExitCode.OK
@@ -104,8 +111,8 @@ def _report(error: QuorateError, is_json: bool) -> int:
 
 
 def _foreign(error: Exception) -> int:
-    """Errors of the command line parser, and refusals of groups that other programs added.
-    Anything else is a bug and stays one.
+    """Handles errors of the command line parser and refusals from plugin commands. Anything else is
+    a bug and is raised.
     """
     from quorate.errors import from_refused
     from quorate_protocol.refusals import Refused, Unavailable
@@ -118,7 +125,7 @@ def _foreign(error: Exception) -> int:
         return ExitCode.UNAVAILABLE
     if type(error).__name__ == "Abort":
         return ExitCode.CANCELLED
-    said = sentence_of(error)
+    said = explain_os_error(error)
     if said:
         note(f"quorate: {said}")
         return ExitCode.UNAVAILABLE

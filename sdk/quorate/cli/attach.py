@@ -1,4 +1,4 @@
-"""Staying with a run: the plan table, live progress, the result and the exit code."""
+"""Follows a run in the terminal: the plan table, live progress, the result and the exit code."""
 
 import asyncio
 import sys
@@ -14,24 +14,24 @@ from quorate.cli.terminal_text import one_line, plain
 from quorate.client.market import Plan
 from quorate.client.run import Run
 from quorate.client.transfer import Progress, no_progress
-from quorate.errors import NEXT, RefusedError
+from quorate.errors import REMEDIES, RefusedError
 from quorate.exit_codes import ExitCode
-from quorate.job.host_class import name_of, owners_told
+from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
 from quorate_protocol.refusals import MEANINGS, Code
 
 
 def check_plan(job: Job, plan: Plan) -> None:
-    """RefusedError with the limit to relax when nothing fits."""
+    """Raises RefusedError that names the limit to relax, if no offer fits."""
     if plan.view.nearest:
-        code = _lack(plan)
+        code = _refusal_code(plan)
         raise RefusedError(
             code.value, MEANINGS[code].sentence, _nearest(job, plan), _remedy(job, code)
         )
 
 
 def _nearest(job: Job, plan: Plan) -> str:
-    """The coordinator's words; it knows a host class by its id only."""
+    """Returns the coordinator's explanation, with the id of the host class replaced by its name."""
     words, identity = one_line(plan.view.nearest), job.host()
     if not job.host_class:
         return words
@@ -45,16 +45,16 @@ def _remedy(job: Job, code: Code) -> str:
     classes = (
         "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
     )
-    return classes if job.host_class and code is Code.NO_OFFER else NEXT[code.value]
+    return classes if job.host_class and code is Code.NO_OFFER else REMEDIES[code.value]
 
 
-def _lack(plan: Plan) -> Code:
-    """What a plan for which nothing fits would be refused with."""
+def _refusal_code(plan: Plan) -> Code:
+    """Returns the refusal code for a plan that no offer fits."""
     return Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
 
 
 def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
-    """The plan as a table on standard output, or as JSON."""
+    """Prints the plan as a table or as JSON."""
     view = plan.view
     if is_json:
         emit(
@@ -87,24 +87,24 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     )
     show_owners(job, plan)
     if view.nearest:
-        note(f"nothing fits: {_nearest(job, plan)}. Next: {_remedy(job, _lack(plan))}")
+        note(f"no offer fits: {_nearest(job, plan)}. Next: {_remedy(job, _refusal_code(plan))}")
     elif view.offers < view.executions_priced:
         note(
-            f"only {view.offers} of the {view.executions_priced} executions find an offer now; "
-            f"without another owner the run ends"
-            " unresolved: raise max_price or ask for less (`quorate offers` shows what there is)"
+            f"only {view.offers} of {view.executions_priced} executions find an offer now; "
+            "the run may end without a result. Raise max_price or ask for less (see `quorate "
+            "offers`)"
         )
 
 
 def show_owners(job: Job, plan: Plan) -> None:
-    """Who owns the host class that the job names, before anything is signed (PROTOCOL §2)."""
+    """Prints the owners of a named host class before anything is signed (PROTOCOL §2)."""
     if job.host_class:
-        note(owners_told(plan.host_class, job.host_class))
+        note(describe_owners(plan.host_class, job.host_class))
 
 
 @contextmanager
 def progress(is_json: bool) -> Iterator[Progress]:
-    """Bars on a terminal, nothing elsewhere."""
+    """Yields a progress callback: bars on a terminal, nothing elsewhere."""
     if is_json or not sys.stderr.isatty():
         yield no_progress
         return
@@ -130,17 +130,17 @@ def progress(is_json: bool) -> Iterator[Progress]:
 
 
 async def follow(context: Context, run: Run, destination: Path | None, is_json: bool) -> None:
-    """Events as they come, then the checked result. Ends the command with 1 when the program
-    itself failed.
+    """Prints events as they come, then the checked result. Exits with 1 if the program itself
+    failed.
     """
-    teller = asyncio.create_task(_tell(run)) if not is_json else None
+    printer = asyncio.create_task(_print_events(run)) if not is_json else None
     try:
         with progress(is_json) as report:
             result = await run.result(destination, report, note)
     finally:
-        if teller is not None:
-            teller.cancel()
-            await asyncio.gather(teller, return_exceptions=True)
+        if printer is not None:
+            printer.cancel()
+            await asyncio.gather(printer, return_exceptions=True)
     if is_json:
         emit(rendering.result_json(result))
     else:
@@ -148,13 +148,13 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
             typer.echo(line)
         logs = context.command(f"logs {run.id[:14]}")
         if not result.is_success:
-            note(f"what it printed: {logs}")
-        elif result.is_empty:  # a program that writes more than it asked for ends like this, too
-            note(f"it left no files; what it printed, or why its files were refused: {logs}")
+            note(f"see what it printed: {logs}")
+        elif result.is_empty:  # a program that writes more than it asked for also ends like this
+            note(f"it left no files; see what it printed, or why its files were refused: {logs}")
     if not result.is_success:
         raise typer.Exit(int(ExitCode.JOB_FAILED))
 
 
-async def _tell(run: Run) -> None:
+async def _print_events(run: Run) -> None:
     async for event in run.events():
         note(rendering.event_line(event))

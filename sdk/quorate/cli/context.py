@@ -1,6 +1,4 @@
-"""What every command shares: where the profile is, how to open it, how to show results. Built
-once, in `main`.
-"""
+"""What every command shares: finding and opening the profile, and printing results."""
 
 import asyncio
 import json
@@ -24,14 +22,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JsonFlag = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON document and nothing else on standard output."),
+    typer.Option("--json", help="Print one JSON document on standard output and nothing else."),
 ]
 CREDENTIAL = "quorate-client"
 
 
 @dataclass(slots=True)
 class Context:
-    """The global options, and the environment as it was at the start."""
+    """The global options, and the environment at start."""
 
     home: Path | None = None
     devnet: Path | None = None
@@ -41,8 +39,8 @@ class Context:
     is_json: bool = False
 
     def command(self, words: str) -> str:
-        """`quorate WORDS` as this person has to type it: with the profile that was named by
-        flags, not by the environment.
+        """Returns `quorate WORDS` as this user must type it: with the profile options that came
+        from flags.
         """
         known = self.environment.get
         named = (
@@ -59,14 +57,14 @@ class Context:
         return f"quorate {''.join(flags)}{words}"
 
     def profile_home(self) -> Path:
-        """The folder of the profile."""
+        """Returns the folder of the profile."""
         from quorate.client.profile import default_home
 
         return self.home or default_home(self.environment)
 
     def profile(self) -> "Profile":
-        """The opened profile: the devnet's, or the folder's with a passphrase from file,
-        credential or prompt.
+        """Opens the devnet's profile, or the folder's with a passphrase from a file, a credential
+        or the prompt.
         """
         from quorate.client.profile import open_profile, read_settings
 
@@ -77,7 +75,7 @@ class Context:
         return open_profile(home, self.passphrase(f"Passphrase of {home}"))
 
     def passphrase(self, prompt: str, is_new: bool = False) -> str:
-        """From `--password-file`, a systemd credential, or the keyboard."""
+        """Returns the passphrase from `--password-file`, a systemd credential or the keyboard."""
         from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 
         credentials = self.environment.get("CREDENTIALS_DIRECTORY")
@@ -91,13 +89,13 @@ class Context:
                 raise ProfileError(str(error)) from error
         if not sys.stdin.isatty():
             raise ProfileError(
-                "no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or "
-                "QUORATE_PASSWORD_FILE"
+                "no passphrase: use a terminal, or give quorate --password-file FILE (mode "
+                "0600) or QUORATE_PASSWORD_FILE"
             )
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
 
     def market(self) -> "Market":
-        """A market of the profile; sentences for the person go to standard error."""
+        """Returns a Market of the profile. Its notices go to standard error."""
         from quorate.client.market import Market
 
         return Market(self.profile(), notice=note)
@@ -113,14 +111,14 @@ class Context:
         )
         if not chosen:
             raise ProfileError(
-                f"{path}: no client {self.client!r}; there are "
+                f"{path}: there is no client {self.client!r}; it has "
                 f"{', '.join(item.name for item in clients)}"
             )
         return chosen[0].open()
 
 
 def context_of(ctx: typer.Context) -> Context:
-    """The shared context of a command."""
+    """Returns the shared context of a command."""
     found = ctx.find_object(Context)
     assert found is not None, "main made it"
     return found
@@ -132,19 +130,19 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 def note(sentence: str) -> None:
-    """A sentence for the person, on standard error; parts of it may be a stranger's."""
+    """Prints a sentence on standard error, without control characters."""
     typer.echo(plain(sentence), err=True)
 
 
 def emit(tree: Any) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     typer.echo(json.dumps(tree, sort_keys=True))
 
 
 def from_environment(
     home: Path | None, devnet: Path | None, client: str, password_file: Path | None
 ) -> Context:
-    """Flags over environment over defaults."""
+    """Builds the context: flags before environment before defaults."""
     environment = dict(os.environ)
     if devnet is None and home is None and environment.get("QUORATE_DEVNET"):
         devnet = Path(environment["QUORATE_DEVNET"])

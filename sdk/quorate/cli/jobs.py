@@ -1,4 +1,4 @@
-"""apply, run, plan, validate: from a job to a run."""
+"""Commands that turn a job into a run: apply, run, plan, validate."""
 
 import asyncio
 import sys
@@ -13,58 +13,64 @@ from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_a
 from quorate.errors import CancelledError, UsageError
 from quorate.job.job import Job
 
-File = Annotated[Path, typer.Option("--file", "-f", help="The job file (YAML).")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+File = Annotated[Path, typer.Option("--file", "-f", help="Path of the job file (YAML).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit without asking.")]
 Detach = Annotated[
-    bool, typer.Option("--detach", "-d", help="Return as soon as the order is taken.")
+    bool, typer.Option("--detach", "-d", help="Return as soon as the order is accepted.")
+]
+Tier = Annotated[str, typer.Option(help="Verification tier: lean, standard, strict or critical.")]
+ClassOption = Annotated[
+    str, typer.Option(help="Only this class of machines: a name or id from `quorate classes`.")
 ]
 
 
 def apply(
     ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
 ) -> None:
-    """Shows what a job file would cost, asks, submits, and stays until the checked result is
-    here.
-    """
+    """Shows what a job file would cost, asks, submits it, and waits for the checked result."""
     from quorate.job.jobfile import load_job
 
     if json and not yes:
-        raise UsageError("--json asks nothing, so it needs --yes (see `quorate plan` first)")
+        raise UsageError("--json cannot ask, so add --yes (see `quorate plan` for the cost first)")
     run_async(_submit(context_of(ctx), load_job(file), yes, detach, json))
 
 
 def run(
     ctx: typer.Context,
     image: Annotated[
-        str, typer.Argument(help="CID, name@sha256:..., or the path of a docker archive.")
+        str, typer.Argument(help="CID, name:tag, name@sha256:..., or path of a docker archive.")
     ],
-    command: Annotated[list[str] | None, typer.Argument(help="What runs, after `--`.")] = None,
-    max_price: Annotated[str, typer.Option(help="USD per hour, such as 0.50.")] = "",
-    budget: Annotated[
-        str | None, typer.Option(help="USD for everything; default the worst case.")
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The command to run, after `--`.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help='Such as "H100:2" or "24GB..:1".')] = None,
+    max_price: Annotated[
+        str, typer.Option(help="Highest price in USD per hour, such as 0.50.")
+    ] = "",
+    budget: Annotated[
+        str | None, typer.Option(help="Most USD for the whole run; default: the worst case.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help='GPUs, such as "H100:2" or "24GB..:1".')] = None,
     cpu: Annotated[str | None, typer.Option(help="Cores.")] = None,
-    memory: Annotated[str | None, typer.Option(help='Such as "8GB".')] = None,
-    disk: Annotated[str | None, typer.Option(help='Room for outputs, such as "1GB".')] = None,
+    memory: Annotated[str | None, typer.Option(help='Memory, such as "8GB".')] = None,
+    disk: Annotated[str | None, typer.Option(help='Space for outputs, such as "1GB".')] = None,
     max_duration: Annotated[
         str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
     ] = "15m",
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME."),
+        typer.Option(
+            "--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable."
+        ),
     ] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")] = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
-    verify: Annotated[str, typer.Option(help="lean, standard, strict or critical.")] = "standard",
+    verify: Tier = "standard",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="New directory for the output.")
     ] = None,
-    host_class: Annotated[
-        str, typer.Option(help="Only on this class of machines: a name or id of `quorate classes`.")
-    ] = "",
+    host_class: ClassOption = "",
     accept_unverified: Annotated[
-        bool, typer.Option(help="Accept one execution when there are too few owners.")
+        bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
     ] = False,
     yes: Yes = False,
     detach: Detach = False,
@@ -73,8 +79,8 @@ def run(
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
     if not max_price:
         raise UsageError(
-            "--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate "
-            "offers` shows prices)"
+            "--max-price is missing; give the most you pay per hour, such as --max-price "
+            "0.50 (see `quorate offers`)"
         )
     resources = {
         key: value
@@ -101,7 +107,9 @@ def run(
 
 
 def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
-    """Shows what a job file would meet and cost; uploads and signs nothing."""
+    """Shows which offers a job file would meet and what it would cost; uploads and signs
+    nothing.
+    """
     from quorate.job.jobfile import load_job
 
     async def work() -> None:
@@ -113,7 +121,7 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
 
 
 def validate(file: File, json: JsonFlag = False) -> None:
-    """Checks a job file and everything it names on this machine, without any network."""
+    """Checks a job file and the local files it names, without network."""
     from quorate.cli.rendering import spec_json
     from quorate.images.tag_resolution import parse_tagged
     from quorate.job.jobfile import load_job
@@ -123,14 +131,14 @@ def validate(file: File, json: JsonFlag = False) -> None:
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))
     if (
         tagged is not None
-    ):  # its digest is the registry's to say, at submit; everything else is checked now
+    ):  # the registry gives its digest at submit; everything else is checked now
         job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
     packed = pack(job, {})
     spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())
     if tagged is not None:
         note(
-            f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, "
-            f"and only then the spec has a CID"
+            f"image: {tagged.name}:{tagged.tag} is a tag; submitting resolves it to a digest, "
+            "and only then the spec has a CID"
         )
     if json:
         emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
@@ -140,7 +148,7 @@ def validate(file: File, json: JsonFlag = False) -> None:
 
 async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
     if job.outputs is not None and job.outputs.exists():
-        raise UsageError(f"{job.outputs} exists already; name a new directory for the output")
+        raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
     async with context.market() as market:
         plan = await market.plan(job)
         attach.check_plan(job, plan)
@@ -159,7 +167,7 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
                 typer.echo(handle.id)
             return
         note(
-            f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: "
+            f"run {handle.id[:14]} ({handle.name}); it continues if you leave: "
             f"{context.command(f'get {handle.id[:14]}')}"
         )
         await attach.follow(context, handle, job.outputs, is_json)
@@ -167,7 +175,7 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
 
 def _confirm() -> bool:
     if not sys.stdin.isatty():
-        note("no terminal to ask in; say --yes")
+        note("there is no terminal to ask in; add --yes")
         return False
     return typer.confirm("Submit?", err=True)
 
@@ -178,9 +186,9 @@ def _inputs(pairs: list[str]) -> dict[str, str | Path]:
         name, value = _pair(item, "--input")
         mount = name if name.startswith("/") else f"/inputs/{name}"
         if mount in found:
-            raise UsageError(f"--input: {mount} stands twice")
-        if not value:  # an empty path would be the folder we stand in, and all of it would be sent
-            raise UsageError(f"--input: {item[:80]!r} names nothing; write NAME=PATH or NAME=CID")
+            raise UsageError(f"--input: {mount} is given twice")
+        if not value:  # an empty path would mean the current folder, and all of it would be sent
+            raise UsageError(f"--input: {item[:80]!r} has no value; write NAME=PATH or NAME=CID")
         path = Path(value).expanduser()
         found[mount] = path if path.exists() or "/" in value else value
     return found
@@ -189,5 +197,5 @@ def _inputs(pairs: list[str]) -> dict[str, str | Path]:
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"{option}: {text[:80]!r} needs the form NAME=value")
+        raise UsageError(f"{option}: {text[:80]!r} must have the form NAME=value")
     return name, value

@@ -1,19 +1,19 @@
-"""The `quorate` script, as little of it as can be: everything else is imported inside, where
-Ctrl-C is already answered.
+"""The `quorate` script. It imports everything else inside `run_main`, where Ctrl-C is already
+handled.
 """
 
 import os
 import sys
 
-BUG, INTERRUPTED = 70, 130  # as in ExitCode, known before anything is imported
+BUG, INTERRUPTED = 70, 130  # as in ExitCode, which is not imported yet
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the `quorate` script: never shows a trace for an error that has a sentence."""
+    """Runs the `quorate` script. Errors with a message never show a stack trace."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = int(run_main(words))
-    # a bug, shown whole; Python's own status for it is what a job that failed ends with
+    # A bug is shown whole. Python's own exit code 1 would mean a job that failed.
     except Exception:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
         code = BUG
@@ -21,20 +21,19 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run_main(words: list[str]) -> int:
-    """Exit code of one command line."""
+    """Runs one command line and returns its exit code."""
     if (
         sys.stdout is None or sys.stderr is None
-    ):  # closed by whoever started us (`>&-`): what is said goes nowhere
+    ):  # the parent closed them (`>&-`), so output goes nowhere
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - until the program ends
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:
-        # Loading the packages takes the better part of a second, and Ctrl-C in it is as ordinary as
-        # later.
+        # Loading the packages takes most of a second, and a user may press Ctrl-C during it.
         from quorate.cli.app import answer
 
         code = answer(words)
-    except KeyboardInterrupt:  # the end of the program, with its own exit code
+    except KeyboardInterrupt:  # the program ends with its own exit code
         code = INTERRUPTED
     if code == INTERRUPTED:
-        sys.stderr.write("quorate: interrupted; submitted runs go on\n")
+        sys.stderr.write("quorate: interrupted; submitted runs continue\n")
     return code

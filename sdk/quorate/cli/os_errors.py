@@ -1,6 +1,4 @@
-"""What the machine said no to, as a sentence with its remedy: a full disk, a folder that may not
-be written.
-"""
+"""Explains operating system errors with a remedy: a full disk, or a file that cannot be used."""
 
 import errno
 from pathlib import Path
@@ -15,27 +13,27 @@ CLOSED = (
     errno.EISDIR,
     errno.EEXIST,
 )
-"""A file that is named and cannot be used as it is; other errors of the system are bugs until somebody meets them."""
+"""Errors about a named file. Other system errors count as bugs."""
 
 
-def sentence_of(error: BaseException) -> str:
-    """What is wrong with which file and what to type; "" for what is not the machine's doing.
-    Looks into groups and causes.
+def explain_os_error(error: BaseException) -> str:
+    """Returns what is wrong with which file and what to type, or "" for other errors. Searches
+    groups.
     """
     if isinstance(error, BaseExceptionGroup):
-        return next((said for said in map(sentence_of, error.exceptions) if said), "")
+        return next((said for said in map(explain_os_error, error.exceptions) if said), "")
     if not isinstance(error, OSError):
         return ""
     name = "" if error.filename is None else str(error.filename)
     if error.errno in FULL:
         place = str(Path(name).parent) if name else "."
         return (
-            f"the disk is full{f' ({name})' if name else ''}; see `df -h {place}`, free some, "
-            f"and run the same command again"
+            f"the disk is full{f' ({name})' if name else ''}; check `df -h {place}`, free "
+            "some space, and run the same command again"
         )
     if error.errno in CLOSED and name:
         return (
-            f"{name}: {error.strerror}; see `ls -ld {Path(name).parent}`, or name a folder "
-            f"that you may write (--home, --dir, --out)"
+            f"{name}: {error.strerror}; check `ls -ld {Path(name).parent}`, or choose a "
+            "folder that you may write (--home, --dir, --out)"
         )
     return ""

@@ -1,5 +1,5 @@
-"""Command groups of other programs (`quorate node ...`), found by entry point and loaded only
-when they are used.
+"""Command groups of other programs (`quorate node ...`), found by entry point and loaded when
+used.
 """
 
 from importlib.metadata import EntryPoint, entry_points
@@ -15,7 +15,7 @@ GROUP = "quorate.commands"
 
 
 def show_version(is_wanted: bool) -> None:
-    """Prints which Quorate this is and ends the command."""
+    """Prints the version and ends the command."""
     if is_wanted:
         from quorate_runtime.version import version_line
 
@@ -29,7 +29,7 @@ Version = Annotated[
         "--version", callback=show_version, is_eager=True, help="Print the version and exit."
     ),
 ]
-"""For the callback of every program: all come in one distribution, so all answer the same."""
+"""The version option for every program. All come in one distribution and print the same version."""
 
 
 def _found() -> dict[str, EntryPoint]:
@@ -37,17 +37,17 @@ def _found() -> dict[str, EntryPoint]:
 
 
 class PluginGroup(TyperGroup):
-    """The built-in commands, then those of installed programs. One that lacks its packages says
-    so instead of breaking the rest.
+    """Lists the built-in commands, then those of installed programs. A program that lacks packages
+    does not break the rest.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names, built-in ones first."""
+        """Returns the names of the commands, built-in ones first."""
         own = super().list_commands(ctx)
         return [*own, *sorted(_found().keys() - set(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by name; None when nobody has it."""
+        """Returns a command by name, or None."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -62,25 +62,25 @@ def _load(point: EntryPoint) -> Any:
             group.callback()(_program)
         command = get_command(group)
     except ImportError as error:
-        # Not re-raised: only this group is unusable, and only when somebody uses it.
+        # Not re-raised: only this group is unusable, and only if it is used.
         command = get_command(_placeholder(point.name, str(error)))
     command.name = point.name
     return command
 
 
 def _program(version: Version = False) -> None:
-    """Options of another program's group; its help is its own."""
+    """Options of another program's group, which has its own help."""
 
 
 def _placeholder(name: str, cause: str) -> typer.Typer:
     app = typer.Typer(help=f"(not installed: {cause})", add_completion=False)
 
-    # One command that takes whatever follows it: `quorate node init ...` must tell the cause, not
-    # that `init` is unknown.
+    # One command that accepts any arguments: `quorate node init ...` must show the cause, not that
+    # `init` is unknown.
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def missing() -> None:
         raise UsageError(
-            f"quorate {name} is not installed here ({cause}): pip install 'quorate[{name}]'"
+            f"quorate {name} is not installed here ({cause}); run pip install 'quorate[{name}]'"
         )
 
     return app

@@ -1,4 +1,4 @@
-"""How views look: dictionaries for --json, tables for people."""
+"""Formats views: dictionaries for --json, tables for people."""
 
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ from rich.table import Table
 from quorate.cli.terminal_text import one_line
 from quorate.client.result import Result, describe_exit
 from quorate.job.host_class import ClassRow
-from quorate.job.packing import Packed
+from quorate.job.packing import PackedJob
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.job_spec import JobSpec
@@ -23,7 +23,7 @@ OWNERS_SHOWN = 8
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output: as wide as the terminal, and never folded where there is none."""
+    """Prints a table as wide as the terminal. In a pipe, lines are never folded."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         shown.add_column(column, overflow="fold")
@@ -39,17 +39,17 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def short(identity: bytes) -> str:
-    """Enough of an id to name it."""
+    """Returns the first 12 hex digits of an id, enough to name it."""
     return f"0x{identity.hex()[:12]}"
 
 
 def rule_name(rule: Label) -> str:
-    """As in documents: quorum-2."""
+    """Returns a rule's name as documents write it: quorum-2."""
     return rule.name.lower().replace("_", "-")
 
 
 def run_row(view: RunView) -> list[str]:
-    """One line of `quorate ps`."""
+    """Returns one row of `quorate ps`."""
     outcome = view.verdict.message.outcome.name.lower() if view.verdict else view.phase
     state = f"{outcome}{'' if view.is_final or not view.verdict else ' (provisional)'}"
     return [
@@ -66,12 +66,12 @@ RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
 
 
 def event_line(event: JobEvent) -> str:
-    """One line of `quorate events`."""
+    """Returns one line of `quorate events`."""
     return f"{short(event.job_id)}  {one_line(event.name):<10} {one_line(event.text)}"
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:
-    """An event as JSON, without its commit."""
+    """Returns an event as JSON, without its commit."""
     return {
         "seq": event.seq,
         "at": event.at,
@@ -82,7 +82,7 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
-    """One line for each host class of each offer."""
+    """Returns one row for each host class of each offer."""
     rows = []
     for view in views:
         offer = view.offer
@@ -127,7 +127,7 @@ OFFER_COLUMNS = [
 
 
 def class_row(row: ClassRow) -> list[str]:
-    """One line of `quorate classes`."""
+    """Returns one row of `quorate classes`."""
     price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
     owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (
         ", ..." if len(row.owners) > OWNERS_SHOWN else ""
@@ -136,7 +136,7 @@ def class_row(row: ClassRow) -> list[str]:
 
 
 def class_json(row: ClassRow) -> dict[str, Any]:
-    """A host class as JSON, with all of its owners."""
+    """Returns a host class as JSON, with all its owners."""
     return {
         "id": f"0x{row.id.hex()}",
         "name": row.name,
@@ -150,30 +150,30 @@ CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:
-    """A spec as its canonical document has it."""
+    """Returns a spec as in its canonical document."""
     return canonical.to_json(spec)
 
 
 def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
-    """What the premium is (PROTOCOL §4)."""
+    """Describes how many executions the price covers (PROTOCOL §4)."""
     count = settlement.executions_priced(view.rule, accepts_unwitnessed)
     if view.rule is Label.ADAPTIVE and count > 1:
         return (
-            "1 execution is priced, and an audit in full if you are away when it commits (it "
-            "has no witness then)"
+            "1 execution is priced, plus a full audit if you are offline when it commits (it "
+            "then has no witness)"
         )
     return f"{count} executions are priced"
 
 
 def plan_rows(
-    packed: Packed,
+    packed: PackedJob,
     view: PlanView,
     upload_bytes: int,
     worst: int,
     budget: int,
     accepts_unwitnessed: bool,
 ) -> list[list[str]]:
-    """The plan table of `quorate apply`."""
+    """Returns the rows of the plan table of `quorate apply`."""
     spec = packed.spec
     fits = (
         f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour"
@@ -198,14 +198,14 @@ def plan_rows(
         ["offers that fit", fits],
         ["owners in the class", str(view.owners)],
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
-        ["fee", f"{view.fee_bps / 100:g} %; no higher one is signed"],
+        ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
         ["final", final],
     ]
 
 
 def result_json(result: Result) -> dict[str, Any]:
-    """A result for --json."""
+    """Returns a result for --json."""
     return {
         "jobId": f"0x{result.job_id.hex()}",
         "exitStatus": int(result.exit_status),
@@ -221,7 +221,7 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def result_lines(result: Result) -> list[str]:
-    """A result for people."""
+    """Returns a result's lines for people."""
     return [
         (
             f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "

@@ -1,4 +1,4 @@
-"""ps, logs, events, describe, get, stop, spend: what became of runs."""
+"""Commands about existing runs: ps, logs, events, describe, get, stop, spend."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +9,11 @@ from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.terminal_text import decoded, plain
 
 NO_TEXT = (
-    "no text is there: the program printed nothing, or it was lost, as what is printed while its "
-    "provider's daemon is down, and all text of"
-    " runs before the coordinator's last start"
+    "there is no log text. The program printed nothing, or the text was lost: a provider's "
+    "daemon was down, or the coordinator restarted since"
 )
 Name = Annotated[
-    str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")
+    str, typer.Argument(metavar="RUN", help="Job id, a prefix of at least 4 digits, or a name.")
 ]
 
 
@@ -37,10 +36,12 @@ def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
 def logs(
     ctx: typer.Context,
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow until the run ends.")
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Prints what the program wrote; never part of the result."""
+    """Prints what the program wrote. Logs are never part of the result."""
     from quorate.client.background_settlement import is_over
 
     async def work() -> None:
@@ -61,7 +62,7 @@ def logs(
                     NO_TEXT
                     if is_ended
                     else (
-                        f"no text yet; to wait for it: "
+                        f"no log text yet; wait for it with: "
                         f"{context_of(ctx).command(f'logs -f {run.id[:14]}')}"
                     )
                 )
@@ -73,14 +74,13 @@ def events(
     ctx: typer.Context,
     name: Name,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Until the run is decided.")
+        bool, typer.Option("--follow", "-f", help="Follow until the run is decided.")
     ] = False,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Print each event as one JSON document on a line of its own."),
+        bool, typer.Option("--json", help="Print each event as one JSON document per line.")
     ] = False,
 ) -> None:
-    """Prints a run's history, one event a line."""
+    """Prints a run's history, one event per line."""
     from quorate.cli import rendering
 
     async def work() -> None:
@@ -96,7 +96,7 @@ def events(
 
 
 def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
-    """Prints everything known of a run: terms, executions, verdict."""
+    """Prints all details of a run: terms, executions and verdict."""
     from quorate.cli import rendering
     from quorate.job.quantities import format_amount
     from quorate_protocol.codec import canonical
@@ -139,12 +139,12 @@ def get(
     directory: Annotated[Path | None, typer.Argument(help="New directory for the output.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Waits for a run, checks its evidence, and brings its output here."""
+    """Waits for a run, checks its evidence, and downloads its output."""
     from quorate.cli import attach
     from quorate.errors import UsageError
 
     if directory is not None and directory.exists():
-        raise UsageError(f"{directory} exists already; name a new directory for the output")
+        raise UsageError(f"{directory} already exists; give a new directory for the output")
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
@@ -158,7 +158,7 @@ def get(
 
 
 def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
-    """Ends a run now; elapsed time is paid."""
+    """Stops a run now; its elapsed time is paid."""
     from quorate.client.background_settlement import is_over
 
     async def work() -> None:
@@ -171,7 +171,7 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             emit({"jobId": run.id, "stopped": not ended})
         elif ended:
             note(
-                f"run {run.id[:14]} has ended already: "
+                f"run {run.id[:14]} has already ended: "
                 f"{context_of(ctx).command(f'get {run.id[:14]}')}"
             )
         else:
@@ -181,7 +181,7 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
 
 
 def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Prints what this profile spent, by its own books, and what it may still order."""
+    """Prints what this profile spent by its own ledger, and what it may still order."""
     from quorate.job.quantities import format_amount
 
     async def work() -> None:

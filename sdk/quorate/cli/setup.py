@@ -1,4 +1,4 @@
-"""init, deposit, offers, verify, exit-codes, image build: everything around runs."""
+"""Commands around runs: init, deposit, offers, classes, verify, exit-codes, image build."""
 
 import secrets
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quorate_protocol.messages.offer import Offer
 
 image_app = typer.Typer(
-    help="Images without a registry.", no_args_is_help=True, add_completion=False
+    help="Build images without a registry.", no_args_is_help=True, add_completion=False
 )
 
 
@@ -24,20 +24,25 @@ def init(
         str, typer.Option(help="URL of the coordinator.")
     ] = "http://127.0.0.1:7700",
     limits: Annotated[
-        str, typer.Option(help="mainnet, or devnet (cheap keys, worthless elsewhere).")
+        str,
+        typer.Option(
+            help="Constants of the deployment: mainnet or devnet (weak keys, for tests only)."
+        ),
     ] = "mainnet",
     deployment: Annotated[
         Path | None,
-        typer.Option(help="deployment.json that you trust: no coordinator is believed another."),
+        typer.Option(
+            help=("Path of a deployment.json that you trust; other deployments are refused.")
+        ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Makes a client profile: an account key, a session key and the coordinator to use."""
+    """Makes a client profile: an account key, a session key, its coordinator."""
     from quorate.client.profile import check_new, create_profile
     from quorate.errors import UsageError
     from quorate_contracts import (
         trusted_deployment,
-    )  # here, because it loads the contracts, which most commands need not wait for
+    )  # imported here because it loads the contracts, which most commands do not need
     from quorate_protocol.refusals import Refused
 
     context = context_of(ctx)
@@ -48,11 +53,11 @@ def init(
         raise UsageError(f"--deployment: {refused.detail}") from refused
     check_new(
         home, coordinator, limits
-    )  # nobody types a new passphrase twice to hear then that the URL is none
+    )  # check the URL before the user types a new passphrase twice
     passphrase = context.passphrase("New passphrase", is_new=True)
     trusted_deployment.keep(
         home, known
-    )  # first: a profile without it would believe whoever answers
+    )  # first, because a profile without it would trust any coordinator
     profile = create_profile(home, coordinator, passphrase, limits)
     address = f"0x{profile.account.address.hex()}"
     if json:
@@ -61,16 +66,16 @@ def init(
     typer.echo(f"account  {address}\nprofile  {home}")
     then = context.command("deposit AMOUNT")
     note(
-        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile "
-        f"up: its keys are your money."
+        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back up the "
+        "profile: its keys control your money."
     )
 
 
 def deposit(
     ctx: typer.Context,
-    amount: Annotated[str, typer.Argument(help="USD, such as 25.")],
+    amount: Annotated[str, typer.Argument(help="Amount in USD, such as 25.")],
     again: Annotated[
-        str, typer.Option(help="Go on with a deposit that was interrupted: the id it printed.")
+        str, typer.Option(help="Id that an interrupted deposit printed; continues that deposit.")
     ] = "",
     json: JsonFlag = False,
 ) -> None:
@@ -80,7 +85,7 @@ def deposit(
     from quorate.client.funding import fund
     from quorate.client.market import Market
     from quorate.job.quantities import format_amount, parse_amount
-    from quorate.trust.coordinator_identity import check_pins
+    from quorate.trust.coordinator_identity import check_identity
     from quorate_runtime.clock import SystemClock
 
     wanted, purpose = parse_amount(amount, "amount"), again or f"deposit-{secrets.token_hex(6)}"
@@ -88,9 +93,9 @@ def deposit(
     async def work() -> int:
         profile = context_of(ctx).profile()
         async with Market(profile) as market:
-            chain_url, pins = market.info.chain_url, check_pins(profile.pins_path, market.info)
+            chain_url, pins = market.info.chain_url, check_identity(profile.pins_path, market.info)
         repeat = context_of(ctx).command(f"deposit {amount} --again {purpose}")
-        note(f"sending 3 transactions; if this is interrupted: {repeat}")
+        note(f"sending 3 transactions; if this is interrupted, run: {repeat}")
         return await fund(profile, pins, chain_url, wanted, purpose, SystemClock())
 
     gas = run_async(work())
@@ -102,8 +107,12 @@ def deposit(
 
 def offers(
     ctx: typer.Context,
-    gpu: Annotated[str | None, typer.Option(help="Only with this GPU model in its name.")] = None,
-    max_price: Annotated[str | None, typer.Option(help="Only at most so many USD an hour.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Only offers whose GPU model contains this text.")
+    ] = None,
+    max_price: Annotated[
+        str | None, typer.Option(help="Only offers of at most this price in USD per hour.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Lists live offers."""
@@ -135,17 +144,17 @@ def offers(
             rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
             if not wanted:
                 note(
-                    f"none of {len(views)} offers fits these filters"
+                    f"none of the {len(views)} offers fits these filters"
                     if views
-                    else "no provider is on offer here now; try again later"
+                    else "there are no offers here now; try again later"
                 )
 
     run_async(work())
 
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Lists the host classes on offer: whose machines give the same bytes, and who decides there
-    what is right.
+    """Lists the host classes on offer: machines that give the same bytes, and the owners who decide
+    results there.
     """
     from quorate.cli import rendering
 
@@ -157,17 +166,15 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
         else:
             rendering.table(rendering.CLASS_COLUMNS, [rendering.class_row(row) for row in rows])
             if not rows:
-                note("no provider is on offer here now; try again later")
+                note("there are no offers here now; try again later")
 
     run_async(work())
 
 
 def verify(
-    receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False
+    receipt: Annotated[Path, typer.Argument(help="Path of a receipt file.")], json: JsonFlag = False
 ) -> None:
-    """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not
-    checked.
-    """
+    """Checks a receipt offline: signatures, hashes, draw and verdict. The chain is not checked."""
     from quorate.trust.receipt_verification import verify as recheck
 
     report = recheck(receipt)
@@ -195,7 +202,7 @@ def verify(
 
 
 def exit_codes(json: JsonFlag = False) -> None:
-    """Lists what every exit code means."""
+    """Lists all exit codes and their meanings."""
     if json:
         emit(
             {code.name.lower(): {"code": int(code), "meaning": MEANING[code]} for code in ExitCode}
@@ -208,18 +215,18 @@ def exit_codes(json: JsonFlag = False) -> None:
 @image_app.command("build")
 def image_build(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The docker archive to write (.tar).")
+        Path, typer.Option("--output", "-o", help="Path of the docker archive to write (.tar).")
     ],
     python: Annotated[
-        bool, typer.Option("--python", help="This interpreter with its standard library.")
+        bool, typer.Option("--python", help="Include this interpreter with its standard library.")
     ] = False,
     packages: Annotated[
-        list[str] | None, typer.Option("--with", help="Installed packages to copy in.")
+        list[str] | None, typer.Option("--with", help="Installed package to include. Repeatable.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Makes a deterministic image out of this Python; it has no shell, so its commands are lists
-    of words.
+    """Makes a deterministic image from this Python. It has no shell, so give commands as lists of
+    words.
     """
     from quorate.errors import UsageError
     from quorate.images import build_python_image
@@ -229,12 +236,11 @@ def image_build(
 
     if not python:
         raise UsageError(
-            "image build: --python is the only kind there is; quorate image build --python -o "
-            "hello.tar"
+            "image build: --python is missing; try quorate image build --python -o hello.tar"
         )
     if output.is_dir():
         raise UsageError(
-            f"{output} is a folder; name the archive to write, such as {output / 'hello.tar'}"
+            f"{output} is a folder; give the archive to write, such as {output / 'hello.tar'}"
         )
     try:
         built = build_python_image(output, packages or ())

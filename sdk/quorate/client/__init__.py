@@ -1,1 +1,1 @@
-"""The client at work: market, runs, money, transfers."""
+"""The client: market, runs, money and transfers."""

@@ -1,16 +1,15 @@
-"""What a client does for its runs while it is attached: witnesses commits, and signs vouchers
-for charges that it checked itself.
+"""Witnesses commits and signs vouchers for checked charges, while a client is connected.
 
-One task and one event stream for all runs of a client. Losing it loses no money: an unwitnessed
+One task and one event stream serve all runs of a client. A crash loses no money: an unwitnessed
 commit is audited, and an unsigned voucher is signed at the next contact.
 """
 
 import asyncio
 
-from quorate.client.client_ledger import Entry
+from quorate.client.client_ledger import OrderRecord
 from quorate.client.session import ClientSession
 from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
-from quorate.trust.charge_verification import Agreement
+from quorate.trust.charge_verification import CheckedVerdict
 from quorate.trust.witnessing import consider
 from quorate_protocol.messages import envelope, job_spec
 from quorate_protocol.messages.envelope import seal
@@ -30,59 +29,63 @@ SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
 ENDED_PHASE = "ended"
 COPIED = (
-    "more was signed for than these books know; is a copy of this profile in use elsewhere, "
-    "or were the books restored? Use one only"
+    "the coordinator has a higher voucher than this profile's ledger. Was this profile "
+    "copied, or its ledger restored? Use only one copy"
 )
 NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
 
 
 def is_over(view: RunView) -> bool:
-    """Decided, or ended without results."""
+    """Returns whether the run is decided, or ended without results."""
     return view.verdict is not None or view.phase.lower() == ENDED_PHASE
 
 
 class BackgroundSettlement:
-    """The task and what it knows. `changed(job_id)` lets a run wait for news instead of asking."""
+    """The background task and the verdicts that it checked. `news(job_id)` lets a run wait for its
+    events.
+    """
 
     def __init__(self, client_session: ClientSession) -> None:
         self._client_session = client_session
         self._after = Sequence(0)
-        self._agreements: dict[Hash32, Agreement] = {}
+        self._checked_verdicts: dict[Hash32, CheckedVerdict] = {}
         self._news: dict[Hash32, asyncio.Event] = {}
-        self._books = asyncio.Lock()
-        self._ended: asyncio.Queue[Hash32] = asyncio.Queue(ENDED_MAX)
+        self._settle_lock = asyncio.Lock()
+        self._ended_jobs: asyncio.Queue[Hash32] = asyncio.Queue(ENDED_MAX)
 
     async def run(self) -> None:
-        """Works for ever, until cancelled: follows events, and settles what has ended beside it,
-        so that a witness is never late.
+        """Works until cancelled: follows events, and settles ended runs in a second task so that no
+        witness is late.
         """
-        for job_id in self._client_session.ledger.open_jobs(self._client_session.pins.coordinator)[
-            :ENDED_MAX
-        ]:
-            self._ended.put_nowait(job_id)
+        for job_id in self._client_session.ledger.open_jobs(
+            self._client_session.identity.coordinator
+        )[:ENDED_MAX]:
+            self._ended_jobs.put_nowait(job_id)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._settle_ended())
 
     async def _follow(self) -> None:
-        """All our runs' events, reconnecting with growing pauses."""
+        """Follows the events of all runs and reconnects with growing pauses."""
         failures = 0
         while True:
             try:
                 await self._resend_voucher()
                 async for event in self._client_session.api.events(None, self._after):
                     failures = 0
-                    await self._take(event)
+                    await self._handle_event(event)
                     self._after = event.seq
             except UnavailableError as error:
-                # Not re-raised: the coordinator may be restarting. Nothing is lost meanwhile, and
-                # waiting runs ask for themselves.
+                # Not re-raised: the coordinator may be restarting. Nothing is lost, and waiting
+                # runs ask by themselves.
                 if failures == len(RECONNECT_SECONDS):
-                    self._client_session.notice(f"attached again as soon as it answers: {error}")
+                    self._client_session.notice(
+                        f"connection to the coordinator lost: {error}. Reconnecting"
+                    )
                 failures += 1
             except QuorateError as error:
-                # Not re-raised: refused, or evidence that does not verify. The person is told;
-                # other runs still need attending.
+                # Not re-raised: a refusal, or evidence that does not verify. The user is told, and
+                # other runs continue.
                 self._client_session.notice(str(error))
                 failures += 1
             await self._client_session.clock.sleep(
@@ -90,51 +93,53 @@ class BackgroundSettlement:
             )
 
     def news(self, job_id: Hash32) -> asyncio.Event:
-        """Set whenever something that may end the run happened; whoever waits clears it."""
+        """Returns an event that is set when the run may have ended. The waiter clears it."""
         return self._news.setdefault(job_id, asyncio.Event())
 
     def forget(self, job_id: Hash32) -> None:
-        """Nobody waits for this run any more."""
+        """Removes the event of a run that no one waits for."""
         self._news.pop(job_id, None)
 
-    async def settle(self, view: RunView) -> Agreement:
-        """Checks a decided run's evidence and charge, and vouches for it, once. EvidenceError
-        when it does not hold.
+    async def settle(self, view: RunView) -> CheckedVerdict:
+        """Checks a decided run's evidence and charge once, and signs a voucher for it.
+
+        Raises EvidenceError if the evidence does not hold.
         """
-        known = self._agreements.get(view.job_id)
+        known = self._checked_verdicts.get(view.job_id)
         if known is not None:
             return known
-        agreement = await self._evidence(view)
-        async with self._books:
-            if view.job_id in self._agreements:
-                return agreement
-            if view.charged > agreement.charged:
-                told, allowed = view.charged, agreement.charged
+        checked = await self._evidence(view)
+        async with self._settle_lock:
+            if view.job_id in self._checked_verdicts:
+                return checked
+            if view.charged > checked.charged:
+                told, allowed = view.charged, checked.charged
                 self._client_session.notice(
-                    f"charge: {told} was charged, the evidence allows {allowed}; only that is "
-                    f"vouched for"
+                    f"charge: the coordinator charged {told}, but the evidence allows "
+                    f"{allowed}; this client vouches only for {allowed}"
                 )
-            if len(self._agreements) >= SETTLED_MAX:
-                self._agreements.pop(next(iter(self._agreements)))
+            if len(self._checked_verdicts) >= SETTLED_MAX:
+                self._checked_verdicts.pop(next(iter(self._checked_verdicts)))
             crash_point("client.before-settle")
             self._client_session.ledger.settle(
-                view.job_id, Amount(min(view.charged, agreement.charged))
+                view.job_id, Amount(min(view.charged, checked.charged))
             )
             crash_point("client.after-settle")
-            self._agreements[view.job_id] = agreement
+            self._checked_verdicts[view.job_id] = checked
             await self._vouch()
-            return agreement
+            return checked
 
     async def note_uncharged(self, view: RunView) -> None:
-        """A run that ended without a verdict costs nothing; anything else is not vouched for."""
+        """Records that a run without a verdict costs nothing. Any other charge gets no voucher."""
         if view.charged == 0:
             self._client_session.ledger.settle(view.job_id, Amount(0))
         else:
             self._client_session.notice(
-                f"charge: {view.charged} for a run without a verdict; it is not vouched for"
+                f"charge: the coordinator charged {view.charged} for a run without a verdict; "
+                "this client does not vouch for it"
             )
 
-    async def _take(self, event: JobEvent) -> None:
+    async def _handle_event(self, event: JobEvent) -> None:
         if event.name == "committed" and event.commit is not None:
             await self._witness(event)
         if event.name in ENDING:
@@ -142,26 +147,26 @@ class BackgroundSettlement:
             if waiting is not None:
                 waiting.set()
             if event.name in ("verdict", "ended"):
-                await self._ended.put(event.job_id)
+                await self._ended_jobs.put(event.job_id)
 
     async def _settle_ended(self) -> None:
         while True:
-            job_id = await self._ended.get()
+            job_id = await self._ended_jobs.get()
             entry = self._client_session.ledger.entry(job_id)
             if entry is None or entry.charged is not None:
                 continue
             try:
                 await self._settle_one(job_id, entry.order.expiry)
             except QuorateError as error:
-                # Not re-raised: other runs go on. Nothing is vouched for, and whoever waits for
-                # this run's result gets the error.
+                # Not re-raised: other runs continue. No voucher is signed, and a caller that waits
+                # for this result gets the error.
                 self._client_session.notice(f"run 0x{job_id.hex()[:12]}: {error}")
 
     async def _settle_one(self, job_id: Hash32, expiry: int) -> None:
         try:
             view = await self._client_session.api.run(job_id)
         except RefusedError as error:
-            # An order that never arrived, and by now never can: it costs nothing.
+            # This order never arrived and is now too old to arrive, so it costs nothing.
             if error.code != Code.UNKNOWN.value or self._client_session.clock.now() < expiry:
                 raise
             self._client_session.ledger.forget(job_id)
@@ -183,23 +188,23 @@ class BackgroundSettlement:
                 else envelope.decode(entry.ack, Ack).message
             )
         except (EvidenceError, RefusedError) as error:
-            # Not re-raised: other runs still need attending, and this one is audited at worst.
+            # Not re-raised: other runs continue, and this one is audited at worst.
             client_session.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {error}")
             return
-        pins = client_session.pins
+        identity = client_session.identity
         spec = job_spec.decode(entry.spec)
         answer = consider(
             commit,
             ack,
             spec,
-            pins.beacon,
+            identity.beacon,
             client_session.clock.now(),
-            pins.domain,
+            identity.domain,
             recover,
             client_session.ledger.witnessing,
         )
         if isinstance(answer, str):
-            # Old commits of a replayed history are no news.
+            # Old commits of a replayed history need no notice.
             if client_session.clock.now() - event.at < 60:
                 client_session.notice(
                     f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}"
@@ -208,19 +213,21 @@ class BackgroundSettlement:
         try:
             crash_point("client.before-witness")
             await client_session.api.witness(
-                seal(pins.domain, answer, client_session.profile.session.sign)
+                seal(identity.domain, answer, client_session.profile.session.sign)
             )
             crash_point("client.after-witness")
             client_session.ledger.witness_taken(commit.message.assignment_hash)
         except RefusedError as error:
-            # Not re-raised: too late, or another program of this profile was first; the job is
-            # audited at worst.
-            client_session.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
+            # Not re-raised: the witness was too late, or another program of this profile sent one.
+            # At worst the job is audited.
+            client_session.notice(
+                f"run 0x{event.job_id.hex()[:12]}: the coordinator refused the witness: {error}"
+            )
 
-    async def _ask_ack(self, entry: Entry) -> Ack:
-        """The Ack of an order that was taken while its answer was lost: the same order again
-        gives the same one. Without it nothing is witnessed, and the client would pay for an
-        audit.
+    async def _ask_ack(self, entry: OrderRecord) -> Ack:
+        """Fetches the Ack of an order whose answer was lost, by sending the same order again.
+
+        Without the Ack nothing can be witnessed, and the client would pay for an audit.
         """
         client_session = self._client_session
         session = envelope.decode(entry.session, Session)
@@ -231,12 +238,12 @@ class BackgroundSettlement:
         client_session.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
         return answer.ack.message
 
-    async def _evidence(self, view: RunView) -> Agreement:
+    async def _evidence(self, view: RunView) -> CheckedVerdict:
         for attempt in range(RECEIPT_TRIES):
             try:
-                return await self._client_session.agreement(view)
+                return await self._client_session.checked_verdict(view)
             except RefusedError as error:
-                # The receipt is stored just after the verdict is told.
+                # The coordinator stores the receipt shortly after it announces the verdict.
                 if error.code not in NOT_THERE_YET or attempt == RECEIPT_TRIES - 1:
                     raise
                 await self._client_session.clock.sleep(RECEIPT_RETRY_SECONDS)
@@ -249,7 +256,7 @@ class BackgroundSettlement:
             return
         crash_point("client.before-draft")
         voucher = client_session.ledger.draft_voucher(
-            client_session.client, client_session.pins.coordinator, session.message.up_to
+            client_session.client, client_session.identity.coordinator, session.message.up_to
         )
         if voucher is None:
             return
@@ -260,28 +267,28 @@ class BackgroundSettlement:
             crash_point("client.after-voucher")
         except RefusedError as error:
             # Not re-raised: another program of this profile sent a newer one, or the coordinator
-            # disagrees; the latter is told, not hidden.
+            # disagrees. The user is told of the latter.
             if error.code != Code.STALE.value:
-                client_session.notice(f"voucher refused: {error}")
+                client_session.notice(f"the coordinator refused the voucher: {error}")
             elif (
                 client_session.ledger.last_voucher(
-                    client_session.client, client_session.pins.coordinator
+                    client_session.client, client_session.identity.coordinator
                 )
                 == voucher
             ):
-                client_session.notice(f"voucher refused: {error}: {COPIED}")
+                client_session.notice(f"the coordinator refused the voucher: {error}: {COPIED}")
 
     async def _resend_voucher(self) -> None:
         client_session = self._client_session
         try:
             await (
                 self._vouch()
-            )  # for what was checked and not signed for when this program was killed
+            )  # for charges that were checked before an earlier program was killed
         except EvidenceError as error:
-            # Not re-raised: it is told, and runs go on being attended.
+            # Not re-raised: the user is told, and other runs continue.
             client_session.notice(str(error))
         last = client_session.ledger.last_voucher(
-            client_session.client, client_session.pins.coordinator
+            client_session.client, client_session.identity.coordinator
         )
         if last is None:
             return
@@ -290,15 +297,15 @@ class BackgroundSettlement:
             try:
                 await self._send(last)
             except RefusedError as error:
-                # Not re-raised: it is told, with what helps, and runs go on being attended.
-                client_session.notice(f"voucher refused: {error}")
+                # Not re-raised: the user is told, and other runs continue.
+                client_session.notice(f"the coordinator refused the voucher: {error}")
 
     async def _send(self, voucher: Voucher) -> None:
-        """Sends a voucher; once more under a new session when the last one ends too soon for an
-        epoch.
+        """Sends a voucher. If its session ends too soon for an epoch, sends it again under a new
+        session.
         """
         client_session = self._client_session
-        signed = seal(client_session.pins.domain, voucher, client_session.profile.session.sign)
+        signed = seal(client_session.identity.domain, voucher, client_session.profile.session.sign)
         try:
             await client_session.api.voucher(signed)
         except RefusedError as error:

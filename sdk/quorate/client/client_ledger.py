@@ -1,9 +1,8 @@
-"""The client's own books: every order it signed, what each was found to have cost, every voucher
-it signed.
+"""The client's ledger: every order it signed, each checked charge, and every voucher it signed.
 
-One SQLite file per profile, so that several commands at once keep one truth. A voucher's sum is
-computed here and nowhere else: never from what a coordinator says. Amounts are text, because
-SQLite's integers end at 64 bits.
+Each profile has one SQLite file, so that several commands at once share one record. A voucher's sum
+is computed only here, never from the coordinator's figures. Amounts are text, because SQLite's
+integers end at 64 bits.
 """
 
 import sqlite3
@@ -21,23 +20,28 @@ from quorate_runtime.sqlite.durable import FileDamaged, check_whole, make_whole
 BUSY_SECONDS = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS orders (
-    job_id BLOB PRIMARY KEY, coordinator BLOB NOT NULL, nonce TEXT NOT NULL, name TEXT NOT NULL, "order" BLOB NOT NULL,
-    spec BLOB NOT NULL, session BLOB NOT NULL, submitted_at INTEGER NOT NULL, charged TEXT, outputs TEXT,
+    job_id BLOB PRIMARY KEY, coordinator BLOB NOT NULL, nonce TEXT NOT NULL,
+    name TEXT NOT NULL, "order" BLOB NOT NULL,
+    spec BLOB NOT NULL, session BLOB NOT NULL, submitted_at INTEGER NOT NULL,
+    charged TEXT, outputs TEXT,
     ack BLOB);
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
-CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY, cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY,
+    cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
 """
 _WITNESSED = (
     "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB "
     "NOT NULL, is_taken INTEGER NOT NULL);"
 )
-"""Came after the others; `is_taken`: the coordinator answered that it has our witness."""
+"""This table was added later. `is_taken`: the coordinator confirmed that it has our witness."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One order of this client. `charged` is None until its receipt was checked; `session` is
-    the Session envelope it rests on.
+class OrderRecord:
+    """One order of this client.
+
+    `charged` is None until its receipt was checked. `session` is the Session envelope under which
+    the order was signed.
     """
 
     job_id: Hash32
@@ -48,12 +52,12 @@ class Entry:
     submitted_at: int
     charged: Amount | None
     outputs: Path | None
-    ack: bytes | None = None  # the coordinator's Ack envelope, once it answered
+    ack: bytes | None = None  # the coordinator's Ack envelope, once received
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
-    """Sums for one coordinator: what was checked and charged, what open orders may still cost."""
+class SpendingTotals:
+    """Totals for one coordinator: checked charges, and what open orders may still cost."""
 
     charged: Amount
     open_budgets: Amount
@@ -61,9 +65,10 @@ class Debt:
 
 
 class Ledger:
-    """The books of one profile. Calls block briefly; every one is a transaction of its own.
-    UnavailableError when one cannot be made: the disk is full, or another program keeps the file
-    locked.
+    """The ledger of one profile. Calls block briefly; each is one transaction.
+
+    Raises UnavailableError if a transaction fails: the disk is full, or another program holds the
+    lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,12 +87,12 @@ class Ledger:
             raise ProfileError(f"{path}: the ledger cannot be used: {error}") from error
 
     def close(self) -> None:
-        """Ends the use of the file."""
+        """Closes the file."""
         self._db.close()
 
-    def record(self, entry: Entry) -> None:
-        """Writes an order down before it is sent: an order that nobody remembers could be
-        charged unseen.
+    def record(self, entry: OrderRecord) -> None:
+        """Records an order before it is sent. Otherwise an order could be charged without our
+        knowledge.
         """
         row = (
             entry.job_id,
@@ -106,39 +111,39 @@ class Ledger:
             db.execute("INSERT OR IGNORE INTO orders VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def acknowledge(self, job_id: Hash32, ack: bytes) -> None:
-        """Keeps the coordinator's Ack: what commits are held against."""
+        """Keeps the coordinator's Ack, against which commits are checked."""
         with self._transaction() as db:
             db.execute("UPDATE orders SET ack = ? WHERE job_id = ?", (ack, job_id))
 
     def forget(self, job_id: Hash32) -> None:
-        """Takes back an order that the coordinator refused."""
+        """Removes an order that the coordinator refused."""
         with self._transaction() as db:
             db.execute("DELETE FROM orders WHERE job_id = ? AND charged IS NULL", (job_id,))
 
     def settle(self, job_id: Hash32, charged: Amount) -> None:
-        """Notes the checked charge of a job, once."""
+        """Records the checked charge of a job, once."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE orders SET charged = ? WHERE job_id = ? AND charged IS NULL",
                 (str(charged), job_id),
             )
 
-    def entry(self, job_id: Hash32) -> Entry | None:
-        """One order, None when this profile never signed it."""
+    def entry(self, job_id: Hash32) -> OrderRecord | None:
+        """Returns one order, or None if this profile never signed it."""
         row = self._db.execute(f"{_SELECT} WHERE job_id = ?", (job_id,)).fetchone()
         return None if row is None else _entry(row)
 
-    def named(self, coordinator: Address, name: str) -> Entry | None:
-        """The newest order with a name."""
+    def named(self, coordinator: Address, name: str) -> OrderRecord | None:
+        """Returns the newest order with this name, or None."""
         row = self._db.execute(
             f"{_SELECT} WHERE coordinator = ? AND name = ? ORDER BY rowid DESC LIMIT 1",
             (coordinator, name),
         ).fetchone()
         return None if row is None else _entry(row)
 
-    def beginning(self, coordinator: Address, digits: str) -> list[Entry]:
-        """Orders whose job id begins with these hex digits, at most two: enough to know that
-        they name one.
+    def beginning(self, coordinator: Address, digits: str) -> list[OrderRecord]:
+        """Returns up to two orders whose job id begins with these hex digits; two show that the
+        prefix is ambiguous.
         """
         rows = self._db.execute(
             f"{_SELECT} WHERE coordinator = ? AND hex(job_id) GLOB ? LIMIT 2",
@@ -146,8 +151,8 @@ class Ledger:
         )
         return [_entry(row) for row in rows]
 
-    def entries(self, coordinator: Address, limit: int = 1000) -> list[Entry]:
-        """Newest first."""
+    def entries(self, coordinator: Address, limit: int = 1000) -> list[OrderRecord]:
+        """Returns orders, newest first."""
         rows = self._db.execute(
             f"{_SELECT} WHERE coordinator = ? ORDER BY submitted_at DESC, rowid DESC LIMIT ?",
             (coordinator, limit),
@@ -155,7 +160,7 @@ class Ledger:
         return [_entry(row) for row in rows]
 
     def open_jobs(self, coordinator: Address) -> list[Hash32]:
-        """Jobs whose charge is not known yet, oldest first, at most 10,000."""
+        """Returns at most 10,000 jobs whose charge is not known yet, oldest first."""
         rows = self._db.execute(
             (
                 "SELECT job_id FROM orders WHERE coordinator = ? AND charged IS NULL ORDER BY "
@@ -165,11 +170,11 @@ class Ledger:
         )
         return [Hash32(row[0]) for row in rows]
 
-    def debt(self, coordinator: Address) -> Debt:
-        """Sums over all orders with a coordinator."""
+    def debt(self, coordinator: Address) -> SpendingTotals:
+        """Returns totals over all orders with a coordinator."""
         charged, open_budgets, nonce_max = 0, 0, 0
-        # Only open orders are looked into: there may be ten thousands of others, and every order
-        # asks this twice.
+        # Decodes only open orders: there may be tens of thousands of others, and every order calls
+        # this twice.
         for nonce, paid in self._db.execute(
             "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
         ):
@@ -179,14 +184,14 @@ class Ledger:
             'SELECT "order" FROM orders WHERE coordinator = ? AND charged IS NULL', (coordinator,)
         ):
             open_budgets += canonical.decode(Order, order).budget
-        return Debt(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
+        return SpendingTotals(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
 
     def draft_voucher(self, client: Address, coordinator: Address, up_to: Amount) -> Voucher | None:
-        """The next voucher: the sum of checked charges, and below which nonce everything is in
-        it. None when it would add nothing.
+        """Returns the next voucher, or None if it would add nothing.
 
-        It is written down before it can be signed, and never falls. EvidenceError when the
-        session does not reach so far.
+        It covers the sum of checked charges, and all nonces below its floor. It is recorded before
+        it can be signed, and never falls. Raises EvidenceError if the session does not allow the
+        sum.
         """
         with self._transaction() as db:
             rows = db.execute(
@@ -206,7 +211,7 @@ class Ledger:
                 return None
             if cumulative > up_to:
                 raise EvidenceError(
-                    f"voucher: {cumulative} is above what the session may sign ({up_to})"
+                    f"voucher: {cumulative} is above the session's limit of {up_to}"
                 )
             db.execute(
                 "INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)",
@@ -215,8 +220,10 @@ class Ledger:
         return Voucher(client, coordinator, Amount(cumulative), Nonce(floor))
 
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
-        """Which commit of an assignment is witnessed: noted before it is signed, and the first
-        stands for all programs of the profile.
+        """Returns which commit of an assignment is witnessed, and records this one if it is the
+        first.
+
+        It is recorded before it is signed, and binds all programs of the profile.
         """
         with self._transaction() as db:
             db.execute(
@@ -228,19 +235,19 @@ class Ledger:
         return Hash32(row[0])
 
     def witness_taken(self, assignment: Hash32) -> None:
-        """The coordinator has our witness of the commit that is noted."""
+        """Records that the coordinator has our witness of the recorded commit."""
         with self._transaction() as db:
             db.execute("UPDATE witnessed SET is_taken = 1 WHERE assignment = ?", (assignment,))
 
     def has_witnessed(self, assignment: Hash32, commit_hash: Hash32) -> bool:
-        """Whether the coordinator took our witness of this commit."""
+        """Returns whether the coordinator took our witness of this commit."""
         row = self._db.execute(
             "SELECT commit_hash, is_taken FROM witnessed WHERE assignment = ?", (assignment,)
         ).fetchone()
         return row is not None and (bytes(row[0]), bool(row[1])) == (commit_hash, True)
 
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
-        """The newest one, to send again."""
+        """Returns the newest voucher, to send it again, or None."""
         row = self._db.execute(
             "SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)
         ).fetchone()
@@ -251,8 +258,9 @@ class Ledger:
         )
 
     def newest_session(self, coordinator: Address) -> bytes | None:
-        """Canonical Session envelope of the newest order: by its row, because a clock that was
-        put back makes older ones look newer.
+        """Returns the canonical Session envelope of the newest order.
+
+        Newest means the last row, because after the clock was set back, times mislead.
         """
         row = self._db.execute(
             "SELECT session FROM orders WHERE coordinator = ? ORDER BY rowid DESC LIMIT 1",
@@ -268,13 +276,13 @@ class Ledger:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite itself rolls back where the disk is full
+                if self._db.in_transaction:  # SQLite itself rolls back if the disk is full
                     self._db.execute("ROLLBACK")
                 raise
         except sqlite3.OperationalError as error:
             remedy = (
-                f"see `df -h {self._path.parent}`, then `quorate ps` for what was ordered "
-                f"before you order again"
+                f"check `df -h {self._path.parent}`, then `quorate ps` to see past orders "
+                "before you order again"
             )
             raise UnavailableError(
                 f"{self._path}: the ledger cannot be written ({error}); {remedy}"
@@ -288,11 +296,11 @@ _SELECT = (
 
 def _entry(
     row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None],
-) -> Entry:
+) -> OrderRecord:
     job_id, name, order, spec, session, submitted_at, charged, outputs, ack = row
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
-    return Entry(
+    return OrderRecord(
         Hash32(job_id),
         name,
         message,

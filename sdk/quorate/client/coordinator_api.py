@@ -1,10 +1,8 @@
-"""The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides
-nothing and believes nothing.
+"""A typed client of the coordinator's HTTP API: one method per route, bounded answers, few retries.
 
-Redirects are errors: to where somebody else points nothing is sent, least of all a token.
-
-Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached
-or talks nonsense.
+It checks the form of answers, not their truth. Redirects are errors, so that no token goes to
+another server. Errors: `RefusedError` as the coordinator answered; `UnavailableError` if it cannot
+be reached or its answer is unreadable.
 """
 
 import asyncio
@@ -22,9 +20,9 @@ from quorate.client.timeouts import (
     STALL_SECONDS,
     STORED_SECONDS,
     STREAM_SECONDS,
-    Pace,
+    DownloadSpeedCheck,
     Timeouts,
-    Waiting,
+    WaitTimer,
 )
 from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
 from quorate_protocol.codec import canonical
@@ -60,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ContentStat:
-    """What a store says of a CID: `size_bytes` is known for files."""
+    """What a store says about a CID. `size_bytes` is known for files only."""
 
     is_stored: bool
     size_bytes: int | None
@@ -82,8 +80,8 @@ class _Cases:
 
 
 class Api:
-    """One coordinator at a URL. The session is the caller's; `token` gives the Authorization
-    value, "" for none.
+    """One coordinator at a URL. The caller owns the session. `token` returns the Authorization
+    value, or "" for none.
     """
 
     def __init__(
@@ -103,8 +101,8 @@ class Api:
         return _view(InfoView, await self._get("/v1/info"))
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """GET /v1/offers, page after page. UnavailableError when a page brings nothing new, or
-        the pages do not end.
+        """GET /v1/offers, page by page. UnavailableError if a page brings nothing new or the pages
+        do not end.
         """
         found: dict[Address, OfferView] = {}
         after = ""
@@ -117,54 +115,58 @@ class Api:
             if len(found) == before:
                 break
             after = f"&after=0x{page[-1].offer.provider.hex()}"
-        raise UnavailableError(f"{self.url}: its list of offers does not end ({len(found)} came)")
+        raise UnavailableError(
+            f"{self.url}: the list of offers does not end ({len(found)} received); try again later"
+        )
 
     async def plan(self, request: PlanRequest) -> PlanView:
-        """POST /v1/plan: what an order would meet."""
-        return _view(PlanView, await self._repeat("POST", "/v1/plan", canonical.encode(request)))
+        """POST /v1/plan: asks what an order would meet and cost."""
+        return _view(PlanView, await self._request("POST", "/v1/plan", canonical.encode(request)))
 
     async def submit(self, submission: Submission) -> AckView:
-        """POST /v1/orders. One try: the caller knows whether repeating is safe."""
-        return _view(AckView, await self._once("POST", "/v1/orders", canonical.encode(submission)))
+        """POST /v1/orders. Tries once, because only the caller knows whether repeating is safe."""
+        return _view(
+            AckView, await self._request_once("POST", "/v1/orders", canonical.encode(submission))
+        )
 
     async def runs(self) -> tuple[RunView, ...]:
-        """GET /v1/runs: this client's."""
+        """GET /v1/runs: this client's runs."""
         return _view(_Runs, await self._get("/v1/runs")).runs
 
     async def run(self, job_id: Hash32) -> RunView:
-        """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is
-        checked later is of the run that is told.
+        """GET /v1/runs/{jobId}. EvidenceError if the answer is about another run, because later
+        checks rely on it.
         """
         view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
         if view.job_id != job_id:
             raise EvidenceError(
-                f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, "
+                f"run 0x{job_id.hex()[:12]}: the coordinator answered with another run, "
                 f"0x{view.job_id.hex()[:12]}"
             )
         return view
 
     async def witness(self, witness: Envelope[Witness]) -> None:
-        """POST /v1/witnesses; repeating one changes nothing."""
-        await self._repeat("POST", "/v1/witnesses", envelope.encode(witness))
+        """POST /v1/witnesses. Repeating one changes nothing."""
+        await self._request("POST", "/v1/witnesses", envelope.encode(witness))
 
     async def session(self, session: Envelope[Session]) -> None:
-        """POST /v1/sessions: makes a session known without an order; repeating one changes
+        """POST /v1/sessions: announces a session without an order. Repeating one changes
         nothing.
         """
-        await self._repeat("POST", "/v1/sessions", envelope.encode(session))
+        await self._request("POST", "/v1/sessions", envelope.encode(session))
 
     async def voucher(self, voucher: Envelope[Voucher]) -> None:
-        """POST /v1/vouchers; repeating one changes nothing."""
-        await self._repeat("POST", "/v1/vouchers", envelope.encode(voucher))
+        """POST /v1/vouchers. Repeating one changes nothing."""
+        await self._request("POST", "/v1/vouchers", envelope.encode(voucher))
 
     async def stop(self, stop: Envelope[Stop]) -> None:
         """POST /v1/runs/{jobId}/stop"""
-        await self._repeat(
+        await self._request(
             "POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop)
         )
 
     async def receipt(self, job_id: Hash32) -> bytes:
-        """GET /v1/receipts/{jobId}: the bytes as sent; `evidence` and `verify` judge them."""
+        """GET /v1/receipts/{jobId}: the bytes as sent, unchecked."""
         return await self._get(f"/v1/receipts/0x{job_id.hex()}", RECEIPT_BYTES_MAX)
 
     async def account(self, client: Address) -> AccountView:
@@ -180,8 +182,8 @@ class Api:
         return _view(_Cases, await self._get("/v1/cases")).cases
 
     async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:
-        """Events with a seq above `after`, of one run or of all of this client's, until the
-        connection ends.
+        """Yields events with a seq above `after`, of one run or of all this client's runs, until
+        the connection ends.
         """
         path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
         async with self._stream(f"{path}?after={after}") as response:
@@ -189,14 +191,14 @@ class Api:
                 told = _view(JobEvent, event.data.encode())
                 if job_id not in (None, told.job_id):
                     raise EvidenceError(
-                        f"run 0x{job_id.hex()[:12]}: an event of another run came, "
-                        f"0x{told.job_id.hex()[:12]}"
+                        f"run 0x{job_id.hex()[:12]}: the coordinator sent an event of another "
+                        f"run, 0x{told.job_id.hex()[:12]}"
                     )
                 yield told
 
     async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
-        """Log text in pieces; with `follow` until the run ends, and then a piece may take as
-        long as the program is silent.
+        """Yields log text in pieces. With `follow`, continues until the run ends and allows any
+        pause between pieces.
         """
         silence = None if follow else STREAM_SECONDS
         async with self._stream(
@@ -206,7 +208,9 @@ class Api:
                 yield chunk
 
     async def stat_content(self, cid: str) -> ContentStat:
-        """Whether the staging store holds all of a CID, and its size where it is a file."""
+        """Returns whether the staging store holds all of a CID, and its size in bytes if it is a
+        file.
+        """
         url, headers = f"{self.url}/v1/content/{cid}", self._headers()
         try:
             async with (
@@ -217,17 +221,20 @@ class Api:
             ):
                 if response.status == 200:
                     return ContentStat(True, response.content_length)
-                if response.status in (404, 501):  # 501: a directory, which is served as a CAR only
+                # 501 means a directory, which is served as a CAR only
+                if response.status in (404, 501):
                     return ContentStat(response.status == 501, None)
-                raise UnavailableError(f"{self.url}: asking for {cid} gave HTTP {response.status}")
+                raise UnavailableError(
+                    f"{self.url}: asking for {cid} gave HTTP status {response.status}"
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.url, error) from error
+            raise _unreachable(self.url, error) from error
 
     async def put_content(
         self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool
     ) -> None:
-        """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError
-        when the store names another CID.
+        """Uploads a file's bytes or a CAR. Each try calls `body` again. EvidenceError if the store
+        computes another CID.
         """
         url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
         headers = {
@@ -248,26 +255,26 @@ class Api:
                 ):
                     raw = await _bounded(response, ANSWER_BYTES_MAX)
                     if response.status >= 300:
-                        raise _answered(response.status, raw)
+                        raise _error_from(response.status, raw)
                     stored = _tree(raw)
                     if not isinstance(stored, dict) or stored.get("cid") != cid:
                         raise EvidenceError(
-                            f"{self.url}: the store named the upload otherwise than {cid}; did "
-                            f"the file change?"
+                            f"{self.url}: the store computed another CID than {cid}; did the "
+                            "file change during the upload?"
                         )
                     return
             except (aiohttp.ClientError, TimeoutError) as error:
                 if attempt == TRIES - 1 or isinstance(error, TimeoutError):
-                    raise _away(self.url, error) from error
+                    raise _unreachable(self.url, error) from error
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
 
     async def get_content(
         self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
     ) -> None:
-        """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens
-        them has to look.
+        """Downloads the bytes of a file CID to a new file. They are unverified; the caller must
+        check them.
         """
-        done, pace = 0, Pace(f"{self.url}: {cid}")
+        done, pace = 0, DownloadSpeedCheck(f"{self.url}: {cid}")
         async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
             with destination.open("wb") as file:
                 async for chunk in self._chunks(response):
@@ -283,30 +290,30 @@ class Api:
     def _headers(self) -> dict[str, str]:
         if self._session.closed:
             raise UsageError(
-                "this Market is closed; ask it and its runs inside of `async with Market(profile) "
-                "as market:`"
+                "this Market is closed; use it and its runs inside `async with "
+                "Market(profile) as market:`"
             )
         token = self._token()
         return {"Authorization": token} if token else {}
 
     async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
-        return await self._repeat("GET", path, None, bytes_max)
+        return await self._request("GET", path, None, bytes_max)
 
-    async def _repeat(
+    async def _request(
         self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX
     ) -> bytes:
         for attempt in range(TRIES - 1):
             try:
-                return await self._once(method, path, body, bytes_max)
+                return await self._request_once(method, path, body, bytes_max)
             except UnavailableError as error:
-                # The next try, or the last one below, reports it. Whoever was waited for in vain is
-                # not asked again: it adds up.
+                # The next or the last try reports the error. A timeout is not repeated, because the
+                # waits would add up.
                 if isinstance(error.__cause__, TimeoutError):
                     raise
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
-        return await self._once(method, path, body, bytes_max)
+        return await self._request_once(method, path, body, bytes_max)
 
-    async def _once(
+    async def _request_once(
         self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX
     ) -> bytes:
         headers = self._headers() | (
@@ -326,16 +333,18 @@ class Api:
             ):
                 raw = await _bounded(response, bytes_max)
                 if response.status >= 300:
-                    raise _answered(response.status, raw)
+                    raise _error_from(response.status, raw)
                 return raw
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.url, error) from error
+            raise _unreachable(self.url, error) from error
 
     @asynccontextmanager
     async def _stream(
         self, path: str, silence: float | None = STREAM_SECONDS
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """`silence`: the longest between two bytes of the answer, None for any time."""
+        """Opens a stream. `silence` is the longest pause in seconds between two bytes; None allows
+        any.
+        """
         headers, timeout = (
             self._headers(),
             aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence),
@@ -352,15 +361,15 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if response is not None:
                 response.close()
-            raise _away(self.url, error) from error
+            raise _unreachable(self.url, error) from error
         async with response:
             if refusal is not None:
-                raise _answered(response.status, refusal)
+                raise _error_from(response.status, refusal)
             yield response
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        # Only the network's errors are translated here: a full disk of the consumer must not look
-        # like a coordinator that is away.
+        # Only network errors are translated here. A full disk of the consumer must not look like an
+        # absent coordinator.
         chunks = response.content.iter_any()
         while True:
             try:
@@ -368,17 +377,17 @@ class Api:
             except StopAsyncIteration:  # not re-raised: the stream's ordinary end
                 return
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise _away(self.url, error) from error
+                raise _unreachable(self.url, error) from error
             yield chunk
 
 
-async def _watched(pieces: AsyncIterator[bytes], waiting: Waiting) -> AsyncIterator[bytes]:
-    """An upload whose every piece must be taken in time; then comes the answer."""
+async def _watched(pieces: AsyncIterator[bytes], waiting: WaitTimer) -> AsyncIterator[bytes]:
+    """Yields an upload's pieces. Each must be sent in time; then the answer gets its own limit."""
     async for piece in pieces:
         for start in range(0, len(piece), PIECE_BYTES):
             yield piece[start : start + PIECE_BYTES]
-            waiting.heard(STALL_SECONDS)
-    waiting.heard(STORED_SECONDS)
+            waiting.restart(STALL_SECONDS)
+    waiting.restart(STORED_SECONDS)
 
 
 async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
@@ -390,11 +399,10 @@ async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     return bytes(raw)
 
 
-def _answered(status: int, raw: bytes) -> QuorateError:
+def _error_from(status: int, raw: bytes) -> QuorateError:
     if status < 400:
         return UnavailableError(
-            f"the coordinator answered with a redirect ({status}); give the URL that it serves at "
-            f"itself"
+            f"the coordinator answered with a redirect ({status}); give the URL at which it serves"
         )
     return from_answer(status, _tree(raw))
 
@@ -402,11 +410,11 @@ def _answered(status: int, raw: bytes) -> QuorateError:
 def _tree(raw: bytes) -> object:
     try:
         return canonical.loads(raw)
-    except ValueError:  # not re-raised: an answer that is not JSON counts as the world failing
+    except ValueError:  # not re-raised: an answer without JSON counts as unavailable
         return None
 
 
-def _away(url: str, error: BaseException) -> UnavailableError:
+def _unreachable(url: str, error: BaseException) -> UnavailableError:
     remedy = (
         "start it (quorate coordinator up), or make a profile for another: quorate --home "
         "FOLDER init --coordinator URL"

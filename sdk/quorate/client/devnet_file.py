@@ -1,6 +1,4 @@
-"""`devnet.json`, as far as a client reads it: which coordinator, and which funded profiles there
-are.
-"""
+"""Reads the part of `devnet.json` that clients need: the coordinator and the funded profiles."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ class DevnetClient:
     password_file: Path
 
     def open(self) -> Profile:
-        """The profile with its keys."""
+        """Opens the profile with its keys."""
         try:
             return open_profile(self.home, read_passphrase_file(self.password_file))
         except KeystoreError as error:
@@ -30,8 +28,8 @@ class DevnetClient:
 
 
 def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
-    """The clients of a running devnet, first one first. ProfileError when the file is not there
-    or not one.
+    """Returns the clients of a running devnet in their order. ProfileError if the file is absent or
+    invalid.
     """
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
@@ -45,7 +43,7 @@ def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
         )
     except FileNotFoundError as error:
         raise ProfileError(
-            f"{path} is not there; start a devnet with `quorate devnet up`"
+            f"{path} does not exist; start a devnet with `quorate devnet up`"
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         cause = (
@@ -56,8 +54,8 @@ def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
             else "it names no clients"
         )
         raise ProfileError(
-            f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as "
-            f"devnet/devnet.json"
+            f"{path} is not a valid devnet.json ({cause}); `quorate devnet up` writes one, "
+            "such as devnet/devnet.json"
         ) from error
     if not clients:
         raise ProfileError(f"{path}: it names no clients")

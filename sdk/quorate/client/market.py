@@ -1,5 +1,5 @@
-"""`Market`: the client's way to a coordinator. Use it as an async context manager;
-`quorate.sync` has the blocking twin.
+"""`Market`: a client's connection to one coordinator. An async context manager; `quorate.sync` has
+the blocking version.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from typing import Any, Self
 import aiohttp
 
 from quorate.client.background_settlement import BackgroundSettlement
-from quorate.client.client_ledger import Debt, Entry, Ledger
+from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
 from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
-from quorate.client.signed_requests import job_id_of, make_order, terms
-from quorate.client.transfer import Progress, no_progress, upload_missing
+from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
+from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
 from quorate.images.tag_resolution import parse_tagged, resolve
-from quorate.job.host_class import ClassRow, classes_of, owners_told
+from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
-from quorate.job.packing import Named, Packed, cids_named, is_path, pack
-from quorate.trust.coordinator_identity import check_pins
+from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
+from quorate.trust.coordinator_identity import check_identity
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.views import (
     AccountView,
@@ -44,8 +44,7 @@ from quorate_runtime.process.crash_points import crash_point
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
-# after so long no further try begins: with one that is never answered, handing in ends within a
-# minute
+# No new try begins after this time. Even without any answer, submitting then ends within a minute.
 SUBMIT_SECONDS = 20.0
 CONNECTIONS_MAX = 32
 MAP_MAX = 10_000
@@ -53,34 +52,39 @@ MAP_PARALLEL = 8
 PREFIX_MIN = 4
 _DIGITS = frozenset("0123456789abcdef")
 _MAYBE_TAKEN = (
-    "run 0x{}: the order may have been taken all the same; `quorate ps` says so, "
-    "before you order again"
+    "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and
-    `budget` are our own sums.
+    """What an order would meet and cost.
 
-    host_class: of a job that names one, with its owners (PROTOCOL §2: they are shown before it
-    is signed); None when it names none, or nobody offers it.
+    `view` is the coordinator's answer. `upload_bytes` counts bytes that the store lacks.
+    `worst_charge` and `budget` are this client's own sums in millionths of a dollar. `host_class`
+    is the class that the job names, with its owners, or None. PROTOCOL §2 requires that users see
+    the owners before they sign. `job` and `draft` let `submit` reuse the computed order.
     """
 
-    packed: Packed
+    packed: PackedJob
     view: PlanView
     upload_bytes: int
     worst_charge: Amount
     budget: Amount
     host_class: ClassRow | None = None
+    job: Job | None = None
+    draft: OrderDraft | None = None
 
 
 class Market:
-    """One coordinator, as one client.
+    """A client's connection to one coordinator.
 
-    async with Market(profile) as market:
-        run = await market.submit(Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50"))
-        result = await run.result()
+        async with Market(profile) as market:
+            job = Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50")
+            run = await market.submit(job)
+            result = await run.result()
+
+    `url` overrides the profile's coordinator. `notice` is called with sentences for the user.
     """
 
     def __init__(
@@ -96,15 +100,16 @@ class Market:
         self._clock = clock or SystemClock()
         self._notice = notice
         self._stack = AsyncExitStack()
-        self._attending: asyncio.Task[None] | None = None
+        self._settlement_task: asyncio.Task[None] | None = None
         self._account_nonce = Nonce(0)
         self._opened: ClientSession | None = None
         self.info: InfoView
 
     @staticmethod
     def local(**options: Any) -> "AbstractAsyncContextManager[Market]":
-        """A whole market on this machine, for people's own tests: `async with Market.local() as
-        market`. Needs `quorate[devnet]`.
+        """Starts a whole market on this machine for tests: `async with Market.local() as market`.
+
+        Needs `quorate[devnet]`. Raises UsageError if that is not installed.
         """
         found = list(entry_points(group="quorate.local"))
         if not found:
@@ -114,18 +119,23 @@ class Market:
         return made
 
     async def __aenter__(self) -> Self:
-        """Connects and compares the coordinator's identity with the profile's pins."""
+        """Connects, and compares the coordinator's identity with the profile's pins.
+
+        Raises EvidenceError if the identity changed, UnavailableError if the coordinator does not
+        answer.
+        """
         try:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
             session = await self._stack.enter_async_context(plain_session(connector=connector))
             self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
-            # the desk is made of the API
+            # the token comes from the session, which is created after the API
             api = Api(self._url, session, lambda: self._client_session.token(), self._notice)  # noqa: PLW0108
             self._opened = ClientSession(api, self._profile, ledger, self._clock, self._notice)
-            await self._meet()
+            await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
+            self._uploader = Uploader(api, self._clock.now)
             return self
         except BaseException:
             await self._stack.aclose()
@@ -137,81 +147,80 @@ class Market:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Detaches; runs go on."""
-        if self._attending is not None:
-            self._attending.cancel()
-            await asyncio.gather(self._attending, return_exceptions=True)
+        """Disconnects. Runs continue."""
+        if self._settlement_task is not None:
+            self._settlement_task.cancel()
+            await asyncio.gather(self._settlement_task, return_exceptions=True)
         self._opened = None
         await self._stack.aclose()
 
     async def attach(self) -> None:
-        """Starts witnessing and vouching for this client's runs; `submit` and `run` do it by
+        """Starts witnessing and vouching for this client's runs. `submit` and `run` call it
         themselves.
         """
-        if self._attending is None or self._attending.done():
-            self._attending = asyncio.create_task(self._background_settlement.run())
+        if self._settlement_task is None or self._settlement_task.done():
+            self._settlement_task = asyncio.create_task(self._background_settlement.run())
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """Live offers."""
+        """Returns the live offers."""
         return await self._client_session.api.offers()
 
     async def classes(self) -> tuple[ClassRow, ...]:
-        """The host classes on offer, with their owners; those with most first."""
+        """Returns the host classes on offer with their owners; those with most owners first."""
         return classes_of(await self._client_session.api.offers())
 
     async def account(self) -> AccountView:
-        """What this client has allocated, owes and has vouched for, as the coordinator sees it."""
+        """Returns what this client has allocated, owes and has vouched for, by the coordinator's
+        account.
+        """
         return await self._client_session.api.account(self._client_session.client)
 
     async def runs(self) -> tuple[RunView, ...]:
-        """This client's runs, as the coordinator lists them."""
+        """Returns this client's runs as the coordinator lists them."""
         return await self._client_session.api.runs()
 
     async def plan(self, job: Job) -> Plan:
-        """Packs the job and asks what an order would meet. Uploads and signs nothing. `notice`
-        is told of CIDs that no store has.
+        """Packs the job and asks what an order would meet and cost. Uploads and signs nothing.
+
+        `notice` gets a warning for each CID that the store does not hold. Raises UsageError for a
+        wrong job, RefusedError if the coordinator refuses.
         """
         packed = await self._pack(job)
-        self._tell_missing(packed)
+        self._notify_missing(packed)
         return await self._plan(job, packed)
 
     async def submit(
         self, job: Job, plan: Plan | None = None, progress: Progress = no_progress
     ) -> Run:
-        """Uploads what is missing, signs the order and hands it in. The run goes on when this
-        program ends. `notice` is told the owners of a host class that the job names, and of CIDs
-        that no store has, unless a plan showed them. With a plan no higher fee is signed than
-        the plan's.
+        """Uploads what is missing, signs the order and sends it. The run continues after this
+        program ends.
+
+        Without a plan, `notice` is told the owners of a named host class and the CIDs that the
+        store lacks. With a plan, no higher fee than the plan's is signed. `progress` is called with
+        (text, bytes done, bytes in all or 0). Raises UsageError, RefusedError, or UnavailableError
+        if no answer came.
         """
         if plan is not None:
-            return await self._submit(
-                replace(job, max_fee_bps=plan.view.fee_bps), plan.packed, progress
-            )
-        await self._tell_owners(job)
+            return await self._submit(job, plan.packed, self._planned_draft(job, plan), progress)
+        await self._notify_owners(job)
         packed = await self._pack(job)
-        self._tell_missing(packed)
-        return await self._submit(job, packed, progress)
+        self._notify_missing(packed)
+        return await self._submit(job, packed, self._draft(job, packed), progress)
 
-    async def _submit(self, job: Job, packed: Packed, progress: Progress) -> Run:
+    async def _submit(
+        self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
+    ) -> Run:
         crash_point("client.before-upload")
-        await upload_missing(self._client_session.api, packed.uploads, progress)
+        await self._uploader.upload_missing(packed.uploads, progress)
         crash_point("client.after-upload")
-        client_session, coordinator = self._client_session, self._client_session.pins.coordinator
+        client_session = self._client_session
         nonce = Nonce(client_session.next_nonce(await self._known_nonce()))
-        order = make_order(
-            job,
-            packed.spec,
-            client_session.client,
-            coordinator,
-            nonce,
-            self._clock.now(),
-            self.info.fee_bps,
-        )
+        order = draft.stamped(nonce, self._clock.now())
         session = client_session.session_for(order.budget)
-        job_id = job_id_of(client_session.pins.domain, order)
+        job_id = job_id_of(client_session.identity.domain, order)
         crash_point("client.before-record")
         client_session.ledger.record(
-            Entry(
+            OrderRecord(
                 job_id,
                 job.name,
                 order,
@@ -223,63 +232,66 @@ class Market:
             )
         )
         crash_point("client.after-record")
-        await self._hand_in(
+        await self._send_order(
             job_id, Submission(client_session.seal_order(order), session, packed.spec)
         )
         await self.attach()
         return Run(client_session, self._background_settlement, job_id, job.name)
 
     async def run(self, name: str | bytes) -> Run:
-        """A run of this profile by job id (bytes, 0x-hex or a prefix of at least four digits) or
-        by its newest name.
+        """Returns a run of this profile by job id (bytes, 0x-hex, or a prefix of at least four
+        digits) or by its newest name.
+
+        Raises UsageError if no run or several match.
         """
         entry = self._find(name)
         await self.attach()
         return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
-        """One run for each set of environment variables, added to the job's own; in order. Every
-        element is a job of its own.
+        """Submits one job for each set of environment variables, which are added to the job's own.
+        Returns the runs in order.
         """
         wanted = list(params)
         if len(wanted) > MAP_MAX:
-            raise UsageError(f"map: {len(wanted)} elements, at most {MAP_MAX}")
-        await self._tell_owners(job)
+            raise UsageError(f"map: {len(wanted)} elements given; at most {MAP_MAX} are allowed")
+        await self._notify_owners(job)
         packed = await self._pack(job)
-        self._tell_missing(packed)
-        await upload_missing(self._client_session.api, packed.uploads, no_progress)
-        gate = asyncio.Semaphore(MAP_PARALLEL)
+        self._notify_missing(packed)
+        await self._uploader.upload_missing(packed.uploads, no_progress)
+        slots = asyncio.Semaphore(MAP_PARALLEL)
 
         async def one(extra: Mapping[str, str]) -> Run:
-            async with gate:
+            async with slots:
                 each = replace(job, env={**job.env, **extra})
-                return await self._submit(each, await self._pack(each), no_progress)
+                packed = await self._pack(each)
+                return await self._submit(each, packed, self._draft(each, packed), no_progress)
 
         return list(await asyncio.gather(*(one(extra) for extra in wanted)))
 
-    def entry(self, job_id: Hash32) -> Entry:
-        """This profile's own record of one order."""
+    def entry(self, job_id: Hash32) -> OrderRecord:
+        """Returns this profile's own record of one order."""
         return self._client_session.entry(job_id)
 
-    def debt(self) -> Debt:
-        """What all orders of this profile here were found to have cost, and what the open ones
-        may still cost.
+    def debt(self) -> SpendingTotals:
+        """Returns what this profile's orders here cost by checked receipts, and what open ones may
+        still cost.
         """
-        return self._client_session.ledger.debt(self._client_session.pins.coordinator)
+        return self._client_session.ledger.debt(self._client_session.identity.coordinator)
 
-    def entries(self) -> list[Entry]:
-        """This profile's own record of its newest 1,000 orders here, newest first."""
-        return self._client_session.ledger.entries(self._client_session.pins.coordinator)
+    def entries(self) -> list[OrderRecord]:
+        """Returns this profile's own record of its newest 1,000 orders here, newest first."""
+        return self._client_session.ledger.entries(self._client_session.identity.coordinator)
 
     @property
     def _client_session(self) -> ClientSession:
         if self._opened is None:
             raise UsageError(
-                "this Market is not open; use it inside of `async with Market(profile) as market:`"
+                "this Market is not open; use it inside `async with Market(profile) as market:`"
             )
         return self._opened
 
-    async def _pack(self, job: Job) -> Packed:
+    async def _pack(self, job: Job) -> PackedJob:
         tagged = (
             parse_tagged(job.image)
             if isinstance(job.image, str) and not is_path(job.image)
@@ -289,8 +301,8 @@ class Market:
             job = replace(job, image=await resolve(self._session, tagged))
             self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
         sizes: dict[str, int] = {}
-        absent: list[Named] = []
-        for named in cids_named(job):
+        absent: list[NamedCid] = []
+        for named in named_cids(job):
             stat = await self._client_session.api.stat_content(named.cid)
             if stat.size_bytes is not None:
                 sizes[named.cid] = stat.size_bytes
@@ -300,69 +312,74 @@ class Market:
         sent = {item.cid for item in packed.uploads}
         return replace(packed, not_stored=tuple(item for item in absent if item.cid not in sent))
 
-    async def _plan(self, job: Job, packed: Packed) -> Plan:
+    async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(
             PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host())
         )
         if view.fee_bps != self.info.fee_bps:
-            await self._meet()  # it may have been changed since
+            await self._read_identity()  # the fee may have changed since
         if (
             view.fee_bps != self.info.fee_bps
-            # the sums that a person is asked about are made with the one, and shown beside the
-            # other
+            # The user sees both the coordinator's figure and sums made with ours, so they must
+            # agree.
         ):
-            said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it is asked for that alone"
+            said = f"{view.fee_bps} bps in the plan but {self.info.fee_bps} in its info"
             raise EvidenceError(
-                f"plan: the coordinator says that its fee is {said}; ask again, or change the "
-                f"coordinator"
+                f"plan: the coordinator states its fee as {said}; try again, or use another "
+                "coordinator"
             )
-        coordinator = self._client_session.pins.coordinator
-        order = make_order(
-            job,
-            packed.spec,
-            self._client_session.client,
-            coordinator,
-            Nonce(0),
-            self._clock.now(),
-            self.info.fee_bps,
-        )
-        missing = 0
-        for item in packed.uploads:
-            if not (await self._client_session.api.stat_content(item.cid)).is_stored:
-                missing += item.size_bytes
-        sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
+        draft = self._draft(job, packed)
+        missing = sum(item.size_bytes for item in await self._uploader.missing(packed.uploads))
         return Plan(
-            packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job)
+            packed=packed,
+            view=view,
+            upload_bytes=missing,
+            worst_charge=draft.worst_charge,
+            budget=draft.order.budget,
+            host_class=await self._class_of(job),
+            job=job,
+            draft=draft,
         )
 
-    async def _meet(self) -> None:
-        """What the coordinator says of itself. EvidenceError when it is not the one that is
-        pinned.
+    def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:
+        client, coordinator = self._client_session.client, self._client_session.identity.coordinator
+        return draft_order(job, packed.spec, client, coordinator, Bps(self.info.fee_bps))
+
+    def _planned_draft(self, job: Job, plan: Plan) -> OrderDraft:
+        """Returns the plan's own draft with its fee as the highest, unless job or fee changed."""
+        fee_bps = Bps(plan.view.fee_bps)
+        if plan.draft is None or job != plan.job or fee_bps != self.info.fee_bps:
+            return self._draft(replace(job, max_fee_bps=fee_bps), plan.packed)
+        return plan.draft.with_max_fee(fee_bps)
+
+    async def _read_identity(self) -> None:
+        """Reads what the coordinator says about itself. EvidenceError if it is not the pinned
+        one.
         """
         self.info = await self._client_session.api.info()
-        self._client_session.pins = check_pins(self._profile.pins_path, self.info)
+        self._client_session.identity = check_identity(self._profile.pins_path, self.info)
 
-    def _tell_missing(self, packed: Packed) -> None:
+    def _notify_missing(self, packed: PackedJob) -> None:
         for named in packed.not_stored:
             self._notice(named.warning())
 
-    async def _tell_owners(self, job: Job) -> None:
+    async def _notify_owners(self, job: Job) -> None:
         if job.host_class:
-            self._notice(owners_told(await self._class_of(job), job.host_class))
+            self._notice(describe_owners(await self._class_of(job), job.host_class))
 
     async def _class_of(self, job: Job) -> ClassRow | None:
         rows = await self.classes() if job.host_class else ()
         return next((row for row in rows if row.id == job.host()), None)
 
     async def _known_nonce(self) -> Nonce:
-        # Asked once: it only matters when the books of this account were lost, and then the
-        # coordinator's memory is the better one.
+        # Asked once. It matters only if this account's ledger was lost; then the coordinator's
+        # record is better.
         if not self._account_nonce:
             account = await self.account()
             self._account_nonce = Nonce(max(account.next_nonce, account.nonce_floor, 1))
         return self._account_nonce
 
-    async def _hand_in(self, job_id: Hash32, submission: Submission) -> None:
+    async def _send_order(self, job_id: Hash32, submission: Submission) -> None:
         began = self._clock.now()
         for attempt in range(SUBMIT_TRIES):
             try:
@@ -370,16 +387,15 @@ class Market:
                 answer = await self._client_session.api.submit(submission)
                 crash_point("client.after-send")
             except UnavailableError:
-                # The same order again gives the same job, so repeating is safe; the last failure is
+                # The same order gives the same job, so repeating is safe. The last failure is
                 # reported.
                 if attempt == SUBMIT_TRIES - 1 or self._clock.now() - began > SUBMIT_SECONDS:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                     raise
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
             except RefusedError:
-                if (
-                    attempt == 0
-                ):  # afterwards an earlier try may have been taken, and only its answer was lost
+                # After the first try, an earlier one may have been taken and only its answer lost.
+                if attempt == 0:
                     self._client_session.ledger.forget(job_id)
                 else:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
@@ -391,8 +407,8 @@ class Market:
                 crash_point("client.after-ack")
                 return
 
-    def _find(self, name: str | bytes) -> Entry:
-        coordinator, ledger = self._client_session.pins.coordinator, self._client_session.ledger
+    def _find(self, name: str | bytes) -> OrderRecord:
+        coordinator, ledger = self._client_session.identity.coordinator, self._client_session.ledger
         digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
         is_id = isinstance(name, bytes) or (
             len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits)
@@ -404,7 +420,7 @@ class Market:
         if len(found) != 1:
             shown = name.hex() if isinstance(name, bytes) else name
             raise UsageError(
-                f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this "
-                f"profile; see `quorate ps`"
+                f"run: {shown[:80]!r} matches {'no run' if not found else 'several runs'} of "
+                "this profile; see `quorate ps`"
             )
         return found[0]

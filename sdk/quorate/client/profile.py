@@ -1,9 +1,10 @@
-"""A client's profile: one folder with its keys, the coordinator it uses, what it pinned of it,
-and its books.
+"""A client's profile: a folder with its keys, its coordinator, the coordinator's pinned identity,
+and its ledger.
 
-client.json    coordinator URL, deployment constants keys/          account.json (signs
-sessions), session.json (signs orders, witnesses, vouchers) pins.json      the coordinator's
-identity, from first contact ledger.sqlite  every order, checked charge and voucher
+    client.json    coordinator URL, deployment constants
+    keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
+    pins.json      the coordinator's identity, from first contact
+    ledger.sqlite  every order, checked charge and voucher
 """
 
 import json
@@ -25,7 +26,7 @@ ACCOUNT, SESSION = "account", "session"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An opened profile: its keys are in memory."""
+    """An opened profile, with its keys in memory."""
 
     home: Path
     coordinator_url: str
@@ -34,27 +35,27 @@ class Profile:
 
     @property
     def pins_path(self) -> Path:
-        """Where the coordinator's identity is pinned."""
+        """Returns the file of the coordinator's pinned identity."""
         return self.home / "pins.json"
 
     @property
     def ledger_path(self) -> Path:
-        """The books."""
+        """Returns the ledger's file."""
         return self.home / "ledger.sqlite"
 
     @property
     def outputs(self) -> Path:
-        """Where results go when nobody names a place."""
+        """Returns the default folder of results."""
         return self.home / "outputs"
 
     @property
     def receipts(self) -> Path:
-        """Receipts of every result."""
+        """Returns the folder of receipts."""
         return self.home / "receipts"
 
 
 def default_home(environment: Mapping[str, str]) -> Path:
-    """`$QUORATE_HOME/client`, else the XDG data folder."""
+    """Returns `$QUORATE_HOME/client`, or else a folder in the XDG data folder."""
     if environment.get("QUORATE_HOME"):
         return Path(environment["QUORATE_HOME"]) / "client"
     data = environment.get("XDG_DATA_HOME") or str(
@@ -66,7 +67,7 @@ def default_home(environment: Mapping[str, str]) -> Path:
 def create_profile(
     home: Path, coordinator_url: str, passphrase: str, limits: str = MAINNET.name
 ) -> Profile:
-    """A new profile with fresh keys; errors as `check_new`."""
+    """Makes a new profile with fresh keys and returns it. Raises the errors of `check_new`."""
     url = check_new(home, coordinator_url, limits)
     try:
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[limits])
@@ -74,28 +75,30 @@ def create_profile(
         _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
     except (OSError, KeystoreError) as error:
         raise ProfileError(
-            f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init"
+            f"{home}: {error}; choose a folder that you may write: quorate --home FOLDER init"
         ) from error
     return Profile(home, url, account, session)
 
 
 def check_new(home: Path, coordinator_url: str, limits: str) -> str:
-    """The URL of a profile to be made, before anybody thinks of a passphrase. UsageError names
-    what was typed wrong, ProfileError says that there is one already: its keys may hold money.
+    """Checks the inputs of a new profile, before a passphrase is asked for, and returns the URL.
+
+    Raises UsageError for a wrong input, ProfileError if there is a profile already: its keys may
+    hold money.
     """
     if limits not in BY_NAME:
         raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
     url = _url("--coordinator", coordinator_url)
     if (home / "client.json").exists():
         raise ProfileError(
-            f"{home} holds a profile already; name another folder with --home, or move that one "
-            f"away"
+            f"{home} already holds a profile; choose another folder with --home, or move that "
+            "profile away"
         )
     return url
 
 
 def open_profile(home: Path, passphrase: str) -> Profile:
-    """The profile in a folder. ProfileError says what is missing or that the passphrase is
+    """Opens the profile in a folder. ProfileError says what is missing, or that the passphrase is
     wrong.
     """
     settings = read_settings(home)
@@ -107,18 +110,18 @@ def open_profile(home: Path, passphrase: str) -> Profile:
 
 
 def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:
-    """Coordinator URL and limits of `client.json`, without opening a key. `remedy` is the
-    command that would make it.
+    """Returns coordinator URL and limits of `client.json` without opening a key. `remedy` is the
+    command that makes one.
     """
     path = home / "client.json"
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
     except FileNotFoundError as error:
-        raise ProfileError(f"no profile in {home}; make one with `{remedy}`") from error
+        raise ProfileError(f"there is no profile in {home}; make one with `{remedy}`") from error
     except (OSError, ValueError) as error:
         raise ProfileError(
-            f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with "
-            f"--home"
+            f"{path} cannot be read: {error}; check `ls -ld {home}`, or choose another folder "
+            "with --home"
         ) from error
     settings = (
         {key: str(tree.get(key, "")) for key in ("coordinator", "limits")}
@@ -127,7 +130,8 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
     )
     if not settings.get("coordinator") or settings.get("limits") not in BY_NAME:
         raise ProfileError(
-            f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed"
+            f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are missing or "
+            "wrong; restore the file from a backup"
         )
     try:
         return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
@@ -136,7 +140,7 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
 
 
 def _url(name: str, text: str) -> str:
-    """The coordinator's URL as all programs take one. UsageError names the flag or the key."""
+    """Checks the coordinator's URL as all programs do. UsageError names the flag or the key."""
     try:
         return web_url(name, text, "http://127.0.0.1:7700")
     except Refused as refused:

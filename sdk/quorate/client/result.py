@@ -1,4 +1,4 @@
-"""What a run ends with."""
+"""The result of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,11 @@ from quorate_protocol.units import (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An accepted result, checked by the client itself.
+    """An accepted result that the client itself has checked.
 
-    exit_status: as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill). output: a
-    local directory. receipt: the receipt file that anyone can recheck with `quorate verify`.
-    charged: millionths of a dollar.
+    exit_status: as in PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill). output: a
+    local directory. charged: millionths of a dollar. receipt: the receipt file, which anyone can
+    check with `quorate verify`.
     """
 
     job_id: Hash32
@@ -37,23 +37,21 @@ class Result:
 
     @property
     def is_success(self) -> bool:
-        """True when the program exited 0."""
+        """True if the program exited with 0."""
         return self.exit_status == 0
 
     @property
     def is_empty(self) -> bool:
-        """True when the program left no files, or its files were refused; its log says which
-        (docs/decisions/0009).
-        """
+        """True if the program left no files, or its files were refused; its log says which."""
         return not any(self.output.iterdir())
 
 
 def describe_exit(status: int) -> str:
-    """An exit status in words."""
+    """Describes an exit status in words."""
     if status == EXIT_TIMEOUT:
         return "ran longer than max_duration"
     if status == EXIT_MEMORY_KILL:
-        return "was killed for using more memory than asked for"
+        return "was killed because it used more memory than requested"
     if status >= EXIT_SIGNAL_BASE:
         return f"was ended by signal {status - EXIT_SIGNAL_BASE}"
-    return f"exited {status}"
+    return f"exited with {status}"

@@ -1,4 +1,4 @@
-"""A submitted job: its history, its logs, its end."""
+"""A submitted job: its events, its logs and its result."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from typing import TypeVar
 from quorate.client.background_settlement import RECONNECT_SECONDS, BackgroundSettlement, is_over
 from quorate.client.result import Result
 from quorate.client.session import ClientSession, Notice, ignore_notice
-from quorate.client.timeouts import TELL_SECONDS
+from quorate.client.timeouts import NOTICE_SECONDS
 from quorate.client.transfer import Progress, fetch_output, no_progress
 from quorate.errors import (
     CancelledError,
@@ -23,7 +23,7 @@ from quorate.errors import (
     UnavailableError,
 )
 from quorate.job.quantities import format_amount, format_duration
-from quorate.trust.charge_verification import Agreement
+from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence
@@ -33,18 +33,17 @@ from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_runtime.process.crash_points import crash_point
 
 POLL_SECONDS = 5.0
-FIRST_EVENT_SECONDS = (
-    10.0  # every run has one, and a busy coordinator needs a while for the first byte
-)
+FIRST_EVENT_SECONDS = 10.0  # every run has an event, but a busy coordinator may be slow to send it
 HISTORY_SECONDS = 1.0
-HISTORY_MAX = 4_096  # a coordinator keeps 256 lines; one that goes on and on is not read for ever
-AWAY_SECONDS = 60.0  # longer than a coordinator takes to start again
+# a coordinator keeps 256 events; a stream that never ends must not be read for ever
+HISTORY_MAX = 4_096
+AWAY_SECONDS = 60.0  # longer than a coordinator takes to restart
 LAST_EVENTS = frozenset({"verdict", "ended"})
 T = TypeVar("T")
 
 
 class Run:
-    """One run of this client. Made by `Market.submit` and `Market.run`."""
+    """One run of this client. `Market.submit` and `Market.run` make it."""
 
     def __init__(
         self,
@@ -60,16 +59,18 @@ class Run:
 
     @property
     def id(self) -> str:
-        """0x-hex of the job id."""
+        """Returns the job id as 0x-hex."""
         return "0x" + self.job_id.hex()
 
     async def status(self) -> RunView:
-        """What the coordinator says now; unverified."""
+        """Returns the coordinator's present view of the run, unverified."""
         return await self._client_session.api.run(self.job_id)
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
-        """The run's history and then its news, until it is decided; survives broken connections,
-        and a stream that says nothing more.
+        """Yields the run's past and new events until it is decided. Survives broken connections and
+        silent streams.
+
+        Raises UnavailableError if the coordinator stays away for too long.
         """
         failures, heard_at = 0, self._client_session.clock.now()
         while True:
@@ -89,7 +90,7 @@ class Run:
                 failures += 1
                 is_long = (
                     self._client_session.clock.now() - heard_at > AWAY_SECONDS
-                )  # one that accepts and says nothing fails slowly
+                )  # a coordinator that accepts connections but says nothing fails slowly
                 if failures > 2 * len(RECONNECT_SECONDS) or (is_long and failures > 1):
                     raise
             await self._client_session.clock.sleep(
@@ -97,8 +98,8 @@ class Run:
             )
 
     async def _until_over(self, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """A stream's items; when none comes for a while the run's status is asked, so that a
-        stream that fell silent ends with the run.
+        """Yields a stream's items. If none comes for a while, asks for the run's status, so that a
+        silent stream ends with the run.
         """
         is_last = False
         waiting: asyncio.Future[T] | None = None
@@ -114,7 +115,7 @@ class Run:
                 else:
                     is_last = is_over(
                         await self.status()
-                    )  # what was said at its end may still be on its way
+                    )  # its last events may still be on their way
         except StopAsyncIteration:  # not re-raised: the stream's ordinary end
             return
         finally:
@@ -124,78 +125,81 @@ class Run:
             await source.aclose()
 
     async def history(self) -> AsyncIterator[JobEvent]:
-        """What has happened so far: the stream until it falls silent."""
+        """Yields the events so far. The history ends when the stream falls silent."""
         events, timeouts = self._client_session.api.events(self.job_id, 0), FIRST_EVENT_SECONDS
         try:
             for _ in range(HISTORY_MAX):
                 yield await asyncio.wait_for(anext(events), timeouts)
                 timeouts = HISTORY_SECONDS
-        except (TimeoutError, StopAsyncIteration):  # not re-raised: that was the history
+        except (TimeoutError, StopAsyncIteration):  # not re-raised: the history ends here
             return
         finally:
             await events.aclose()
 
     async def logs(self, follow: bool = False) -> AsyncIterator[bytes]:
-        """Log text; never part of the result."""
+        """Yields log text in pieces. Logs are never part of the result."""
         logs = self._client_session.api.logs(self.job_id, follow)
         async with aclosing(self._until_over(logs) if follow else logs) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     async def stop(self) -> None:
-        """Ends the run now; its elapsed time is paid, and what it wrote so far may still become
+        """Stops the run now. Its elapsed time is paid, and what it wrote so far may still become
         its result.
         """
         stop = Stop(self.job_id, UnixSeconds(int(self._client_session.clock.now())))
         await self._client_session.api.stop(
-            seal(self._client_session.pins.domain, stop, self._client_session.profile.session.sign)
+            seal(
+                self._client_session.identity.domain,
+                stop,
+                self._client_session.profile.session.sign,
+            )
         )
 
     async def wait(self, waiting: Notice = ignore_notice) -> RunView:
-        """The run once it is over. `waiting` is told once what it waits for, when it is not over
-        within seconds.
+        """Waits until the run is over and returns its view. After a few seconds, `waiting` is told
+        once what the run waits for.
         """
         news = self._background_settlement.news(self.job_id)
         began, has_told = self._client_session.clock.now(), False
         try:
             while True:
                 news.clear()
-                view = await self._status_after_all()
+                view = await self._status_with_retries()
                 if is_over(view):
                     return view
-                if not has_told and self._client_session.clock.now() - began >= TELL_SECONDS:
+                if not has_told and self._client_session.clock.now() - began >= NOTICE_SECONDS:
                     has_told = True
-                    waiting(self._waited_for(view))
+                    waiting(self._describe_wait(view))
                 try:
                     await asyncio.wait_for(news.wait(), POLL_SECONDS)
                 except TimeoutError:
-                    # Not re-raised: events are a hint; asking again is what finds the end when one
-                    # was lost.
+                    # Not re-raised: events are only a hint. Asking again finds the end even if an
+                    # event was lost.
                     continue
         finally:
             self._background_settlement.forget(self.job_id)
 
-    def _waited_for(self, view: RunView) -> str:
-        """State and bounds. Beyond these the client knows none: what a provider quoted for
-        fetching is between it and the coordinator.
+    def _describe_wait(self, view: RunView) -> str:
+        """Describes the run's state and time limits. How long a provider may fetch inputs is known
+        only to the coordinator.
         """
         entry = self._client_session.entry(self.job_id)
-        states = Counter(_word(item.phase) for item in view.executions)
+        states = Counter(_one_word(item.phase) for item in view.executions)
         shown = (
             ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
         )
         expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
         longest = format_duration(job_spec.decode(entry.spec).max_duration)
         return (
-            f"waiting for run {self.id[:14]}: {_word(view.phase)} (executions: {shown}). A "
-            f"provider is looked for until"
-            f" {expiry:%Y-%m-%d %H:%M:%S} UTC; one that accepted may take what it quoted for "
-            f"fetching, and then {longest} (max_duration)"
+            f"waiting for run {self.id[:14]}: {_one_word(view.phase)} (executions: {shown}). "
+            f"The coordinator looks for providers until {expiry:%Y-%m-%d %H:%M:%S} UTC. A "
+            f"provider may fetch inputs first and then run for {longest} (max_duration)"
         )
 
-    async def _status_after_all(self) -> RunView:
-        """The status, from a coordinator that may be starting again: the run does not end with
-        it, so neither does waiting.
+    async def _status_with_retries(self) -> RunView:
+        """Returns the status, also while the coordinator restarts: its runs survive a restart, so
+        waiting does too.
         """
         away_since: float | None = None
         for pause in itertools.chain(RECONNECT_SECONDS, itertools.repeat(RECONNECT_SECONDS[-1])):
@@ -206,7 +210,8 @@ class Run:
                 if away_since is None:
                     away_since = now
                     self._client_session.notice(
-                        f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s"
+                        f"run {self.id[:14]} continues, but {error}. Trying again for "
+                        f"{AWAY_SECONDS:g} s"
                     )
                 if now - away_since > AWAY_SECONDS:
                     raise
@@ -219,12 +224,12 @@ class Run:
         progress: Progress = no_progress,
         waiting: Notice = ignore_notice,
     ) -> Result:
-        """Waits, checks every claim, downloads and opens the output.
+        """Waits for the end, checks every claim, downloads the output and opens it.
 
-        NotVerifiedError when the run ended without an accepted result, CancelledError when this
-        client's own stop ended it, EvidenceError when a claim does not hold. `destination` must
-        not exist; by default a folder of the profile, which a second call finds filled.
-        `waiting`: as of `wait`.
+        `destination` must not exist. The default is a folder of the profile, which a second call
+        finds filled. `progress` gets (text, bytes done, bytes in all or 0); `waiting` as in `wait`.
+        Raises NotVerifiedError if no result was accepted, CancelledError if this client stopped the
+        run, EvidenceError if a claim does not hold.
         """
         view = await self.wait(waiting)
         if view.verdict is None:
@@ -232,58 +237,58 @@ class Run:
             raise NotVerifiedError(
                 f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`"
             )
-        agreement = await self._background_settlement.settle(view)
-        receipt = await asyncio.to_thread(self._keep_receipt, agreement)
-        if agreement.verdict.outcome is not Outcome.ACCEPTED:
-            raise self._without_result(agreement, receipt)
+        checked = await self._background_settlement.settle(view)
+        receipt = await asyncio.to_thread(self._keep_receipt, checked)
+        if checked.verdict.outcome is not Outcome.ACCEPTED:
+            raise self._without_result(checked, receipt)
         output = destination or self._client_session.profile.outputs / self.job_id.hex()
-        status, folder = await self._output(agreement, output, destination is None, progress)
-        providers = tuple(item.assignment.message.provider for item in agreement.group)
+        status, folder = await self._output(checked, output, destination is None, progress)
+        providers = tuple(item.assignment.message.provider for item in checked.group)
         return Result(
             job_id=self.job_id,
             exit_status=status,
             output=folder,
-            verdict=agreement.verdict,
-            rule=agreement.rule,
+            verdict=checked.verdict,
+            rule=checked.rule,
             providers=providers,
-            charged=agreement.charged,
+            charged=checked.charged,
             receipt=receipt,
-            receipt_cid=agreement.cid,
+            receipt_cid=checked.cid,
         )
 
-    def _without_result(self, agreement: Agreement, receipt: Path) -> QuorateError:
+    def _without_result(self, checked: CheckedVerdict, receipt: Path) -> QuorateError:
         run = self.id[:14]
-        if agreement.is_stopped:
+        if checked.is_stopped:
             return CancelledError(
-                f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} "
+                f"run {run}: you stopped it; its time cost {format_amount(checked.charged)} "
                 f"(receipt: {receipt})"
             )
-        outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
+        outcome = checked.verdict.outcome.name.lower().replace("_", "-")
         return NotVerifiedError(
-            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: "
-            f"{receipt})"
+            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` "
+            f"(receipt: {receipt})"
         )
 
     async def _output(
-        self, agreement: Agreement, folder: Path, is_ours: bool, progress: Progress
+        self, checked: CheckedVerdict, folder: Path, is_ours: bool, progress: Progress
     ) -> tuple[ExitStatus, Path]:
-        reveal = agreement.group[0].reveal
+        reveal = checked.group[0].reveal
         if reveal is None:
             raise EvidenceError("verdict: the accepted execution was not revealed")
-        # An output appears whole or not at all, so a folder of ours that is there is complete.
+        # An output appears whole or not at all, so an existing folder of ours is complete.
         if is_ours and await asyncio.to_thread(folder.is_dir):
             return reveal.exit_status, folder
         spec = job_spec.decode(self._client_session.entry(self.job_id).spec)
         crash_point("client.before-fetch")
-        await self._fetch_any(agreement.group, folder, spec.resources.output_bytes, progress)
+        await self._fetch_any(checked.group, folder, spec.resources.output_bytes, progress)
         crash_point("client.after-fetch")
         return reveal.exit_status, folder
 
     async def _fetch_any(
         self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress
     ) -> None:
-        """Every execution of the group opens to the same output: the first that the store still
-        has will do.
+        """Downloads the output from the first execution of the group that the store still has. All
+        of them have the same output.
         """
         failure: Exception | None = None
         for item in group:
@@ -300,23 +305,23 @@ class Run:
                     self._client_session.api, sealed, folder, bytes_max, progress
                 )
             except (EvidenceError, RefusedError, UnavailableError) as error:
-                # The next one is tried; the last failure is raised below.
+                # The next execution is tried. The last failure is raised below.
                 failure = error
         assert failure is not None, "a group is never empty"
         raise failure
 
-    def _keep_receipt(self, agreement: Agreement) -> Path:
+    def _keep_receipt(self, checked: CheckedVerdict) -> Path:
         folder = self._client_session.profile.receipts
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.job_id.hex()}.json"
         crash_point("client.before-receipt")
         part = path.with_name(path.name + ".part")
-        part.write_bytes(agreement.receipt)
+        part.write_bytes(checked.receipt)
         part.replace(path)
         crash_point("client.after-receipt")
         return path
 
 
-def _word(text: str) -> str:
-    """A stranger's word on one line."""
+def _one_word(text: str) -> str:
+    """Puts a stranger's text on one line of at most 40 characters."""
     return " ".join(text.split())[:40]

@@ -1,5 +1,5 @@
-"""One client at one coordinator: its API, profile, pinned identity and books. What `Market`,
-`Run` and the attendance share.
+"""What `Market`, `Run` and the background settlement share: API, profile, pinned identity and
+ledger.
 """
 
 import secrets
@@ -7,11 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.client import signed_requests
-from quorate.client.client_ledger import Entry, Ledger
+from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.errors import EvidenceError, RefusedError, translated
-from quorate.trust.charge_verification import Agreement, Known, check_ordered, judge
+from quorate.trust.charge_verification import (
+    CheckedVerdict,
+    OwnRecord,
+    check_ordered,
+    check_receipt,
+)
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.receipt_verification import check_round
 from quorate_protocol.crypto.bearer import Bearer, make_token
@@ -25,16 +30,18 @@ from quorate_runtime.keys.crypto import recover
 
 TOKEN_SECONDS = 3600
 Notice = Callable[[str], None]
-"""Told sentences that a person should see (a commit that was not witnessed, a charge that does not verify)."""
+"""Called with sentences for the user, such as a commit that was not witnessed or a charge that does
+not verify.
+"""
 
 
 def ignore_notice(_sentence: str) -> None:
-    """For callers that do not look."""
+    """Ignores the sentence."""
 
 
 @dataclass(slots=True)
 class ClientSession:
-    """Shared by everything of one Market; `pins` stands after the first contact."""
+    """The shared state of one Market. `identity` is set after the first contact."""
 
     api: Api
     profile: Profile
@@ -45,23 +52,23 @@ class ClientSession:
     _token: tuple[str, float] = field(default=("", 0.0))
 
     @property
-    def pins(self) -> CoordinatorIdentity:
-        """The coordinator's identity as pinned."""
-        assert self._identity is not None, "the market was entered"
+    def identity(self) -> CoordinatorIdentity:
+        """Returns the coordinator's pinned identity."""
+        assert self._identity is not None, "the market is entered"
         return self._identity
 
-    @pins.setter
-    def pins(self, pins: CoordinatorIdentity) -> None:
-        self._identity = pins
+    @identity.setter
+    def identity(self, identity: CoordinatorIdentity) -> None:
+        self._identity = identity
 
     @property
     def client(self) -> Address:
-        """The client's account."""
+        """Returns the client's account."""
         return self.profile.account.address
 
     def token(self) -> str:
-        """Authorization header value, renewed before it expires; "" before first contact. Signed
-        by the account itself.
+        """Returns the Authorization header, signed by the account, and renews it before it expires.
+        "" before first contact.
         """
         now = self.clock.now()
         if self._identity is None:
@@ -70,30 +77,34 @@ class ClientSession:
             expires = UnixSeconds(int(now) + TOKEN_SECONDS)
             bearer = Bearer(self.client, self.client, expires)
             text = make_token(
-                bearer, self.pins.chain_id, self.pins.coordinator, self.profile.account.sign
+                bearer, self.identity.chain_id, self.identity.coordinator, self.profile.account.sign
             )
             self._token = (text, float(expires))
         return self._token[0]
 
     def next_nonce(self, known_max: int) -> int:
-        """A nonce above everything known."""
-        debt = self.ledger.debt(self.pins.coordinator)
+        """Returns a nonce above every known one."""
+        debt = self.ledger.debt(self.identity.coordinator)
         return signed_requests.next_nonce(
             max(known_max, debt.nonce_max), self.clock.now(), secrets.randbits(64)
         )
 
     def session_for(self, budget: Amount) -> Envelope[Session]:
-        """The newest session if it reaches far enough, else a new one."""
-        coordinator, now, limits = self.pins.coordinator, self.clock.now(), self.pins.constants
+        """Returns the newest session if it covers this budget, else signs a new one."""
+        coordinator, now, limits = (
+            self.identity.coordinator,
+            self.clock.now(),
+            self.identity.constants,
+        )
         debt, key = self.ledger.debt(coordinator), self.profile.session.address
-        known = self.newest_session()
-        if known is not None and signed_requests.covers(
-            known, key, coordinator, debt, budget, now, limits
+        own_record = self.newest_session()
+        if own_record is not None and signed_requests.covers(
+            own_record, key, coordinator, debt, budget, now, limits
         ):
-            return known
+            return own_record
         account = self.profile.account
         return signed_requests.make_session(
-            self.pins.domain,
+            self.identity.domain,
             account.address,
             key,
             coordinator,
@@ -105,50 +116,50 @@ class ClientSession:
         )
 
     def newest_session(self) -> Envelope[Session] | None:
-        """The session of the newest order."""
-        stored = self.ledger.newest_session(self.pins.coordinator)
+        """Returns the session of the newest order, or None."""
+        stored = self.ledger.newest_session(self.identity.coordinator)
         return None if stored is None else envelope.decode(stored, Session)
 
     def seal_order(self, order: Order) -> Envelope[Order]:
-        """Signed by the session key."""
-        return seal(self.pins.domain, order, self.profile.session.sign)
+        """Signs an order with the session key."""
+        return seal(self.identity.domain, order, self.profile.session.sign)
 
     def check_ack(self, job_id: Hash32, order: Order, answer: AckView) -> None:
-        """The coordinator must have promised this very job under its statement key.
-        EvidenceError otherwise.
+        """Checks that the coordinator promised exactly this job under its statement key. Raises
+        EvidenceError if not.
         """
         ack = answer.ack.message
         self.check_signed_ack(answer.ack)
         good = answer.job_id == ack.job_id == job_id and ack.fee_bps <= order.max_fee_bps
         if not good:
-            raise EvidenceError("ack: it is for another job, or its fee is above the order's")
+            raise EvidenceError("ack: it is for another job, or its fee is above the order's limit")
         check_ordered(ack, order)
 
     def check_signed_ack(self, ack: Envelope[Ack]) -> None:
-        """EvidenceError unless the pinned statement key signed."""
+        """Raises EvidenceError unless the pinned statement key signed."""
         with translated():
-            by = signer(self.pins.domain, ack, recover)
-        if by != self.pins.statement_key:
-            raise EvidenceError("ack: not signed by the coordinator's statement key")
+            by = signer(self.identity.domain, ack, recover)
+        if by != self.identity.statement_key:
+            raise EvidenceError("ack: the coordinator's statement key did not sign it")
 
-    def known(self, entry: Entry) -> Known:
-        """What the evidence of a job is held against."""
-        pins = self.pins
-        return Known(
+    def own_record(self, entry: OrderRecord) -> OwnRecord:
+        """Returns what this client knows by itself about a job. Evidence is checked against it."""
+        identity = self.identity
+        return OwnRecord(
             order=entry.order,
             ack=None if entry.ack is None else envelope.decode(entry.ack, Ack).message,
             spec=job_spec.decode(entry.spec),
-            domain=pins.domain,
-            statement_key=pins.statement_key,
-            beacon_key=pins.beacon_key,
-            timing=pins.timing,
+            domain=identity.domain,
+            statement_key=identity.statement_key,
+            beacon_key=identity.beacon_key,
+            timing=identity.timing,
             recover=recover,
             verify_round=check_round,
             has_witnessed=self.ledger.has_witnessed,
         )
 
-    def entry(self, job_id: Hash32) -> Entry:
-        """Our own record of a job. RefusedError when this profile never ordered it."""
+    def entry(self, job_id: Hash32) -> OrderRecord:
+        """Returns our own record of a job. RefusedError if this profile never ordered it."""
         entry = self.ledger.entry(job_id)
         if entry is None:
             raise RefusedError(
@@ -158,8 +169,8 @@ class ClientSession:
             )
         return entry
 
-    async def agreement(self, view: RunView) -> Agreement:
-        """The checked evidence of a run with a verdict."""
+    async def checked_verdict(self, view: RunView) -> CheckedVerdict:
+        """Fetches and checks the evidence of a run with a verdict."""
         assert view.verdict is not None, "only a decided run has evidence"
         data = await self.api.receipt(view.job_id)
-        return judge(self.known(self.entry(view.job_id)), data, view.verdict)
+        return check_receipt(self.own_record(self.entry(view.job_id)), data, view.verdict)

@@ -1,10 +1,10 @@
-"""What the client signs: session, order, stop. Pure but for the random part of a nonce, which
-comes in as an argument.
+"""Builds what the client signs: sessions and orders. Reads no clock; the caller passes the random
+part of a nonce.
 """
 
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import Debt
+from quorate.client.client_ledger import SpendingTotals
 from quorate.errors import RefusedError, UsageError
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount
@@ -30,10 +30,10 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 
-ORDER_SECONDS = 3600  # how long it may wait for a provider
+ORDER_SECONDS = 3600  # how long an order may wait for a provider
 SESSION_STEP = Amount(
     100 * USD
-)  # a session reaches up to the next full step, so that many orders share one
+)  # a session's limit is rounded up to this step, so that many orders share one
 NONCE_AHEAD_MS = 30 * 86_400_000
 PREMIUM_BPS: dict[VerifyTier, Bps] = {
     VerifyTier.LEAN: Bps(500),
@@ -44,25 +44,29 @@ PREMIUM_BPS: dict[VerifyTier, Bps] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What an order costs at most: the budget that is signed and the worst charge that it has to
-    cover.
-    """
+class OrderDraft:
+    """An order without nonce and expiry, and the worst charge that its budget must cover."""
 
+    order: Order
     worst_charge: Amount
-    budget: Amount
+
+    def stamped(self, nonce: Nonce, now: float) -> Order:
+        """Returns the order to sign, with its nonce and with an expiry counted from `now`."""
+        return replace(self.order, nonce=nonce, expiry=UnixSeconds(int(now) + ORDER_SECONDS))
+
+    def with_max_fee(self, fee_bps: Bps) -> "OrderDraft":
+        """Returns the same draft with `fee_bps` as the highest fee of the coordinator."""
+        return OrderDraft(replace(self.order, max_fee_bps=fee_bps), self.worst_charge)
 
 
-def make_order(
-    job: Job,
-    spec: JobSpec,
-    client: Address,
-    coordinator: Address,
-    nonce: Nonce,
-    now: float,
-    fee_bps: Bps,
-) -> Order:
-    """The order for a packed job. UsageError when its budget cannot cover the worst case."""
+def draft_order(
+    job: Job, spec: JobSpec, client: Address, coordinator: Address, fee_bps: Bps
+) -> OrderDraft:
+    """Builds the order for a packed job; `fee_bps` is the coordinator's present fee.
+
+    Raises UsageError if the job's budget cannot cover the worst case, and RefusedError if the fee
+    is above the job's `max_fee_bps`.
+    """
     if fee_bps > job.max_fee_bps:
         refused = Code.PRICE_TOO_HIGH
         detail = (
@@ -70,7 +74,7 @@ def make_order(
             f"(max_fee_bps)"
         )
         raise RefusedError(refused.value, MEANINGS[refused].sentence, detail)
-    draft = Order(
+    order = Order(
         client=client,
         coordinator=coordinator,
         spec_hash=spec.digest(),
@@ -89,20 +93,23 @@ def make_order(
         accept_unverified=job.accept_unverified,
         sealed_key_hash=ZERO_HASH,
         max_recipients=Small(0),
-        expiry=UnixSeconds(int(now) + ORDER_SECONDS),
-        nonce=nonce,
+        expiry=UnixSeconds(0),
+        nonce=Nonce(0),
     )
-    return replace(draft, budget=terms(job, draft, spec, fee_bps).budget)
+    worst = _worst_charge(job, order, spec, fee_bps)
+    return OrderDraft(replace(order, budget=_budget(job, worst)), worst)
 
 
-def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
-    """Worst charge over the rules that a coordinator may choose, and the budget: the job's own,
-    or just that.
-    """
+def _worst_charge(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Amount:
+    """Returns the highest charge over the rules that a coordinator may choose."""
     rules = [Label.QUORUM_2, Label.ADAPTIVE] if job.max_executions > 1 else [Label.ADAPTIVE]
-    worst = Amount(
+    return Amount(
         max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules)
     )
+
+
+def _budget(job: Job, worst: Amount) -> Amount:
+    """Returns the job's own budget, or the worst charge if it names none."""
     budget = job.budget_amount()
     if budget is not None and budget < worst:
         raise UsageError(
@@ -110,19 +117,20 @@ def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
             f"{format_amount(worst)} (max_price × max_duration × "
             "executions + fee); raise the budget, or lower max_price or max_duration"
         )
-    return Terms(worst, worst if budget is None else budget)
+    return worst if budget is None else budget
 
 
 def next_nonce(known_max: int, now: float, random64: int) -> Nonce:
-    """Grows with time, so that a voucher's floor covers what came before; random below, so that
-    two programs never choose one.
+    """Returns a nonce that grows with time, so that a voucher's floor covers earlier ones.
+
+    Its low half is random, so that two programs never choose the same nonce.
     """
     wall = int(now * 1000)
     high = max(wall, (known_max >> 64) + 1)
     if high > wall + NONCE_AHEAD_MS:
         raise UsageError(
-            "nonce: one from far in the future was used before; this machine's clock must be "
-            "wrong now, or was then"
+            "nonce: an earlier order used a time far in the future; check this machine's "
+            "clock, now or then it is wrong"
         )
     return Nonce((high << 64) | random64)
 
@@ -131,14 +139,12 @@ def covers(
     session: Envelope[Session],
     key: Address,
     coordinator: Address,
-    debt: Debt,
+    debt: SpendingTotals,
     budget: Amount,
     now: float,
     limits: Limits,
 ) -> bool:
-    """Whether a session that exists still reaches far enough: in time by half its life, in money
-    by the new budget.
-    """
+    """Returns whether a session still covers the new budget and has at least half its life left."""
     message = session.message
     reach = debt.charged + debt.open_budgets + budget
     in_time = now + limits.session_max // 2 < message.expires
@@ -155,15 +161,13 @@ def make_session(
     client: Address,
     key: Address,
     coordinator: Address,
-    debt: Debt,
+    debt: SpendingTotals,
     budget: Amount,
     now: float,
     limits: Limits,
     sign: Sign,
 ) -> Envelope[Session]:
-    """A new session of the account: up to everything owed and promised, rounded up to the next
-    step.
-    """
+    """Signs a new session for everything owed and promised, rounded up to the next step."""
     reach = debt.charged + debt.open_budgets + budget
     up_to = Amount((reach // SESSION_STEP + 1) * SESSION_STEP)
     message = Session(client, key, coordinator, up_to, UnixSeconds(int(now) + limits.session_max))
@@ -171,5 +175,5 @@ def make_session(
 
 
 def job_id_of(domain: Domain, order: Order) -> Hash32:
-    """`jobId` is the order's digest."""
+    """Returns the job id, which is the order's digest."""
     return digest(domain, order)

@@ -1,4 +1,5 @@
-"""Server-sent events, as far as the coordinator uses them: `id:`, `data:`, comments as keep-alive.
+"""Reads server-sent events as the coordinator sends them: `id:`, `data:`, and comments as
+keep-alive.
 
 Standard: WHATWG HTML, "Server-sent events".
 """
@@ -13,7 +14,7 @@ EVENT_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event: `id` as sent, "" when none was; `data` with its lines joined."""
+    """One event: its last `id` or "", and its `data` lines joined."""
 
     id: str
     data: str
@@ -22,7 +23,9 @@ class ServerEvent:
 async def server_events(
     chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYTES_MAX
 ) -> AsyncIterator[ServerEvent]:
-    """Events of a byte stream. UnavailableError when a line or an event outgrows `bytes_max`."""
+    """Yields the events of a byte stream. UnavailableError if a line or an event exceeds
+    `bytes_max` bytes.
+    """
     identity, size = "", 0
     data: list[str] = []
     async for line in _lines(chunks, bytes_max):
@@ -38,14 +41,14 @@ async def server_events(
         elif name == "data":
             size += (
                 len(value) + 1
-            )  # a line without a word is kept too, and an event may have any number of them
+            )  # empty lines count too, because an event may have any number of them
             if size > bytes_max:
                 raise _too_long("an event", bytes_max)
             data.append(value)
 
 
 async def _lines(chunks: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[str]:
-    """Each byte is looked at and moved once, however small the pieces are that it comes in."""
+    """Yields lines. Each byte is searched and moved once, however small the received pieces are."""
     pending = bytearray()
     async for chunk in chunks:
         begun, seen = 0, len(pending)

@@ -1,8 +1,7 @@
-"""Bytes in and out of the staging store: uploads of what the store lacks, the sealed output back
-and opened.
+"""Uploads what the staging store lacks, and downloads and opens sealed outputs.
 
-Nothing that comes back is believed: the ciphertext must hash to what the provider committed to,
-and must open to the output digest.
+Downloads are checked: the ciphertext must hash to the provider's commitment and must open to the
+output digest.
 """
 
 import asyncio
@@ -26,23 +25,47 @@ from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32
 
 PIECE_BYTES = 1 << 20
+ANSWER_VALID_SECONDS = 60.0
+ANSWERS_MAX = 10_000
 Progress = Callable[[str, int, int], None]
-"""Told (what, bytes done, bytes in all or 0)."""
+"""Called with (text, bytes done, bytes in all or 0)."""
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """For callers that do not look."""
+    """Ignores the progress."""
 
 
-async def upload_missing(api: Api, uploads: tuple[Upload, ...], progress: Progress) -> int:
-    """Sends what the store does not hold; how many bytes that were."""
-    sent = 0
-    for item in uploads:
-        if (await api.stat_content(item.cid)).is_stored:
-            continue
-        await api.put_content(item.cid, partial(_counted, item, progress), item.is_directory)
-        sent += item.size_bytes
-    return sent
+class Uploader:
+    """Sends to the staging store what it lacks, and asks for each CID only once in a minute.
+
+    A plan and the order after it need the same answers. Answers expire, because the store may
+    remove content while a person reads the plan.
+    """
+
+    def __init__(self, api: Api, now: Callable[[], float]) -> None:
+        self._api, self._now = api, now
+        self._answers: dict[str, tuple[bool, float]] = {}
+
+    async def missing(self, uploads: tuple[Upload, ...]) -> tuple[Upload, ...]:
+        """Returns the uploads that the store does not hold."""
+        return tuple([item for item in uploads if not await self._is_stored(item.cid)])
+
+    async def upload_missing(self, uploads: tuple[Upload, ...], progress: Progress) -> None:
+        """Sends the uploads that the store does not hold."""
+        for item in await self.missing(uploads):
+            await self._api.put_content(
+                item.cid, partial(_counted, item, progress), item.is_directory
+            )
+            self._answers[item.cid] = True, self._now()
+
+    async def _is_stored(self, cid: str) -> bool:
+        is_stored, asked_at = self._answers.get(cid, (False, float("-inf")))
+        if not 0 <= self._now() - asked_at < ANSWER_VALID_SECONDS:
+            is_stored = (await self._api.stat_content(cid)).is_stored
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+            self._answers[cid] = is_stored, self._now()
+        return is_stored
 
 
 async def _counted(item: Upload, progress: Progress) -> AsyncIterator[bytes]:
@@ -82,7 +105,7 @@ async def fetch_output(
 ) -> None:
     """Downloads, checks and opens a sealed output as the new directory `destination`."""
     destination.parent.mkdir(parents=True, exist_ok=True)
-    # The ciphertext is as long as the CAR of the output: its files, and a little for each block and
+    # The ciphertext is as long as the output's CAR: its files, and a little for each block and
     # chunk.
     sealed_max = bytes_max + bytes_max // 8 + (64 << 20)
     with TemporaryDirectory(prefix=".quorate-", dir=destination.parent) as folder:
@@ -95,29 +118,29 @@ async def fetch_output(
 
 
 async def _locate(api: Api, digest: Hash32) -> Cid:
-    """A commit carries the digest alone: the root of a short ciphertext is a raw block, of a
-    long one a dag-pb node.
+    """Finds the ciphertext's CID. A commit carries only the digest: the root is a raw block if
+    short, else a dag-pb node.
     """
     for codec in (Codec.RAW, Codec.DAG_PB):
         cid = from_digest(digest, codec)
         if (await api.stat_content(str(cid))).is_stored:
             return cid
     raise UnavailableError(
-        f"the store does not hold the ciphertext 0x{digest.hex()}; it is kept until 7 days past "
-        f"finality"
+        f"the store no longer holds the output 0x{digest.hex()}; it keeps outputs until 7 "
+        "days past finality"
     )
 
 
 def _open(sealed: Path, cid: Cid, output: SealedOutput, destination: Path, bytes_max: int) -> None:
     if cid_of_path(sealed) != cid:
-        raise EvidenceError(f"output: what was downloaded is not {cid}")
+        raise EvidenceError(f"output: the downloaded file does not match {cid}; try again")
     try:
         with translated():
             open_sealed(sealed, output.salt, output.output_digest, destination, bytes_max)
     except RefusedError as error:
         raise _bad_output(error) from error
     except FileExistsError as error:
-        raise UnavailableError(f"{destination} exists already; choose another directory") from error
+        raise UnavailableError(f"{destination} already exists; choose another directory") from error
 
 
 def _bad_output(error: RefusedError) -> QuorateError:

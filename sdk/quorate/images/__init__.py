@@ -1,7 +1,8 @@
-"""Images without a registry: deterministic Python images out of the running environment, and the
-strict reader of any archive.
+"""Builds deterministic Python images from the running environment, without a registry or a
+container engine.
 
-Needs the standard library only: a laptop that submits jobs has no container engine.
+Needs the standard library only, because a laptop that submits jobs has no engine. The reader of
+image archives is re-exported.
 """
 
 from quorate.images.builder import BuiltImage, build_python_image

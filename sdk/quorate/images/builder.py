@@ -1,11 +1,12 @@
-"""`quorate image build --python [--with numpy]`: the running interpreter and installed wheels as
-a deterministic docker archive.
+"""Implements `quorate image build --python [--with numpy]`: packs this interpreter and installed
+wheels into a docker archive.
 
-No Dockerfile, engine or registry takes part. Same environment in, same bytes out: entries
-sorted, times zero, owners root, modes 0644 or 0755, JSON with sorted keys. The image id (sha256
-of the config) is therefore known before anyone loads it, and so is its CID. Left out: tests,
-tkinter, IDLE, ensurepip, site-packages of the base interpreter, compiled bytecode, headers,
-certificates, any shell.
+It uses no Dockerfile, engine or registry. The same environment gives the same bytes: entries are
+sorted, times zero, owners root, modes 0644 or 0755, JSON keys sorted. So image id (sha256 of the
+config) and CID are known before an engine loads the image.
+
+Left out: tests, tkinter, IDLE, ensurepip, site-packages of the base interpreter, compiled bytecode,
+headers, certificates, and any shell.
 """
 
 import hashlib
@@ -27,8 +28,8 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """What was written. `config_digest` (hex) is the engine's image id; `missing` maps a file to
-    libraries that only the host can provide (a GPU driver).
+    """The archive that was written. `config_digest` (hex) is the engine's image id. `missing` lists
+    libraries that only the host can provide, such as a GPU driver.
     """
 
     path: Path
@@ -40,10 +41,10 @@ class BuiltImage:
 
 
 def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) -> BuiltImage:
-    """Writes the archive to `destination` (replaced only when complete).
+    """Writes the archive to `destination` and replaces an old file only when complete.
 
-    Refused(UNKNOWN) for a package that is not installed, Refused(MALFORMED) for one whose files
-    differ from its RECORD.
+    Raises Refused(UNKNOWN) for a package that is not installed, and Refused(MALFORMED) for one
+    whose files differ from its RECORD.
     """
     contents = python_contents(packages)
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) 
 
 
 def _config(diff_id: str, contents: Contents) -> bytes:
-    """The image's configuration; its sha256 is the image id."""
+    """Returns the image's configuration as JSON bytes. Their sha256 is the image id."""
     machine = platform.machine()
     version = platform.python_version()
     document = {
@@ -87,8 +88,8 @@ def _config(diff_id: str, contents: Contents) -> bytes:
 
 
 def _write_layer(path: Path, contents: Contents) -> str:
-    """Writes the one layer and returns the hex sha256 of it (its diff id). Folders come before
-    what they hold, because of the sorting.
+    """Writes the one layer and returns its hex sha256 (the diff id). Sorting puts folders before
+    their contents.
     """
     entries: dict[str, tuple[int, bytes | Path | str | None]] = {}
     for name, mode in contents.folders.items():
@@ -125,12 +126,16 @@ def _add(archive: tarfile.TarFile, name: str, mode: int, source: bytes | Path | 
 
 
 def _file_mode(source: bytes | Path) -> int:
-    """0755 for what may be executed here, else 0644: an owner's umask must not change the image."""
+    """Returns mode 0755 for files that are executable here, else 0644. The builder's umask must not
+    change the image.
+    """
     return 0o755 if isinstance(source, Path) and source.stat().st_mode & 0o100 else 0o644
 
 
 def _write_archive(path: Path, config: bytes, layer: Path, diff_id: str) -> None:
-    """The `docker save` form: config, layer, manifest. No tag: the id is the only name."""
+    """Writes the form of `docker save`: config, layer and manifest. There is no tag; the id is the
+    only name.
+    """
     digest = hashlib.sha256(config).hexdigest()
     layer_name = f"{diff_id}/layer.tar"
     manifest = [{"Config": f"{digest}.json", "Layers": [layer_name], "RepoTags": None}]

@@ -1,5 +1,5 @@
-"""What goes into a Python image: image path -> file here, for interpreter, standard library,
-wheels and their shared libraries.
+"""Lists what goes into a Python image: interpreter, standard library, wheels and their shared
+libraries.
 """
 
 import os
@@ -46,7 +46,7 @@ _FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Image paths without a leading slash."""
+    """Files of the image by path, without a leading slash."""
 
     files: dict[str, bytes | Path]
     folders: dict[str, int]  # path -> mode
@@ -56,8 +56,8 @@ class Contents:
 
 
 def python_contents(packages: Sequence[str]) -> Contents:
-    """The interpreter this runs on (the base one, if in a virtual environment) below /usr/local,
-    with the packages named.
+    """Places this interpreter (the base one, if in a virtual environment) below /usr/local, with
+    the named packages.
     """
     short = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     interpreter = _base_interpreter(short)
@@ -85,12 +85,13 @@ def python_contents(packages: Sequence[str]) -> Contents:
 
 
 def _base_interpreter(short: str) -> Path:
-    """The real executable behind a virtual environment or a version manager's links."""
+    """Returns the real executable behind a virtual environment or a version manager's links."""
     for candidate in (Path(sys.base_exec_prefix) / "bin" / short, Path(sys._base_executable)):  # type: ignore[attr-defined]
         if candidate.is_file():
             return candidate.resolve()
     raise Refused(
-        Code.UNSUPPORTED, f"no {short} below {sys.base_exec_prefix}; install an ordinary Python"
+        Code.UNSUPPORTED,
+        f"there is no {short} below {sys.base_exec_prefix}; install an ordinary Python",
     )
 
 
@@ -110,7 +111,7 @@ def _standard_library(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _add_libraries(files: dict[str, bytes | Path]) -> tuple[str, ...]:
-    """Adds the closure. A standard module whose library is not on this machine is left out; a
+    """Adds the shared libraries. A standard module whose library is absent here is left out; a
     wheel's stays and is reported.
     """
     placed = {source.resolve(): path for path, source in files.items() if isinstance(source, Path)}

@@ -1,7 +1,7 @@
-"""What an ELF file says about the shared libraries it needs, read without running it (ldd runs
-the loader of the file itself).
+"""Reads which shared libraries an ELF file needs, without running it. (`ldd` runs the file's own
+loader.)
 
-Source of the layout: System V ABI, chapters "Object Files" and "Dynamic Linking". 64-bit
+Source of the layout: System V ABI, chapters "Object Files" and "Dynamic Linking". Supports 64-bit
 little-endian files only.
 """
 
@@ -19,8 +19,8 @@ _ENTRIES_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ElfFile:
-    """The dynamic section's strings; `search` is DT_RUNPATH or DT_RPATH as written ($ORIGIN not
-    yet expanded).
+    """Strings of the dynamic section. `search` is DT_RUNPATH or DT_RPATH as written, with $ORIGIN
+    not expanded.
     """
 
     machine: int
@@ -31,8 +31,8 @@ class ElfFile:
 
 
 def read_elf(path: Path) -> ElfFile | None:
-    """None when the file is not a 64-bit little-endian ELF file. A truncated one raises
-    ValueError.
+    """Reads the file. Returns None if it is not 64-bit little-endian ELF; raises ValueError if it
+    is truncated.
     """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
@@ -41,7 +41,7 @@ def read_elf(path: Path) -> ElfFile | None:
     try:
         return _parse(data)
     except struct.error as error:
-        raise ValueError(f"{path}: truncated ELF file") from error
+        raise ValueError(f"{path}: the ELF file is truncated") from error
 
 
 def _parse(data: memoryview) -> ElfFile:
@@ -74,15 +74,15 @@ def _dynamic_tags(data: memoryview, offset: int, size: int) -> list[tuple[int, i
 
 
 def _file_offset(programs: list[tuple[int, ...]], address: int) -> int:
-    """Where in the file a virtual address lies."""
+    """Returns where in the file a virtual address is."""
     for kind, _flags, offset, start, _physical, in_file, _in_memory, _align in programs:
         if kind == _PT_LOAD and start <= address < start + in_file:
             return offset + address - start
-    raise ValueError(f"address {address:#x} lies in no segment")
+    raise ValueError(f"address {address:#x} is in no segment of the file")
 
 
 def _text(data: memoryview, offset: int) -> str:
-    """The NUL-terminated string at `offset`."""
+    """Returns the NUL-terminated string at `offset`."""
     end = offset
     while data[end]:
         end += 1

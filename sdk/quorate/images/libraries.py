@@ -1,5 +1,5 @@
-"""The shared-library closure of a set of binaries: what the loader would find on this machine,
-and where it must stand in the image.
+"""Finds all shared libraries that a set of binaries needs, as the loader would, and where to put
+them in the image.
 """
 
 import glob
@@ -25,8 +25,8 @@ _INCLUDE_DEPTH_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Libraries to add: absolute path in the image -> file here. `missing` maps a binary to the
-    names nobody provides.
+    """Libraries to add, as path in the image -> file here. `missing` maps a binary to the names
+    that were not found.
     """
 
     files: dict[str, Path]
@@ -40,12 +40,11 @@ class _Binary:
 
 
 def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
-    """Everything that `roots` need, recursively.
+    """Returns everything that `roots` need, recursively.
 
-    `placed` are files that the image holds anyway at a place relative to their users (the
-    extension modules and bundled libraries of wheels); they are followed but not copied.
-    Everything else is placed next to the C library, the one folder that the copied loader is
-    certain to search, under its SONAME.
+    `placed` are files that the image already holds beside their users: extension modules and
+    bundled libraries of wheels. They are followed but not copied. All other libraries go next to
+    the C library under their SONAME, because the copied loader always searches that folder.
     """
     folders = _system_folders()
     home = _libc_folder(folders)
@@ -59,7 +58,7 @@ def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
             files[binary.elf.interpreter] = Path(binary.elf.interpreter).resolve()
         for name in binary.elf.needed:
             if name.startswith("ld-"):
-                # the loader itself, which stands at its own fixed path and is loaded already
+                # This is the loader itself. It has its own fixed path and is already loaded.
                 continue
             found = _find(name, binary, folders)
             if found is None:
@@ -74,7 +73,7 @@ def library_closure(roots: Iterable[Path], placed: frozenset[Path]) -> Closure:
 
 
 def find_library(name: str) -> Path | None:
-    """A library by SONAME in the system's folders, for those that are opened at run time
+    """Returns a library by SONAME from the system's folders, for libraries opened at run time
     (libgcc_s).
     """
     for folder in _system_folders():
@@ -84,13 +83,14 @@ def find_library(name: str) -> Path | None:
 
 
 def library_folder() -> str:
-    """The folder of the image that system libraries are placed in."""
+    """Returns the image's folder for system libraries."""
     return _libc_folder(_system_folders())
 
 
 def _find(name: str, binary: _Binary, folders: tuple[Path, ...]) -> _Binary | None:
-    """The loader's order: the binary's own search path with $ORIGIN, then the system's folders.
-    Other machines' files are skipped.
+    """Searches like the loader: the binary's own path with $ORIGIN, then the system's folders.
+
+    Skips files for other machine types.
     """
     origin = str(binary.path.resolve().parent)
     own = [
@@ -111,13 +111,13 @@ def _libc_folder(folders: tuple[Path, ...]) -> str:
         if (folder / "libc.so.6").is_file():
             return str(folder)
     raise FileNotFoundError(
-        "no libc.so.6 in the system's library folders; images are built on Linux with glibc"
+        "there is no libc.so.6 in the system's library folders; build images on Linux with glibc"
     )
 
 
 def _system_folders() -> tuple[Path, ...]:
-    """Default folders first (the copied loader searches those without a cache), then those of
-    ld.so.conf.
+    """Returns the default folders first, because the copied loader searches them without a cache,
+    then those of ld.so.conf.
     """
     folders = [Path(name) for name in _DEFAULT_FOLDERS if Path(name).is_dir()]
     return tuple(dict.fromkeys(folders + _configured(_CONFIG, 0)))

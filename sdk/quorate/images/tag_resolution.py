@@ -1,12 +1,12 @@
-"""From an image's tag to its digest, once, when a job is submitted: tags move, and every
-execution must run the same bytes.
+"""Resolves an image's tag to its digest once, at submit. Tags move, and every execution must run
+the same bytes.
 
-The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with
-the anonymous token of public ones
-(https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from
-the manifest's bytes; what a registry says of itself must agree. An index of several platforms
-keeps the index's digest: the engine chooses in it, and a host class has one architecture.
-Registries on this machine are spoken to in plain HTTP, as engines do; all others by HTTPS.
+It uses the registry HTTP API version 2 (https://distribution.github.io/distribution/spec/api/) and
+the anonymous token of public registries
+(https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from the
+manifest's bytes and must equal the registry's. An index of several platforms keeps the index's
+digest: the engine chooses the platform, and a host class has one architecture. Registries on this
+machine are read over plain HTTP, as engines do; all others over HTTPS.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 @dataclass(frozen=True, slots=True)
 class TaggedImage:
-    """`name:tag` in its parts. `name` is how an engine writes it, `path` how the registry does."""
+    """The parts of `name:tag`. `name` is the engine's form, `path` the registry's."""
 
     name: str
     host: str
@@ -50,8 +50,8 @@ class TaggedImage:
 
 
 def parse_tagged(text: str) -> TaggedImage | None:
-    """The parts of `[host[:port]/]path:tag`; None for anything else. As with engines, a host has
-    a dot or port, or is localhost.
+    """Returns the parts of `[host[:port]/]path:tag`, or None. As with engines, a host has a dot or
+    a port, or is localhost.
     """
     match = _TAGGED.fullmatch(text) if len(text) <= NAME_MAX else None
     if match is None:
@@ -67,8 +67,10 @@ def parse_tagged(text: str) -> TaggedImage | None:
 
 
 async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
-    """`name@sha256:digest` of what the tag names now. UsageError: no such tag; EvidenceError: it
-    lies; UnavailableError.
+    """Returns `name@sha256:digest` of the tag's present image.
+
+    Raises UsageError if there is no such tag, EvidenceError if the registry's digest is wrong,
+    UnavailableError if it does not answer.
     """
     url = f"{_scheme(image.host)}://{image.host}/v2/{image.path}/manifests/{image.tag}"
     try:
@@ -82,7 +84,7 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
         ) from error
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
     if said and said != digest:
-        other = f"sent another manifest ({digest}) than it says ({said[:80]})"
+        other = f"sent a manifest with digest {digest}, but names it {said[:80]}"
         raise EvidenceError(f"image: the registry {image.host} {other}; nothing was ordered")
     return f"{image.name}@{digest}"
 
@@ -90,7 +92,7 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
 async def _manifest(
     session: aiohttp.ClientSession, url: str, image: TaggedImage
 ) -> tuple[bytes, str]:
-    """Bytes of the manifest, and the digest that the registry gives with them ("" = none)."""
+    """Returns the manifest's bytes and the digest that the registry names, or ""."""
     headers = {"Accept": ", ".join(MANIFEST_TYPES)}
     for attempt in range(2):
         async with session.get(url, headers=headers, allow_redirects=False) as response:
@@ -100,8 +102,11 @@ async def _manifest(
                 )
                 continue
             if response.status in (401, 403, 404):
-                what = f"{image.path}:{image.tag} that anybody may read ({response.status})"
-                raise UsageError(f"image: the registry {image.host} has no {what}")
+                what = f"public image {image.path}:{image.tag} ({response.status})"
+                raise UsageError(
+                    f"image: the registry {image.host} has no {what}; check the name, or give a "
+                    "docker archive (.tar)"
+                )
             if response.status != 200:
                 raise UnavailableError(
                     f"the registry {image.host} answers {response.status}; try again, or name the "
@@ -109,38 +114,41 @@ async def _manifest(
                 )
             if response.headers.get("Content-Type", "").partition(";")[0] not in MANIFEST_TYPES:
                 raise UsageError(
-                    f"image: the registry {image.host} has {image.path}:{image.tag} in no form "
-                    f"that engines pull by digest"
+                    f"image: the registry {image.host} has {image.path}:{image.tag} in an old "
+                    "form without digest; name another image"
                 )
             return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get(
                 "Docker-Content-Digest", ""
             )
     raise UsageError(
-        f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a "
-        f"login"
+        f"image: the registry {image.host} requires a login for {image.path}:{image.tag}; use "
+        "a public image"
     )
 
 
 async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
-    """The token that a public registry gives to anybody, from where it says; a distant one
-    cannot send us to this machine.
+    """Returns the anonymous token of a public registry. A remote registry cannot direct this
+    request to our own machine.
     """
     parts = dict(_CHALLENGE.findall(challenge))
     realm = parts.pop("realm", "")
     if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
         raise UsageError(
-            f"image: the registry {image.host} wants a login, which jobs cannot give yet"
+            f"image: the registry {image.host} requires a login, which is not supported yet; "
+            "use a public image"
         )
     async with session.get(realm, params=parts, allow_redirects=False) as response:
         if response.status != 200:
             raise UsageError(
-                f"image: the registry {image.host} gives nobody a token for {image.path} "
+                f"image: the registry {image.host} gives no anonymous token for {image.path} "
                 f"({response.status})"
             )
         try:
             tree = canonical.loads(await _body(response, TOKEN_BYTES_MAX, image))
         except ValueError as error:
-            raise UnavailableError(f"the registry {image.host} sent no token: {error}") from error
+            raise UnavailableError(
+                f"the registry {image.host} sent an unreadable token: {error}"
+            ) from error
     token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
     if not isinstance(token, str) or not token.isascii() or not token.isprintable():
         raise UnavailableError(f"the registry {image.host} sent no token")
@@ -148,12 +156,14 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
 
 
 def _is_like(realm: str, scheme: str) -> bool:
-    """Whether a place that a registry names is reached as the registry itself is."""
+    """Returns whether the registry's token service is reached with the same scheme as the
+    registry.
+    """
     try:
         place = urlsplit(realm)
         return place.scheme == scheme == _scheme(place.netloc)
     except ValueError:
-        return False  # not re-raised: it is no place at all
+        return False  # not re-raised: it is not a URL
 
 
 async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedImage) -> bytes:
@@ -168,7 +178,7 @@ async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedI
 
 
 def _scheme(host: str) -> str:
-    """Plain HTTP for this machine only."""
+    """Returns "http" for this machine and "https" for all others."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         is_here = ipaddress.ip_address(name).is_loopback

@@ -1,4 +1,6 @@
-"""Installed distributions, file by file as their RECORD lists them, with what they depend on."""
+"""Lists the files of installed distributions by their RECORD, with all distributions that they
+require.
+"""
 
 import base64
 import hashlib
@@ -21,7 +23,7 @@ _DISTRIBUTIONS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class WheelFiles:
-    """One distribution: `files` maps the path below site-packages to the file here."""
+    """One distribution. `files` maps each path below site-packages to the file here."""
 
     name: str
     version: str
@@ -29,11 +31,11 @@ class WheelFiles:
 
 
 def wheel_closure(packages: Sequence[str]) -> tuple[WheelFiles, ...]:
-    """The distributions named and all they require, sorted by name.
+    """Returns the named distributions and all they require, sorted by name.
 
-    Without a marker evaluator in the standard library: a requirement of an extra is ignored; one
-    with another marker is taken when it is installed; one without marker must be.
-    Refused(UNKNOWN) names what is not installed.
+    The standard library cannot evaluate markers. So a requirement of an extra is ignored, one with
+    another marker is taken if installed, and one without marker must be installed. Raises
+    Refused(UNKNOWN) that names what is missing.
     """
     found: dict[str, WheelFiles] = {}
     queue = [(name, True) for name in packages]
@@ -46,10 +48,11 @@ def wheel_closure(packages: Sequence[str]) -> tuple[WheelFiles, ...]:
             installed = distribution(name)
         except PackageNotFoundError as error:
             if not is_required:
-                continue  # its marker excludes it here, or pip would have installed it
+                continue  # its marker excludes it here; otherwise pip would have installed it
             raise Refused(
                 Code.UNKNOWN,
-                f"package {name!r} is not installed in this environment; pip install it first",
+                f"package {name!r} is not installed in this environment; run pip install "
+                f"{name} first",
             ) from error
         found[key] = WheelFiles(key, installed.version, _files(installed))
         queue += _requirements(installed)
@@ -76,8 +79,8 @@ def _files(installed: Distribution) -> dict[str, Path]:
         raise Refused(
             Code.UNSUPPORTED,
             (
-                f"{installed.name} has no RECORD (an editable or system installation); install it "
-                f"from a wheel"
+                f"{installed.name} has no RECORD (an editable or system installation); "
+                "install it from a wheel"
             ),
         )
     for entry in installed.files:
@@ -98,13 +101,15 @@ def _is_left_out(path: PurePosixPath) -> bool:
 
 
 def _check(name: str, source: Path, algorithm: str, expected: str) -> None:
-    """A file that was edited after its installation would give everybody else another image
-    under the same name.
+    """Checks a file against RECORD. An edited file would give a different image under the same
+    name.
     """
     try:
         with source.open("rb") as file:
             digest = hashlib.file_digest(file, algorithm).digest()
     except FileNotFoundError as error:
-        raise Refused(Code.UNKNOWN, f"{source} of {name} is gone; reinstall it") from error
+        raise Refused(Code.UNKNOWN, f"{source} of {name} is missing; reinstall {name}") from error
     if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:
-        raise Refused(Code.MALFORMED, f"{source} differs from the RECORD of {name}; reinstall it")
+        raise Refused(
+            Code.MALFORMED, f"{source} differs from the RECORD of {name}; reinstall {name}"
+        )

@@ -1,1 +1,1 @@
-"""From a job file or Python values to a job spec."""
+"""Turns job files and Python values into job specs."""

@@ -1,4 +1,4 @@
-"""The GPU grammar of job files and `--gpu`: "H100", "H100:2", "24GB..", "24GB..:2", "2"."""
+"""Parses GPU requests of job files and `--gpu`: "H100", "H100:2", "24GB..", "24GB..:2", "2"."""
 
 import re
 
@@ -10,8 +10,8 @@ _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,63}")
 
 
 def parse_gpu(value: str | int, field: str) -> GpuRequest:
-    """What is wanted; an empty model means any GPU with that much memory. Only a lower bound of
-    memory can be asked for.
+    """Parses a GPU request. An empty model means any GPU with that much memory; only a lower bound
+    can be given.
     """
     text = str(value).strip()
     if isinstance(value, bool) or not text:
@@ -24,7 +24,7 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
         low, _, high = head.partition("..")
         if high:
             raise UsageError(
-                f"{field}: an upper bound of GPU memory is not offered; write {low}..:{count}"
+                f"{field}: an upper bound of GPU memory is not supported; write {low}..:{count}"
             )
         vram = parse_size(low, field)
         return GpuRequest(count, "", vram)
@@ -37,5 +37,5 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
 
 def _count(text: str, field: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 3 and 1 <= int(text) <= 64):
-        raise UsageError(f"{field}: {text[:TEXT_MAX]!r} GPUs: the count must be 1 to 64")
+        raise UsageError(f"{field}: {text[:TEXT_MAX]!r} is not a number of GPUs; write 1 to 64")
     return int(text)

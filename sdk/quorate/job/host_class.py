@@ -1,8 +1,8 @@
-"""Host classes (PROTOCOL §2) as people name them, and who offers in them.
+"""Names of host classes (PROTOCOL §2), and which owners offer them.
 
-`x86_64/v3/AuthenticAMD` is a class of CPUs, `hopper/132/550` one of GPUs (architecture,
-multiprocessors, driver branch; then the MIG profile or `-`, and how many GPUs, where there is
-more to say). A class may always be named by its id, too.
+`x86_64/v3/AuthenticAMD` is a class of CPUs. `hopper/132/550` is one of GPUs: architecture,
+multiprocessors, driver branch, then optionally the MIG profile or `-`, and the number of GPUs. The
+id of a class always works too.
 """
 
 import itertools
@@ -27,8 +27,8 @@ WORLD_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One host class: the owners whose live offers have it, how many slots they have, and the
-    lowest price of an hour.
+    """One host class: owners with live offers in it, their number of slots, and the lowest price
+    per hour.
     """
 
     id: Hash32
@@ -39,7 +39,7 @@ class ClassRow:
 
 
 def class_name(host: HostClass) -> str:
-    """The name that `parse_host_class` takes back; the id where a part of it is no plain word."""
+    """Returns a name that `parse_host_class` can read, or the id if a part is not a plain word."""
     if not host.is_gpu:
         return f"{host.architecture}/{host.level}/{host.vendor}"
     parts = [
@@ -52,24 +52,26 @@ def class_name(host: HostClass) -> str:
     name = "/".join(parts).removesuffix("/1").removesuffix(f"/{NO_PROFILE}")
     try:
         is_read_back = parse_host_class(name) == host.id()
-    except UsageError:  # not re-raised: a profile with a slash in it; the id names it as well
+    except UsageError:  # not re-raised: a profile contains a slash; the id works as well
         is_read_back = False
     return name if is_read_back else f"0x{host.id().hex()}"
 
 
 def parse_host_class(text: str, field: str = "host_class") -> Hash32:
-    """The id of a class by its name or id; ZERO_HASH for "", any. UsageError names the field."""
+    """Returns the id of a class by its name or id; ZERO_HASH for "", any class. UsageError names
+    the field.
+    """
     if not text:
         return ZERO_HASH
     if text.startswith("0x"):
         try:
             identity = bytes.fromhex(text[2:])
         except ValueError:
-            identity = b""  # not re-raised: told below
+            identity = b""  # not re-raised: reported below
         if len(identity) != 32 or identity == ZERO_HASH:
             raise UsageError(
-                f"{field}: {text[:80]!r} is not the id of a class, 0x and 64 hex digits; `quorate "
-                f"classes` lists them"
+                f"{field}: {text[:80]!r} is not a class id (0x and 64 hex digits); `quorate "
+                "classes` lists them"
             )
         return Hash32(identity)
     host = _host(text.split("/"))
@@ -83,8 +85,8 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
 
 
 def name_of(identity: Hash32) -> str:
-    """The name of a class that nobody may offer: a CPU's is found among all of them; a GPU's is
-    not, and its id names it as well.
+    """Returns the name of a class by its id. CPU classes are searched; for a GPU class not on
+    offer, the id is returned.
     """
     cpus = (
         HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS)
@@ -115,13 +117,13 @@ def _host(parts: list[str]) -> HostClass | None:
 def _unknown(text: str, field: str) -> str:
     cpus = f"{'|'.join(CPU_ARCHITECTURES)}/{'|'.join(CPU_LEVELS)}/{'|'.join(CPU_VENDORS)}"
     return (
-        f"{field}: {text[:80]!r} is no host class; CPUs are {cpus}, GPUs such as "
-        f"hopper/132/550; `quorate classes` lists those on offer"
+        f"{field}: {text[:80]!r} is not a host class; CPUs are {cpus}, GPUs such as "
+        "hopper/132/550; `quorate classes` lists those on offer"
     )
 
 
 def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
-    """The host classes of live offers, those with most owners first."""
+    """Returns the host classes of live offers; those with most owners first."""
     hosts: dict[Hash32, HostClass] = {}
     owners: dict[Hash32, dict[Address, int]] = {}
     prices: dict[Hash32, list[Price]] = {}
@@ -133,7 +135,7 @@ def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
             hosts.setdefault(identity, slot.host)
             mine = owners.setdefault(identity, {})
             mine[view.offer.provider] = mine.get(view.offer.provider, 0) + slot.count
-            price = slot.on_demand or slot.spot  # as jobs are matched
+            price = slot.on_demand or slot.spot  # the price at which jobs are matched
             prices.setdefault(identity, []).extend([price] if price else [])
     rows = [
         ClassRow(
@@ -149,7 +151,7 @@ def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
 
 
 def _is_known(host: HostClass) -> bool:
-    """Whether it stands in the catalogue; a coordinator may list anything."""
+    """Returns whether the catalogue has the class. A coordinator may list anything."""
     try:
         host.validate()
     except Refused:
@@ -157,11 +159,13 @@ def _is_known(host: HostClass) -> bool:
     return True
 
 
-def owners_told(row: ClassRow | None, name: str) -> str:
-    """What whoever names a class has to know before it signs: they decide what is right there."""
+def describe_owners(row: ClassRow | None, name: str) -> str:
+    """Describes a named class's owners. Users must see them before they sign, because these owners
+    decide the verdict.
+    """
     if row is None:
-        return f"host class {name}: nobody offers it now"
+        return f"host class {name}: no provider offers it now"
     shown = ", ".join(f"0x{owner.hex()}" for owner in row.owners[:16])
     more = f" and {len(row.owners) - 16} more" if len(row.owners) > 16 else ""
     told = f"host class {name}: owners on offer: {len(row.owners)} ({shown}{more})"
-    return f"{told}; whoever owns most of it decides what is right there"
+    return f"{told}; owners with most slots there decide which result is accepted"

@@ -1,5 +1,5 @@
-"""What a Python caller writes down: one job, in plain values. Nothing here touches disk or
-network; `packing` turns it into a spec.
+"""`Job`: one job in plain Python values. Touches neither disk nor network; `packing` turns it into
+a spec.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,16 +33,25 @@ _SHM = 64 * MIB
 class Job:
     """One job.
 
-    image: CID of a docker archive, `name@sha256:digest`, or the path of a local archive
-    (uploaded when the store lacks it). command: words (argv), or one string for the image's
-    shell; empty runs the image's own command. inputs: mount -> local path (str or Path that
-    exists) or CID; below /inputs. `input_sizes` bounds inputs named by CID. resources: `gpu`,
-    `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a ready `Resources`.
-    host_class: only on this class of machines (`quorate classes`), by name or id; "" = any class
-    of many owners of long standing. sandbox: what must stand between the job and the machine
-    (docker-runc, docker-runsc, bwrap); "" = whatever the provider has. max_price: US dollars per
-    GPU-hour (per slot-hour for CPUs); budget: caps everything, default the worst case at that
-    price.
+    image: CID of a docker archive, `name@sha256:digest`, `name:tag`, or the path of a local
+    archive, which is uploaded if the store lacks it.
+
+    command: words (argv), or one string for the image's shell; empty runs the image's own command.
+
+    inputs: mount below /inputs -> local path or CID. `input_sizes` bounds inputs given by CID.
+
+    resources: `gpu`, `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a
+    `Resources`.
+
+    host_class: only this class of machines (`quorate classes`), by name or id; "" is any class with
+    many established owners.
+
+    sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
+
+    max_price: US dollars per GPU-hour (per slot-hour for CPUs). budget: US dollars for everything;
+    the default is the worst case at that price. max_duration: seconds, or text such as "15m".
+
+    Raises UsageError that names the wrong field.
     """
 
     image: str | Path
@@ -66,8 +75,8 @@ class Job:
     outputs: Path | None = None
 
     def __post_init__(self) -> None:
-        """Reads every quantity once, so that a job that exists is well formed as far as can be
-        told without looking at files.
+        """Parses every quantity once, so that an existing job is well formed apart from its
+        files.
         """
         self.price()
         self.seconds()
@@ -80,19 +89,19 @@ class Job:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
 
     def price(self) -> Price:
-        """Millionths of a dollar per hour."""
+        """Returns the highest price per hour in millionths of a dollar."""
         return parse_price(self.max_price, "max_price")
 
     def budget_amount(self) -> Amount | None:
-        """Millionths of a dollar, None when the worst case decides."""
+        """Returns the budget in millionths of a dollar, or None for the worst case."""
         return None if self.budget is None else parse_amount(self.budget, "budget")
 
     def seconds(self) -> Seconds:
-        """Longest run time."""
+        """Returns the longest run time in seconds."""
         return parse_duration(self.max_duration, "max_duration")
 
     def tier(self) -> VerifyTier:
-        """Verification tier."""
+        """Returns the verification tier."""
         if self.verify not in TIERS:
             raise UsageError(
                 f"verify: {str(self.verify)[:64]!r} is not offered; choose one of "
@@ -101,34 +110,34 @@ class Job:
         return TIERS[self.verify]
 
     def host(self) -> Hash32:
-        """Id of the host class, zero for any."""
+        """Returns the id of the host class, or zero for any."""
         return parse_host_class(self.host_class)
 
     def argv(self) -> tuple[str, ...]:
-        """Words, when the command is given as such."""
+        """Returns the command's words, or () if it is a shell line."""
         return () if isinstance(self.command, str) else tuple(self.command)
 
     def shell(self) -> str:
-        """Command line for the image's sh, "" when the command is given in words."""
+        """Returns the command line for the image's shell, or "" if the command is words."""
         return self.command if isinstance(self.command, str) else ""
 
     def variables(self) -> tuple[EnvVar, ...]:
-        """Environment sorted by name, as the spec wants it."""
+        """Returns the environment sorted by name, as the spec requires."""
         return tuple(EnvVar(name, value) for name, value in sorted(self.env.items()))
 
     def limits(self) -> Resources:
-        """Limits of one execution."""
+        """Returns the resources of one execution."""
         if isinstance(self.resources, Resources):
             return self.resources
         return parse_resources(self.resources)
 
 
 def parse_resources(given: Mapping[str, str | int]) -> Resources:
-    """Resources of the job file's words; whatever is not named keeps the protocol's default."""
+    """Parses the job file's resources. Those not given keep the protocol's default."""
     unknown = sorted(given.keys() - {"gpu", "cpu", "memory", "disk", "shm_size"})
     if unknown:
         raise UsageError(
-            f"resources.{unknown[0]}: unknown; known are cpu, disk, gpu, memory, shm_size"
+            f"resources.{unknown[0]}: unknown key; known are cpu, disk, gpu, memory, shm_size"
         )
     default = Resources()
     memory = _size(given, "memory", default.memory_bytes)
@@ -148,8 +157,8 @@ def _size(given: Mapping[str, str | int], key: str, default: int) -> int:
     if key not in given:
         return default
     value = given[key]
-    # "64GB.." is how dstack writes a lower bound; an execution gets exactly what it asks for, so
-    # the two mean the same.
+    # dstack writes a lower bound as "64GB..". An execution gets exactly what it asks for, so both
+    # mean the same.
     return parse_size(
         value.removesuffix("..") if isinstance(value, str) else value, f"resources.{key}"
     )

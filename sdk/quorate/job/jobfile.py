@@ -1,7 +1,7 @@
-"""The job file (DESIGN §13): YAML to a `Job`.
+"""Reads a job file: YAML to a `Job`.
 
-Pydantic judges the shape of what a stranger wrote; units become exact integers in `Job`. Every
-error is a `UsageError` naming the field, and nothing unknown is ignored.
+Pydantic checks the file's shape, and `Job` turns units into exact integers. Every error is a
+`UsageError` that names the field. Unknown keys are errors.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class ResourcesModel(BaseModel):
-    """`resources:`"""
+    """The keys of `resources:`."""
 
     model_config = _STRICT
     gpu: Quantity | None = None
@@ -31,19 +31,19 @@ class ResourcesModel(BaseModel):
 
 
 class InputModel(BaseModel):
-    """One of `inputs:`; exactly one of cid and path."""
+    """One entry of `inputs:`, with exactly one of cid and path."""
 
     model_config = _STRICT
     mount: Text | None = None
     cid: Text | None = None
     path: Text | None = Field(
         default=None, min_length=1
-    )  # an empty one would be the job file's whole folder
+    )  # an empty path would mean the job file's whole folder
     size: Quantity | None = None
 
 
 class VerifyModel(BaseModel):
-    """`verify:`"""
+    """The keys of `verify:`."""
 
     model_config = _STRICT
     tier: Literal["lean", "standard", "strict", "critical"] = "standard"
@@ -54,7 +54,7 @@ class VerifyModel(BaseModel):
 
 
 class JobFileModel(BaseModel):
-    """The whole file."""
+    """The keys of the whole file."""
 
     model_config = _STRICT
     type: Literal["task", "batch"] = "task"
@@ -84,19 +84,19 @@ _MODELS: dict[str, type[BaseModel]] = {
 
 
 def load_job(path: Path) -> Job:
-    """The job of a file; relative paths in it are taken from the file's folder."""
+    """Reads a job file. Relative paths in it start at the file's folder."""
     try:
         with path.open("rb") as file:
             data = file.read(512 * 1024)
     except OSError as error:
         raise UsageError(
-            f"{path}: {error.strerror or error}; -f names a job file, such as examples/hello.yaml"
+            f"{path}: {error.strerror or error}; -f needs a job file, such as examples/hello.yaml"
         ) from error
     return parse_job(data, path.parent)
 
 
 def parse_job(data: bytes, folder: Path) -> Job:
-    """The job of a file's bytes."""
+    """Parses the bytes of a job file. Relative paths start at `folder`."""
     tree = load_yaml(data)
     if not isinstance(tree, dict):
         raise UsageError(
@@ -111,8 +111,7 @@ def parse_job(data: bytes, folder: Path) -> Job:
 
 def _sentences(error: ValidationError) -> list[str]:
     problems = error.errors(include_url=False)
-    # A key that is merely misspelt also shows up as missing; the misspelling is what the person has
-    # to hear first.
+    # A misspelt key also makes the right key missing; the misspelling must be reported first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     sentences = [
         _sentence(problem["type"], problem["loc"], problem["msg"], problem.get("input"))
@@ -122,8 +121,8 @@ def _sentences(error: ValidationError) -> list[str]:
 
 
 def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -> str:
-    # Pydantic appends the branch of a union to the place; people know only the names that stand in
-    # their file.
+    # Pydantic adds the branch of a union to the location, but users know only the names in their
+    # file.
     names = [str(part) for part in loc]
     if kind == "extra_forbidden":
         known = _MODELS[names[0] if len(names) > 1 else ""].model_fields
@@ -135,12 +134,12 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
     ]
     where = ".".join(plain) or "job file"
     if kind == "missing":
-        return f"{where}: is missing"
+        return f"{where}: this key is missing"
     if where == "inputs" and kind == "list_type":
-        return "inputs: it is a list, such as [{path: ./table.csv, mount: /inputs/table.csv}]"
+        return "inputs: write a list, such as [{path: ./table.csv, mount: /inputs/table.csv}]"
     if kind == "model_type":
         return (
-            f"{where}: it is a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not "
+            f"{where}: write a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not "
             f"{str(given)[:64]!r}"
         )
     return f"{where}: {message[:1].lower() + message[1:]}, not {str(given)[:64]!r}"
@@ -195,7 +194,7 @@ def _mount(item: InputModel) -> str:
     if item.mount:
         return item.mount
     if item.path is None:
-        raise UsageError("inputs.mount: say where it is mounted, such as /inputs/scene.json")
+        raise UsageError("inputs.mount: give the mount, such as /inputs/scene.json")
     return f"/inputs/{Path(item.path).name}"
 
 
@@ -203,7 +202,7 @@ def _distinct(items: list[InputModel]) -> list[InputModel]:
     mounts = [_mount(item) for item in items]
     twice = sorted({mount for mount in mounts if mounts.count(mount) > 1})
     if twice:
-        raise UsageError(f"inputs.mount: {twice[0]} stands twice")
+        raise UsageError(f"inputs.mount: {twice[0]} is given twice")
     return items
 
 
@@ -223,8 +222,8 @@ def _env(env: dict[str, str | int | bool] | list[str]) -> dict[str, str]:
     for line in env:
         name, equals, value = line.partition("=")
         if not equals:
-            raise UsageError(f"env: {line[:64]!r} needs the form NAME=value")
+            raise UsageError(f"env: {line[:64]!r} must have the form NAME=value")
         if name in pairs:
-            raise UsageError(f"env: {name[:64]} stands twice")
+            raise UsageError(f"env: {name[:64]} is given twice")
         pairs[name] = value
     return pairs

@@ -1,5 +1,5 @@
-"""What to say about a key that the job file does not have: a translation, "not offered yet", or
-the nearest known key.
+"""Explains an unknown key of a job file: its translation, "not offered yet", or the nearest known
+key.
 """
 
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ SKYPILOT: dict[str, str] = {
     "max_hourly_cost": "max_price (USD per GPU-hour, at the top level)",
     "disk_size": "resources.disk",
     "cpus": "resources.cpu",
-    "instance_type": "resources.gpu and resources.memory; machines are matched by what they have",
+    "instance_type": "resources.gpu and resources.memory; machines are matched by their hardware",
     "cloud": "nothing: any provider whose offer fits may run it",
     "region": "nothing: regions are not offered yet",
     "zone": "nothing: regions are not offered yet",
     "image_id": "image (a CID, name@sha256:... or a local archive), at the top level",
     "autostop": "max_duration",
-    "job_recovery": "retry (not offered yet); a lost execution is matched anew without being asked",
+    "job_recovery": "retry (not offered yet); the coordinator replaces a lost execution by itself",
     "envs": "env",
     "run": "commands (for the image's shell) or command (a list of words)",
-    "setup": "an image that holds what setup installs (quorate image build); jobs have no network",
+    "setup": "an image with what setup installs (quorate image build); jobs have no network",
     "workdir": "inputs, such as {path: ., mount: /inputs/work}",
     "num_nodes": "nodes (not offered yet)",
     "file_mounts": "inputs: [{path, mount}]",
@@ -49,17 +49,17 @@ NOT_YET = frozenset(
         "volumes",
     }
 )
-"""Keys of DESIGN §13 whose behaviour is not built yet. Ignoring one silently would be worse than refusing it."""
+"""Planned keys that are not built yet. Refusing them is better than ignoring them silently."""
 
 
 def explain_unknown(key: str, path: str, known: Iterable[str]) -> str:
-    """One sentence for a refused key; `path` is where it stands, "" at the top."""
+    """Returns one sentence for a refused key. `path` is its location, "" at the top."""
     where = f"{path}.{key}" if path else key
     names = sorted(known)
     if not path and key in NOT_YET:
-        return f"{where}: known, but not offered yet; leave it out"
+        return f"{where}: this key is not supported yet; leave it out"
     if key in SKYPILOT and key not in names:
-        return f"{where}: a SkyPilot key; write here {SKYPILOT[key]}"
+        return f"{where}: this is a SkyPilot key; write {SKYPILOT[key]} instead"
     close = get_close_matches(key.lower(), names, n=1, cutoff=0.5)
     nearest = f"did you mean {close[0]!r}?" if close else f"known here are {', '.join(names)}"
     return f"{where}: unknown key; {nearest}"

@@ -1,5 +1,5 @@
-"""A `Job` to a `JobSpec`: local paths become CIDs, the image is looked at, uploads are listed.
-Blocks: call it in a thread.
+"""Turns a `Job` into a `JobSpec`: computes CIDs of local files, checks the image, lists uploads.
+Call it in a thread.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from quorate_protocol.units import JobKind
 
 CID_INPUT_BYTES = (
     4 * jobs.GIB
-)  # bound of an input named by CID whose size neither the job nor the store tells
+)  # size bound of an input given by CID if neither job nor store gives one
 CID_IMAGE_BYTES = 8 * jobs.GIB
 
 
@@ -37,58 +37,57 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A CID that a job gives itself, and the field in which it stands."""
+class NamedCid:
+    """A CID that the job names, and its field."""
 
     field: str
     cid: str
 
     def warning(self) -> str:
-        """What whoever orders should know before it signs. No refusal: a provider may have it,
-        or a source that an Assignment names.
+        """Warns the user before signing. It is not an error: a provider may have the content from
+        another source.
         """
         form = "./hello.tar" if self.field == "image" else "./name"
         return (
-            f"{self.field}: {self.cid} is not in the coordinator's store; unless a provider has "
-            f"it from elsewhere, the run only waits for"
-            f" it until its time is over, without a result. Write its path instead of the CID "
-            f"({form}): it is uploaded when you submit"
+            f"{self.field}: {self.cid} is not in the coordinator's store. Unless a provider "
+            "has it, the run will end without a result. Give a path instead of the CID "
+            f"({form}), and it is uploaded when you submit"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A job with nothing local left in it. `not_stored`: what it names by a CID that the
-    coordinator's store does not hold.
+class PackedJob:
+    """A job's spec with nothing local left in it. `not_stored`: CIDs that the job names and the
+    coordinator's store lacks.
     """
 
     spec: JobSpec
     uploads: tuple[Upload, ...]
-    not_stored: tuple[Named, ...] = ()
+    not_stored: tuple[NamedCid, ...] = ()
 
     @property
     def upload_bytes(self) -> int:
-        """Most that would be sent."""
+        """Returns the most bytes that may be sent."""
         return sum(item.size_bytes for item in self.uploads)
 
 
-def cids_named(job: Job) -> tuple[Named, ...]:
-    """CIDs that the job names itself, each once: the store may know their sizes."""
+def named_cids(job: Job) -> tuple[NamedCid, ...]:
+    """Returns the CIDs that the job itself names, each once. The store may know their sizes."""
     named = [
-        Named(f"inputs.{mount}", _named_input(mount, value))
+        NamedCid(f"inputs.{mount}", _named_input(mount, value))
         for mount, value in job.inputs.items()
         if not is_path(value)
     ]
     if isinstance(job.image, str) and not is_path(job.image):
-        _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
+        _named_image(job.image, {})  # a wrong image is reported before the store is asked for it
         if jobs.is_image_cid(job.image):
-            named.append(Named("image", job.image))
+            named.append(NamedCid("image", job.image))
     return tuple({item.cid: item for item in named}.values())
 
 
-def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
-    """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError names
-    the field.
+def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
+    """Returns the validated spec and what to upload. `sizes` maps CIDs to known sizes in bytes.
+    UsageError names the field.
     """
     uploads: dict[str, Upload] = {}
     image, image_bytes = _image(job, sizes, uploads)
@@ -117,11 +116,11 @@ def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
         jobs.validate(spec)
     except Refused as refused:
         raise UsageError(f"job: {refused.detail}") from refused
-    return Packed(spec, tuple(uploads.values()))
+    return PackedJob(spec, tuple(uploads.values()))
 
 
 def is_path(value: str | Path) -> bool:
-    """Whether a job names a file of this machine."""
+    """Returns whether the value is a path on this machine."""
     return isinstance(value, Path) or value.startswith((".", "/", "~")) or value.endswith(".tar")
 
 
@@ -131,23 +130,23 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
     path = Path(job.image).expanduser()
     if path.is_dir():
         raise UsageError(
-            f"image: {path} is a folder; name a docker archive (.tar): `quorate image build "
-            f"--python -o hello.tar` makes one"
+            f"image: {path} is a folder; give a docker archive (.tar). `quorate image build "
+            "--python -o hello.tar` makes one"
         )
     if not path.is_file():
         raise UsageError(
-            f"image: {path} is not there; build one with `quorate image build --python -o "
+            f"image: {path} does not exist; make it with `quorate image build --python -o "
             f"{path.name}`"
         )
     try:
         info = read_archive(path)
     except Refused as refused:
         remedy = (
-            "`docker save -o hello.tar NAME` and `quorate image build --python -o hello.tar` "
-            "write such a file"
+            "make one with `docker save -o hello.tar NAME` or `quorate image build --python "
+            "-o hello.tar`"
         )
         raise UsageError(
-            f"image: {path} is no docker archive that can be used ({refused.detail}); {remedy}"
+            f"image: {path} is not a usable docker archive ({refused.detail}); {remedy}"
         ) from refused
     try:
         refuse_shell_command(info, ("/bin/sh",) if job.shell() else job.argv())
@@ -162,12 +161,9 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
         jobs.image_digest(image)
     except Refused as refused:
         remedy = (
-            "name it name:tag (made a digest at submit), name@sha256:..., by the CID of a "
-            "docker archive, or by the path of one (.tar)"
+            "give name:tag, name@sha256:..., the CID of a docker archive, or the path of one (.tar)"
         )
-        raise UsageError(
-            f"image: {image[:100]!r} is no image that stays the same; {remedy}"
-        ) from refused
+        raise UsageError(f"image: {image[:100]!r} is not a valid image name; {remedy}") from refused
     if not jobs.is_image_cid(image):
         return image, 0
     return image, sizes.get(image, CID_IMAGE_BYTES)
@@ -190,20 +186,20 @@ def _input(
 
 
 def _named_input(mount: str, value: str | Path) -> str:
-    """The CID that an input is; whatever is none is told before the store is asked for it."""
+    """Returns the CID of an input. A wrong one is reported before the store is asked for it."""
     try:
         cids.cid_parts(str(value))
     except Refused as refused:
         raise UsageError(
-            f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as "
-            f"./name"
+            f"inputs.{mount}: {str(value)[:80]!r} is neither a CID nor a file here; write a "
+            "path as ./name"
         ) from refused
     return str(value)
 
 
 def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:
     if not path.exists():
-        raise UsageError(f"{field}: {path} is not there")
+        raise UsageError(f"{field}: {path} does not exist")
     try:
         built = build_path(path.resolve(), V1_2025, None, None, Bounds())
     except Refused as refused:

@@ -1,8 +1,8 @@
-"""Text of people to exact integers and back: money, sizes, durations, cores. No floats anywhere.
+"""Parses and formats money, sizes, durations and cores as exact integers. No floats are used.
 
-Money is decimal US dollars and becomes millionths; a sub-millionth is refused, never rounded.
-Sizes are decimal (GB = 10^9), as GPUs are sold, or binary (GiB = 2^30). Every error is a
-`UsageError` naming the field.
+Money is decimal US dollars and becomes millionths; finer amounts are refused, never rounded. Sizes
+are decimal (GB = 10^9), as GPUs are sold, or binary (GiB = 2^30). Every error is a `UsageError`
+that names the field.
 """
 
 import re
@@ -34,16 +34,18 @@ _FACTORS = {
 }
 
 Money = str | int | Decimal
-"""How callers may write money: "1.25", 2, Decimal("0.30"). A float is refused: 0.1 is not a tenth."""
+"""Accepted forms of money: "1.25", 2, Decimal("0.30"). Floats are refused, because 0.1 is not
+exactly a tenth.
+"""
 
 
 def parse_amount(value: Money, field: str) -> Amount:
-    """Millionths of a dollar, above zero."""
+    """Parses an amount above zero. Returns millionths of a dollar."""
     return Amount(_micro(value, field, AMOUNT_MAX))
 
 
 def parse_price(value: Money, field: str) -> Price:
-    """Millionths of a dollar per GPU-hour, above zero."""
+    """Parses a price above zero. Returns millionths of a dollar per GPU-hour."""
     return Price(_micro(value, field, PRICE_MAX))
 
 
@@ -76,14 +78,16 @@ def _fraction(digits: str | None, width: int) -> int:
 
 
 def format_amount(micro: int) -> str:
-    """Dollars with at least two decimals and no needless zeros: 1250000 -> "1.25 USD"."""
+    """Formats dollars with at least two decimals and no needless zeros: 1250000 -> "1.25 USD"."""
     whole, rest = divmod(abs(micro), MICRO)
     decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
     return f"{'-' if micro < 0 else ''}{whole}.{decimals} USD"
 
 
 def parse_size(value: str | int, field: str) -> int:
-    """Bytes, rounded down. An integer counts bytes; text needs a unit."""
+    """Parses a size. Returns bytes, rounded down; an integer counts bytes, and text needs a
+    unit.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f'{field}: write a size such as "24GB", not {type(value).__name__}')
     if isinstance(value, int):
@@ -103,7 +107,7 @@ def parse_size(value: str | int, field: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """Decimal units with one decimal: 24_000_000_000 -> "24.0 GB"."""
+    """Formats bytes in decimal units with one decimal: 24_000_000_000 -> "24.0 GB"."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size // factor}.{size % factor * 10 // factor} {unit}"
@@ -111,7 +115,7 @@ def format_size(size: int) -> str:
 
 
 def parse_duration(value: str | int, field: str) -> Seconds:
-    """Seconds, above zero: 90, "90s", "15m", "1h30m", "2d"."""
+    """Parses a duration above zero. Returns seconds: 90, "90s", "15m", "1h30m", "2d"."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f'{field}: write a duration such as "1h30m", not {type(value).__name__}')
     if isinstance(value, int):
@@ -136,7 +140,7 @@ def parse_duration(value: str | int, field: str) -> Seconds:
 
 
 def format_duration(seconds: int) -> str:
-    """The two largest units: 5400 -> "1h30m"."""
+    """Formats the two largest units: 5400 -> "1h30m"."""
     parts: list[str] = []
     rest = max(0, seconds)
     for unit, factor in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
@@ -147,7 +151,7 @@ def format_duration(seconds: int) -> str:
 
 
 def parse_cores(value: str | int, field: str) -> int:
-    """Thousandths of a core: "0.5" -> 500, 2 -> 2000."""
+    """Parses cores. Returns thousandths of a core: "0.5" -> 500, 2 -> 2000."""
     match = None if isinstance(value, bool) else _CORES.fullmatch(str(value).strip())
     if match is None:
         raise UsageError(

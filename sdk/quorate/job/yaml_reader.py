@@ -1,9 +1,9 @@
-"""YAML written by strangers, read so that nothing is guessed and nothing explodes.
+"""Reads YAML from strangers without guessed types and with bounds.
 
-Of YAML's implicit types only null, true/false and plain decimal integers are kept: `1.10`,
-`1:30`, `010`, `on` and dates stay the text that was written, so a price never becomes a float
-and an environment variable never a boolean. Aliases, depth, nodes after expansion and bytes are
-bounded; a key that stands twice is refused, and `<<` merges nothing.
+Of YAML's implicit types only null, true/false and plain decimal integers are kept. `1.10`, `1:30`,
+`010`, `on` and dates stay text. So a price never becomes a float, nor an environment variable a
+boolean. Aliases, depth, expanded values and bytes are bounded. Repeated keys are refused, and `<<`
+does not merge.
 """
 
 import re
@@ -17,11 +17,11 @@ BYTES_MAX = 256 * 1024
 ALIASES_MAX = 64
 NODES_MAX = 20_000
 DEPTH_MAX = 32
-Tree = Any  # what YAML gives: None, bool, int, str, list, dict; judged by the job file's model
+Tree = Any  # YAML values: None, bool, int, str, list, dict; the job file's model checks them
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with a narrower idea of scalars, a count of aliases and no repeated keys."""
+    """A SafeLoader with fewer implicit types, a count of aliases, and no repeated keys."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML copies it per class on the first add
 
@@ -54,7 +54,8 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Tree]:
             )
         if key in tree:
             raise UsageError(
-                f"job file: line {key_node.start_mark.line + 1}: the key {key[:64]!r} stands twice"
+                f"job file: line {key_node.start_mark.line + 1}: the key {key[:64]!r} is "
+                "given twice"
             )
         tree[key] = loader.construct_object(value_node, deep=True)
     return tree
@@ -71,23 +72,24 @@ _Loader.add_implicit_resolver(
 
 
 def load_yaml(data: bytes) -> Tree:
-    """The one document of a job file. `UsageError` names line and column."""
+    """Returns the document of a job file. `UsageError` names line and column."""
     if len(data) > BYTES_MAX:
-        raise UsageError(f"job file: {len(data)} bytes, at most {BYTES_MAX}")
+        raise UsageError(f"job file: it has {len(data)} bytes; at most {BYTES_MAX} are allowed")
     try:
         loader = _Loader(data.decode())
         tree = loader.get_single_data()
     except UnicodeDecodeError as error:
-        raise UsageError(f"job file: not UTF-8 at byte {error.start}") from error
+        raise UsageError(f"job file: it is not UTF-8 at byte {error.start}") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"job file: not YAML: {' '.join(str(error).split())[:300]}") from error
+        raise UsageError(
+            f"job file: it is not valid YAML: {' '.join(str(error).split())[:300]}"
+        ) from error
     _check_expanded(tree)
     return tree
 
 
 def _check_expanded(tree: Tree) -> None:
-    # Aliases share one object in memory, so counting every visit is what bounds the work of whoever
-    # walks the tree.
+    # Aliases share one object in memory. Counting every visit bounds the work of later readers.
     pending, visits = [tree], 0
     while pending:
         visits += 1

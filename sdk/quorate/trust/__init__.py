@@ -1,1 +1,1 @@
-"""What the client checks before it believes or signs."""
+"""What the client checks before it believes or signs something."""

@@ -1,10 +1,10 @@
-"""Rechecks what a coordinator says about one of our jobs, from the signed messages alone: who
-agreed, and what it may cost. Pure.
+"""Checks from signed messages alone what a coordinator says about our job: who agreed, and what it
+may cost.
 
-`quorate_protocol.messages.receipt.verify` checks that a receipt is consistent in itself. Here it
-is held against what only the client knows: its own order and session, the keys pinned in its
-profile, and the prices it signed. What needs the chain (whether the slots drawn were staked) is
-`quorate verify`'s business.
+`quorate_protocol.messages.receipt.verify` checks that a receipt is consistent. This module compares
+it with what only the client knows: its own order and session, the pinned keys, and the prices it
+signed. Does no input or output. Whether drawn slots were staked needs the chain and is not checked
+here.
 """
 
 from collections.abc import Callable
@@ -30,21 +30,19 @@ HasWitnessed = Callable[[Hash32, Hash32], bool]
 """(assignment hash, commit digest) -> whether the coordinator took our witness of that commit."""
 
 
-def nothing_witnessed(_assignment: Hash32, _commit: Hash32) -> bool:
-    """For whoever signs no witnesses."""
+def none_witnessed(_assignment: Hash32, _commit: Hash32) -> bool:
+    """Returns False; for clients that sign no witnesses."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the client knows by itself: the order and spec it signed, and what its profile
-    pinned.
+class OwnRecord:
+    """What the client knows by itself: the order and spec it signed, and the identity in its
+    profile.
     """
 
     order: Order
-    ack: (
-        Ack | None
-    )  # as the coordinator answered the order; None when that answer was lost on the way
+    ack: Ack | None  # the coordinator's answer to the order; None if the answer was lost
     spec: JobSpec
     domain: Domain
     statement_key: Address
@@ -52,13 +50,13 @@ class Known:
     timing: Timing
     recover: Recover
     verify_round: VerifyRound
-    has_witnessed: HasWitnessed = nothing_witnessed
+    has_witnessed: HasWitnessed = none_witnessed
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """What the evidence shows. `charged` is the most that this verdict may cost the client;
-    `group` holds the agreeing executions.
+class CheckedVerdict:
+    """What the evidence shows. `charged` is the most that this verdict may cost; `group` holds the
+    agreeing executions.
     """
 
     verdict: Verdict
@@ -67,15 +65,16 @@ class Agreement:
     charged: Amount
     receipt: bytes  # the canonical file {body, cid}
     cid: str
-    is_stopped: bool  # our own Stop ended it before it had a result
+    is_stopped: bool  # our own Stop ended it before a result
 
 
-def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
-    """Checks a receipt file against our own order. `EvidenceError` names what does not hold."""
+def check_receipt(known: OwnRecord, data: bytes, told: Envelope[Verdict]) -> CheckedVerdict:
+    """Checks a receipt file against our own order. `EvidenceError` says what does not hold."""
     found, canonical = _read(known, data)
     ack, decided = found.ack.message, found.verdict.message
     _require(
-        found.verdict.message == told.message, "verdict: the receipt holds another one than the run"
+        found.verdict.message == told.message,
+        "verdict: the receipt holds another verdict than the run",
     )
     _check_pins(known, found)
     _check_terms(known, found)
@@ -86,7 +85,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
         if decided.outcome is Outcome.ACCEPTED
         else _paid_stopped(found) or _paid_unresolved(found)
     )
-    return Agreement(
+    return CheckedVerdict(
         decided,
         ack.rule,
         tuple(group),
@@ -97,7 +96,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     )
 
 
-def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
+def _read(known: OwnRecord, data: bytes) -> tuple[Receipt, bytes]:
     try:
         tree = canonical_module.parse(data, receipt.RECEIPT_BYTES_MAX)
         canonical = canonical_module.canonical(tree)
@@ -110,26 +109,28 @@ def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
         raise EvidenceError(f"receipt: {refused}") from refused
 
 
-def _check_pins(known: Known, found: Receipt) -> None:
-    _require(found.order.message == known.order, "receipt: holds another order than ours")
-    # Of two Acks, the second could be made when the beacon is known: its secret decides who audits
+def _check_pins(known: OwnRecord, found: Receipt) -> None:
+    _require(found.order.message == known.order, "receipt: it holds another order than ours")
+    # A second Ack could be made when the beacon is known, and its secret decides who audits
     # (PROTOCOL §3: once per job).
     _require(
         known.ack in (None, found.ack.message),
-        "receipt: holds another Ack than the one that answered our order",
+        "receipt: it holds another Ack than the coordinator's answer to our order",
     )
     _require(
         Domain(found.chain_id, found.stakes) == known.domain,
-        "receipt: of another chain or deployment",
+        "receipt: it is of another chain or deployment",
     )
     _require(
         found.coordinator_key == known.statement_key,
-        "receipt: signed by another statement key than the profile's",
+        "receipt: another statement key signed it than the profile's",
     )
-    _require(found.beacon_key == known.beacon_key, "receipt: of another beacon than the profile's")
+    _require(
+        found.beacon_key == known.beacon_key, "receipt: it uses another beacon than the profile's"
+    )
     _require(
         found.timing == known.timing,
-        "receipt: with other times of rounds, reveals or holds than the profile's deployment",
+        "receipt: its times of rounds, reveals or holds differ from the profile's deployment",
     )
     _require(
         found.ack.message.fee_bps <= known.order.max_fee_bps,
@@ -138,50 +139,51 @@ def _check_pins(known: Known, found: Receipt) -> None:
 
 
 def check_ordered(ack: Ack, order: Order) -> None:
-    """EvidenceError for an Ack of another rule or host class than was ordered."""
+    """Raises EvidenceError if an Ack names another rule or host class than the order."""
     _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
     _require(
         order.host_class in (ZERO_HASH, ack.host_class),
-        "ack: of another host class than was ordered",
+        "ack: its host class is not the ordered one",
     )
     _require(
         ack.rule is not Label.UNVERIFIED or order.accept_unverified,
-        "ack: rule unverified was not ordered (acceptUnverified)",
+        "ack: it names rule unverified, which was not ordered (acceptUnverified)",
     )
 
 
-def _check_terms(known: Known, found: Receipt) -> None:
+def _check_terms(known: OwnRecord, found: Receipt) -> None:
     order, ack = known.order, found.ack.message
     for item in found.executions:
         sent = item.assignment.message
         _require(
             sent.spec_hash == order.spec_hash and sent.host_class == ack.host_class,
-            "assignment: another spec or host class",
+            "assignment: its spec or host class differs from the order",
         )
-        _require(sent.coordinator == order.coordinator, "assignment: of another coordinator")
+        _require(sent.coordinator == order.coordinator, "assignment: it is of another coordinator")
         _require(
             sent.price_per_hour <= order.max_price_per_hour,
             "assignment: its price is above the order's",
         )
         _require(
-            sent.max_duration <= known.spec.max_duration, "assignment: longer than the spec allows"
+            sent.max_duration <= known.spec.max_duration,
+            "assignment: it is longer than the spec allows",
         )
         _require(
             is_our_class(item.commit.message, ack, known.spec),
-            "commit: made in another determinism class",
+            "commit: it was made in another determinism class",
         )
 
 
-def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
+def _group(known: OwnRecord, found: Receipt) -> list[ExecutionEvidence]:
     decided = found.verdict.message
     if decided.outcome is not Outcome.ACCEPTED:
         return []
     by_hash = {item.commit.message.assignment_hash: item for item in found.executions}
-    _require(len(by_hash) == len(found.executions), "receipt: one execution stands twice")
+    _require(len(by_hash) == len(found.executions), "receipt: one execution is listed twice")
     group = [by_hash[name] for name in decided.group]
     _require(
         len({item.assignment.message.provider for item in group}) == len(group) > 0,
-        "verdict: one provider twice in the group",
+        "verdict: one provider is in the group twice",
     )
     if decided.label is Label.QUORUM_2:
         runs = [
@@ -203,11 +205,11 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
 
 
 def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
-    """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is
-    claimed of its result (I4).
+    """Returns the execution that our own Stop ended. Its elapsed time is paid, and its result
+    counts for nothing (I4).
     """
-    # Without a Stop that our session key signed (the receipt's check has verified it) a lapse costs
-    # nothing.
+    # The receipt's check has verified that our session key signed the Stop. Without one, a lapse
+    # costs nothing.
     return (
         [item for item in found.executions if item.reveal is not None][:1]
         if _is_stopped(found)
@@ -220,8 +222,9 @@ def _is_stopped(found: Receipt) -> bool:
 
 
 def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
-    """Three owners, three answers: the client's program is not deterministic, and the executions
-    that ran are paid (PROTOCOL §5).
+    """Returns the executions to pay after three owners gave three answers.
+
+    The client's program is then not deterministic, and PROTOCOL §5 has it pay for what ran.
     """
     ran = [item for item in found.executions if item.reveal is not None]
     different = {_result(item.reveal) for item in ran}
@@ -230,11 +233,11 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
     )
 
 
-def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
+def _charge(known: OwnRecord, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
     order, ack = known.order, found.ack.message
     credits = [Credit(_hash(item), _pay(order, found, item)) for item in paid]
-    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first
-    # execution is the client's to pay, and a second one when nobody witnessed it.
+    # Under the adaptive rule the premium's fund pays auditors. The client pays the first execution,
+    # and a second one if it was not witnessed.
     first = len(found.batches[0].message.ordered) if found.batches else 0
     is_billed = settlement.is_audit_billed(order, ack.rule, _is_witnessed(known, found), first)
     is_agreed = len({_result(item.reveal) for item in paid}) == 1
@@ -251,7 +254,7 @@ def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amou
 
 
 def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
-    """Of the time that it had, whatever it says."""
+    """Computes one execution's pay from the time that it had, whatever usage it claims."""
     named, assignment = _hash(item), item.assignment.message
     sets = (batch.message for batch in found.batches)
     closed = next(
@@ -263,9 +266,9 @@ def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
     )
 
 
-def _is_witnessed(known: Known, found: Receipt) -> bool:
-    """A witness that the coordinator took and its receipt leaves out would have us pay for an
-    audit that we did not cause.
+def _is_witnessed(known: OwnRecord, found: Receipt) -> bool:
+    """Returns whether our witness counts, even if the receipt omits it. Otherwise we would pay for
+    an audit that we did not cause.
     """
     if found.witness is not None or not found.executions:
         return found.witness is not None
@@ -282,7 +285,7 @@ def _result(reveal: Reveal | None) -> Hash32 | None:
 
 
 def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
-    """Whether a commit was made with our image on the host class of the Ack."""
+    """Returns whether a commit was made with our image on the Ack's host class."""
     image = image_digest(spec.image)
     classes = (
         determinism_class(ack.host_class, image, tuple(sorted(env)))

@@ -1,5 +1,5 @@
-"""What a profile pins of a coordinator at first contact: later answers must say the same, or
-nothing is signed.
+"""A coordinator's identity, which a profile pins at first contact. If later answers differ, nothing
+is signed.
 """
 
 import os
@@ -23,7 +23,7 @@ TRUSTED = "deployment.json"
 
 
 class CoordinatorIdentity(Struct, frozen=True):
-    """Identity of coordinator, deployment and beacon."""
+    """Identity of the coordinator, its deployment and its beacon."""
 
     coordinator: Address
     statement_key: Address
@@ -38,17 +38,17 @@ class CoordinatorIdentity(Struct, frozen=True):
 
     @property
     def domain(self) -> Domain:
-        """EIP-712 domain of the deployment."""
+        """Returns the EIP-712 domain of the deployment."""
         return Domain(self.chain_id, self.stakes)
 
     @property
     def constants(self) -> Limits:
-        """The deployment's constants."""
+        """Returns the deployment's constants."""
         return BY_NAME[self.limits]
 
     @property
     def timing(self) -> Timing:
-        """By which rounds later batches are drawn."""
+        """Returns the times that decide which beacon rounds draw later batches."""
         limits = self.constants
         return Timing(
             self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
@@ -56,17 +56,17 @@ class CoordinatorIdentity(Struct, frozen=True):
 
     @property
     def beacon(self) -> BeaconInfo:
-        """When rounds appear."""
+        """Returns when beacon rounds appear."""
         return BeaconInfo(self.beacon_key, Seconds(self.beacon_period), self.beacon_genesis)
 
 
-def pins_of(info: InfoView) -> CoordinatorIdentity:
-    """What to pin of GET /v1/info. EvidenceError when it names no usable deployment."""
+def identity_of(info: InfoView) -> CoordinatorIdentity:
+    """Takes the identity from GET /v1/info. EvidenceError if it names no usable deployment."""
     contracts = info.contracts
     missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
     if missing or info.limits not in BY_NAME:
         raise EvidenceError(
-            f"info: the coordinator names no {', '.join(missing) or 'known limits'}"
+            f"info: the coordinator's answer lacks {', '.join(missing) or 'known limits'}"
         )
     beacon = info.beacon
     if not (
@@ -75,8 +75,8 @@ def pins_of(info: InfoView) -> CoordinatorIdentity:
         and 0 <= beacon.genesis_time < GENESIS_MAX
     ):
         raise EvidenceError(
-            f"info: chain {info.chain_id}, beacon each {beacon.period} s from "
-            f"{beacon.genesis_time}: there are none such"
+            f"info: the coordinator names impossible values: chain {info.chain_id}, a beacon "
+            f"every {beacon.period} s from {beacon.genesis_time}"
         )
     return CoordinatorIdentity(
         coordinator=info.coordinator,
@@ -92,16 +92,17 @@ def pins_of(info: InfoView) -> CoordinatorIdentity:
     )
 
 
-def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
-    """Pins at first contact, compares ever after; before both with the deployment that the
-    profile trusts by a file, if there is one.
+def check_identity(path: Path, info: InfoView) -> CoordinatorIdentity:
+    """Pins the identity at first contact and compares it later. Returns the pinned identity.
 
-    EvidenceError names what has changed, or is another.
+    A trusted deployment file in the profile is compared before both. EvidenceError names what
+    differs.
     """
-    fresh = pins_of(info)
+    fresh = identity_of(info)
     if (path.parent / TRUSTED).exists():
         from quorate_contracts.trusted_deployment import (
-            strange,  # here, because it loads the contracts, which most commands need not wait for
+            # imported here because it loads the contracts, which most commands do not need
+            strange,
         )
 
         other = strange(path.parent, info)
@@ -112,9 +113,7 @@ def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
     try:
         stored = canonical.decode(CoordinatorIdentity, path.read_bytes())
     except (OSError, Refused) as error:
-        remedy = (
-            "put a backup of it in its place, or make a new profile: quorate --home FOLDER init"
-        )
+        remedy = "restore it from a backup, or make a new profile: quorate --home FOLDER init"
         raise ProfileError(
             f"{path}: the coordinator's identity cannot be read: {error}; {remedy}"
         ) from error
@@ -125,23 +124,21 @@ def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
     ]
     if changed:
         raise EvidenceError(
-            f"the coordinator is not the one this profile knows: {', '.join(changed)} changed "
-            f"({path.name})"
+            f"this is not the coordinator that this profile knows: {', '.join(changed)} "
+            f"changed ({path.name})"
         )
     return stored
 
 
 def _pin(path: Path, fresh: CoordinatorIdentity) -> None:
-    """Writes it down whole or not at all; what another program of the profile pinned meanwhile
-    stands.
+    """Writes the pins whole or not at all. If another program of the profile was first, its pins
+    stay.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         draft.write_bytes(canonical.encode(fresh))
         os.link(draft, path)
-    except (
-        FileExistsError
-    ):  # not re-raised: another program was first, and its pins are what ours are compared with
+    except FileExistsError:  # not re-raised: ours are compared with the pins of the other program
         pass
     finally:
         draft.unlink(missing_ok=True)

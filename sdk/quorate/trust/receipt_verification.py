@@ -1,4 +1,4 @@
-"""`quorate.verify`: rechecks a receipt file without asking anybody."""
+"""`quorate.verify`: checks a receipt file offline."""
 
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from quorate_runtime.keys.crypto import recover
 
 
 def verify(source: Path | str | bytes) -> Report:
-    """Every check of a receipt by name; `report.valid` is true when all hold. A path, or the
-    file's bytes.
+    """Checks a receipt, given as a path or as bytes, and returns every check by name.
+
+    `report.valid` is true if all hold. Raises UsageError if the file cannot be read.
     """
     return receipt.verify(
         source if isinstance(source, bytes) else _read(Path(source)), recover, check_round
@@ -20,7 +21,7 @@ def verify(source: Path | str | bytes) -> Report:
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:
-    """`receipt.VerifyRound` with real signatures."""
+    """Implements `receipt.VerifyRound` with BLS signatures."""
     return verify_round(key, Round(number), signature)
 
 

@@ -1,9 +1,9 @@
-"""Whether the client countersigns a commit of its job (PROTOCOL §5 Draw). The moment and what
-was witnessed come in as arguments.
+"""Decides whether the client countersigns a commit of its job (PROTOCOL §5 Draw). Reads no clock
+and keeps no state.
 
-A witness says: this commit stood before its beacon round existed. Signed later, or for two
-commits of one assignment, it would let a provider choose its auditors, so in doubt nothing is
-signed; the job is then simply audited.
+A witness says that this commit existed before its beacon round. Signed later, or for two commits of
+one assignment, it would let a provider choose its auditors. So in doubt the client signs nothing,
+and the job is audited.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,20 @@ from quorate_protocol.rules import beacon_rounds
 from quorate_protocol.units import Hash32, UnixSeconds
 
 Claim = Callable[[Hash32, Hash32], Hash32]
-"""(assignment hash, commit digest) -> the commit of that assignment that is witnessed: this one, or the one that came before."""
-ROUNDS_SLACK = 1  # the provider's clock may be a period ahead of ours
+"""(assignment hash, commit digest) -> the one commit of that assignment that may be witnessed: this
+or an earlier one.
+"""
+ROUNDS_SLACK = 1  # the provider's clock may be one period ahead of ours
 
 
 class Refusals:
-    """Why nothing was signed; shown to the user and counted."""
+    """Why the client signed no witness. The user sees these sentences."""
 
     WRONG_CLASS = "the commit was made with another image or host class"
     BAD_SIGNATURE = "the commit's signature does not verify"
     TOO_LATE = "its beacon round has already appeared"
-    TOO_FAR = "its beacon round lies too far ahead"
-    SECOND = "another commit for the same assignment was witnessed before"
+    TOO_FAR = "its beacon round is too far in the future"
+    SECOND = "another commit of this assignment was witnessed before"
 
 
 def consider(
@@ -44,13 +46,13 @@ def consider(
     recover: Recover,
     claim: Claim,
 ) -> Witness | str:
-    """The Witness to sign, or a sentence why not."""
+    """Returns the Witness to sign, or a sentence that says why not."""
     message = commit.message
     digest = commit.digest(domain)
     try:
         signer(domain, commit, recover)
-    # not re-raised: a bad commit is simply not witnessed, and the provider's own message fails at
-    # the coordinator
+    # Not re-raised: a bad commit is simply not witnessed, and the coordinator refuses the
+    # provider's message.
     except Refused:
         return Refusals.BAD_SIGNATURE
     if not is_our_class(message, ack, spec):

@@ -101,7 +101,7 @@ async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_
         code == 8
         and not fake.jobs
         and all(owner in err for owner in row["owners"])
-        and "decides what is right" in err
+        and "decide which result is accepted" in err
     )
     code, _, err = await call(
         "apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json"
@@ -144,7 +144,7 @@ async def test_a_program_that_fails_ends_the_command_with_one(
 ) -> None:
     fake.cheat = Cheat(exit_status=3)
     code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
-    assert code == 1 and "exited 3" in out
+    assert code == 1 and "exited with 3" in out
     assert f"quorate --devnet {tmp_path / 'devnet.json'} logs 0x" in err
     fake.cheat = Cheat(no_files=True)
     code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
@@ -185,7 +185,7 @@ async def test_no_offer_names_the_limit_to_relax(
     code, _, err = await call("apply", "-f", job_file(tmp_path, max_price="0.01"), "-y")
     assert code == 3 and "raise max_price" in err and not fake.jobs
     code, _, err = await call("plan", "-f", job_file(tmp_path, max_price="0.01"))
-    assert code == 0 and "nothing fits" in err and "Next: `quorate offers`" in err
+    assert code == 0 and "no offer fits" in err and "Next: `quorate offers`" in err
     code, out, _ = await call("plan", "-f", job_file(tmp_path, max_price="0.01"), "--json")
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
 

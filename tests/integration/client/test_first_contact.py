@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from quorate.cli.main import run_main
 from quorate.errors import EvidenceError
-from quorate.trust.coordinator_identity import check_pins
+from quorate.trust.coordinator_identity import check_identity
 from quorate_contracts import deploy, trusted_deployment
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_node import settings
@@ -122,11 +122,11 @@ async def test_a_damaged_memory_of_it_is_no_first_contact(
 
 @pytest.mark.parametrize("name", ["Stakes", "Escrow", "TestToken"])
 def test_a_client_too_knows_its_coordinator_by_its_contracts(tmp_path: Path, name: str) -> None:
-    pins = check_pins(tmp_path / "pins.json", FIRST)
+    pins = check_identity(tmp_path / "pins.json", FIRST)
     other = replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)})
     with pytest.raises(EvidenceError, match=f"{name.removeprefix('Test').lower()} changed"):
-        check_pins(tmp_path / "pins.json", other)
-    assert check_pins(tmp_path / "pins.json", FIRST) == pins
+        check_identity(tmp_path / "pins.json", other)
+    assert check_identity(tmp_path / "pins.json", FIRST) == pins
 
 
 TRUSTED = Deployment(
@@ -164,12 +164,12 @@ async def test_who_names_a_file_it_trusts_believes_no_coordinator_even_at_first_
         ):
             await discover(session, coordinator.url, kept, tmp_path)
         with pytest.raises(EvidenceError, match=f"names another {name} than"):
-            check_pins(tmp_path / "pins.json", lie)
+            check_identity(tmp_path / "pins.json", lie)
         assert not kept.exists() and not (tmp_path / "pins.json").exists(), (
             "a liar is not remembered"
         )
         coordinator.info = FIRST
-        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_pins(
+        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_identity(
             tmp_path / "pins.json", FIRST
         )
         (tmp_path / "deployment.json").write_bytes(b"{")

@@ -76,9 +76,9 @@ async def test_who_names_a_host_class_is_told_its_owners_and_takes_no_other(
         assert any(all(owner.hex() in notice for owner in fake.owners) for notice in notices), (
             notices
         )
-        with pytest.raises(EvidenceError, match="another host class than was ordered"):
+        with pytest.raises(EvidenceError, match="host class is not the ordered one"):
             await market.submit(job(host_class="x86_64/v2/AuthenticAMD"))
-    assert any("nobody offers it" in notice for notice in notices)
+    assert any("no provider offers it" in notice for notice in notices)
 
 
 async def test_what_is_signed_is_what_was_shown(fake: FakeMarket, profile: Profile) -> None:
@@ -156,7 +156,7 @@ async def test_a_registry_that_says_another_digest_than_it_sends_gets_no_order(
         registry(b'{"schemaVersion":2}', "sha256:" + "0" * 64) as host,
         Market(profile) as market,
     ):
-        with pytest.raises(EvidenceError, match="another manifest"):
+        with pytest.raises(EvidenceError, match="sent a manifest with digest"):
             await market.submit(job(image=f"{host}/team/tool:1.2"))
     assert not fake.jobs
 
@@ -318,7 +318,7 @@ async def test_waiting_outlives_a_coordinator_that_starts_again(
     told: list[str] = []
     async with Market(profile, notice=told.append) as market:
         assert (await (await market.submit(job())).result()).is_success
-    assert fake.cheat.away == 0 and any("goes on" in sentence for sentence in told)
+    assert fake.cheat.away == 0 and any("continues" in sentence for sentence in told)
 
 
 async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
@@ -327,7 +327,7 @@ async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
     """`quorate get` of a run that was stopped while its image was fetched waited over a minute
     without a word.
     """
-    monkeypatch.setattr("quorate.client.run.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("quorate.client.run.NOTICE_SECONDS", 0.0)
     monkeypatch.setattr("quorate.client.run.POLL_SECONDS", 0.01)
     fake.auto_finish = False
     told: list[str] = []
@@ -417,7 +417,7 @@ async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(
     async with Market(profile, notice=notices.append) as market:
         fake.vouched = Amount(10**9)  # what the other copy has signed
         await (await market.submit(job())).result()
-        await _until(lambda: any("copy of this profile" in notice for notice in notices))
+        await _until(lambda: any("this profile copied" in notice for notice in notices))
 
 
 async def test_of_two_commits_only_one_is_witnessed_by_all_programs_of_a_profile(

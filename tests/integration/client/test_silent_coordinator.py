@@ -34,7 +34,7 @@ DRIP = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds, fifty times as tight."""
     for name in (
-        "TELL_SECONDS",
+        "NOTICE_SECONDS",
         "ANSWER_SECONDS",
         "STALL_SECONDS",
         "STORED_SECONDS",
@@ -175,9 +175,7 @@ async def test_an_order_whose_answer_never_comes_is_in_the_books_and_may_be_aske
         with pytest.raises(UnavailableError):
             await market.submit(JOB)
         (entry,) = market.entries()
-        assert any(
-            "may have been taken" in notice and "`quorate ps`" in notice for notice in notices
-        )
+        assert any("may have taken" in notice and "`quorate ps`" in notice for notice in notices)
         fake.is_silent = None
         run = await market.run(entry.job_id)
         assert (await run.result()).is_success, (

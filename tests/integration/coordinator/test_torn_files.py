@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.client_ledger import Entry as Ordered
-from quorate.client.client_ledger import Ledger
+from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.errors import ProfileError
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -79,7 +78,7 @@ def fill_ledger(ledger: object, number: int) -> Iterator[None]:
     assert isinstance(ledger, Ledger)
     job_id = Hash32(number.to_bytes(32, "big"))
     ledger.record(
-        Ordered(
+        OrderRecord(
             job_id,
             f"run-{number}",
             order(number),

@@ -232,7 +232,7 @@ def test_a_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
         "image: python:3.12\nmax_price: 1\ncommand: [python3]\n"
     )
     code, said = stranger.type("validate", "-f", "job.yaml")
-    assert code == 0 and "becomes a digest when you submit" in said and "job.yaml: valid" in said
+    assert code == 0 and "resolves it to a digest" in said and "job.yaml: valid" in said
     code, said = stranger.type("validate", "-f", "job.yaml", "--json")
     assert code == 0 and json.loads(said.splitlines()[-1])["specCid"] is None
     (stranger.folder / "job.yaml").write_text(
@@ -289,7 +289,7 @@ def test_an_owner_without_money_and_with_a_wrong_passphrase(market: Stranger) ->
     )
     market.fails(
         "node init --home other --devnet password",
-        "is no devnet.json",
+        "is not a valid devnet.json",
         "quorate devnet up",
         status=3,
     )

@@ -17,7 +17,7 @@ from quorate.client.funding import fund
 from quorate.client.profile import Profile, open_profile
 from quorate.client.run import Run
 from quorate.errors import NotVerifiedError, RefusedError
-from quorate.trust.coordinator_identity import pins_of
+from quorate.trust.coordinator_identity import identity_of
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount
 from quorate_runtime.clock import SystemClock
@@ -79,7 +79,7 @@ async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
 async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
     """Money for one purpose."""
     async with Market(profile) as market:
-        pins = pins_of(market.info)
+        pins = identity_of(market.info)
     amount = Amount(int(plan["fund"]) * USD)
     return {
         "gas": await fund(

@@ -109,7 +109,7 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_text("image: python\nmax_price: 0.5\n")
     assert run_main(["validate", "-f", str(path), "--json"]) == ExitCode.USAGE
     out, err = capsys.readouterr()
-    assert "digest" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
+    assert "name@sha256" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
 
 
 def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(
@@ -121,7 +121,7 @@ def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(
     text.write_text("# a readme\n" * 100)
     for image, said in (
         (folder, f"image: {folder} is a folder"),
-        (text, f"image: {text} is no docker archive"),
+        (text, f"image: {text} is not a usable docker archive"),
     ):
         path = tmp_path / "job.yaml"
         path.write_text(f"image: {image}\nmax_price: 0.5\ncommand: [python]\n")
@@ -166,7 +166,7 @@ def test_two_profiles_at_once_are_refused(
 ) -> None:
     """`--home` was passed over, and the devnet's client paid."""
     assert run_main(["--home", str(tmp_path), "--devnet", "devnet.json", "ps"]) == ExitCode.USAGE
-    assert "give one of the two" in capsys.readouterr().err
+    assert "give only one of them" in capsys.readouterr().err
     assert run_main(["--home", str(tmp_path), "--client", "client-1", "ps"]) == ExitCode.USAGE
     assert "--devnet" in capsys.readouterr().err
 
@@ -189,7 +189,7 @@ def test_an_empty_input_is_not_the_folder_we_stand_in(capsys: pytest.CaptureFixt
     """`-i data=$UNSET` sent all of the working directory to strangers."""
     words = ["run", f"python@sha256:{'0' * 64}", "--max-price", "1", "-i", "data=", "--", "true"]
     assert run_main(words) == ExitCode.USAGE
-    assert "'data=' names nothing" in capsys.readouterr().err
+    assert "'data=' has no value" in capsys.readouterr().err
 
 
 def test_an_interrupt_while_packages_load_leaves_no_trace(
@@ -203,7 +203,7 @@ def test_an_interrupt_while_packages_load_leaves_no_trace(
     monkeypatch.delitem(sys.modules, "quorate.cli.app")
     monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
     assert run_main(["ps"]) == ExitCode.INTERRUPTED
-    assert capsys.readouterr().err == "quorate: interrupted; submitted runs go on\n"
+    assert capsys.readouterr().err == "quorate: interrupted; submitted runs continue\n"
 
 
 def test_a_bug_does_not_end_like_a_job_that_failed(
@@ -248,7 +248,10 @@ def test_help_lists_commands_even_when_other_programs_are_missing(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("node init", ("default: made here", "default: the owner", "default: $QUORATE_HOME/node")),
+        (
+            "node init",
+            ("default: a key made here", "default: the owner", "default: $QUORATE_HOME/node"),
+        ),
         (
             "coordinator init",
             ("default: the devnet's", "Chain node", "Beacon", "default: host and port"),

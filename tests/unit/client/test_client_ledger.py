@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.client.client_ledger import Entry, Ledger
-from quorate.client.signed_requests import make_order, next_nonce
+from quorate.client.client_ledger import Ledger, OrderRecord
+from quorate.client.signed_requests import draft_order, next_nonce
 from quorate.client.sse import ServerEvent, server_events
 from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import pack
-from quorate.trust.coordinator_identity import check_pins
+from quorate.trust.coordinator_identity import check_identity
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce
@@ -26,9 +26,10 @@ JOB = Job(image="python@sha256:" + "0" * 64, command=("true",), max_price="1", m
 SPEC = pack(JOB, {}).spec
 
 
-def entry(number: int) -> Entry:
-    order = make_order(JOB, SPEC, CLIENT, COORDINATOR, Nonce(number << 70), 1_700_000_000, Bps(500))
-    return Entry(
+def entry(number: int) -> OrderRecord:
+    draft = draft_order(JOB, SPEC, CLIENT, COORDINATOR, Bps(500))
+    order = draft.stamped(Nonce(number << 70), 1_700_000_000)
+    return OrderRecord(
         Hash32(sha256(bytes([number]))),
         f"job-{number}",
         order,
@@ -145,8 +146,8 @@ def test_numbers_that_no_deployment_has_are_not_pinned(
     """A beacon without a period ended the attendance of all runs by a division by zero: nothing
     was witnessed or signed for.
     """
-    with pytest.raises(EvidenceError, match="none such"):
-        check_pins(tmp_path / "pins.json", told(**told_wrong))
+    with pytest.raises(EvidenceError, match="impossible values"):
+        check_identity(tmp_path / "pins.json", told(**told_wrong))
     assert not list(tmp_path.iterdir())
 
 
@@ -157,11 +158,11 @@ def test_first_contact_leaves_whole_pins_or_none(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, soft_hard[1]))
     try:
         with pytest.raises(OSError, match="large"):
-            check_pins(path, info)
+            check_identity(path, info)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
     assert list(tmp_path.iterdir()) == []
-    assert check_pins(path, info) == check_pins(path, info)
+    assert check_identity(path, info) == check_identity(path, info)
 
 
 @given(st.integers(0, 1 << 110), st.integers(0, 2**64 - 1))

@@ -102,14 +102,14 @@ def test_lines_for_the_shell() -> None:
         (MINIMAL + "xyzzy: 1\n", "xyzzy: unknown key; known here are"),
         (
             MINIMAL + "resources: {accelerators: H100}\n",
-            "resources.accelerators: a SkyPilot key; write here resources.gpu",
+            "resources.accelerators: this is a SkyPilot key; write resources.gpu",
         ),
-        (MINIMAL + "run: ls\n", "run: a SkyPilot key; write here commands"),
-        (MINIMAL + "setup: pip\n", "setup: a SkyPilot key"),
-        (MINIMAL + "ports: [80]\n", "ports: known, but not offered yet"),
-        (MINIMAL + "spot_policy: spot\n", "spot_policy: known, but not offered yet"),
+        (MINIMAL + "run: ls\n", "run: this is a SkyPilot key; write commands"),
+        (MINIMAL + "setup: pip\n", "setup: this is a SkyPilot key"),
+        (MINIMAL + "ports: [80]\n", "ports: this key is not supported yet"),
+        (MINIMAL + "spot_policy: spot\n", "spot_policy: this key is not supported yet"),
         (MINIMAL + "type: service\n", "type:"),
-        (f"image: {IMAGE}\n", "max_price: is missing"),
+        (f"image: {IMAGE}\n", "max_price: this key is missing"),
         (f"image: {IMAGE}\nmax_price: -1\n", "max_price: -1 is negative"),
         (
             f"image: {IMAGE}\nmax_price: 99999999999\n",
@@ -122,35 +122,32 @@ def test_lines_for_the_shell() -> None:
         (MINIMAL + "max_duration: 1:30\n", "max_duration: '1:30' is not a duration"),
         (MINIMAL + "resources: {memory: 8}\n", "resources.memory:"),
         (MINIMAL + "command: [a]\ncommands: [b]\n", "command: give either"),
-        (MINIMAL + "image: other\n", "line 3: the key 'image' stands twice"),
+        (MINIMAL + "image: other\n", "line 3: the key 'image' is given twice"),
         (
             MINIMAL + "inputs: [{cid: nonsense, mount: /inputs/a}]\n",
-            "inputs./inputs/a: 'nonsense' is not a CID",
+            "inputs./inputs/a: 'nonsense' is neither a CID",
         ),
         (MINIMAL + "inputs: [{path: '', mount: /inputs/a}]\n", "inputs.0.path"),
-        (MINIMAL + "inputs: {data: a.csv}\n", "inputs: it is a list, such as"),
-        (MINIMAL + "inputs: [a.csv]\n", "inputs.0: it is a mapping of mount, cid, path, size"),
-        (MINIMAL + "resources: big\n", "resources: it is a mapping of gpu, cpu"),
-        (MINIMAL + "inputs: [{path: /no/such/file}]\n", "is not there"),
+        (MINIMAL + "inputs: {data: a.csv}\n", "inputs: write a list, such as"),
+        (MINIMAL + "inputs: [a.csv]\n", "inputs.0: write a mapping of mount, cid, path, size"),
+        (MINIMAL + "resources: big\n", "resources: write a mapping of gpu, cpu"),
+        (MINIMAL + "inputs: [{path: /no/such/file}]\n", "does not exist"),
         (
             MINIMAL + "inputs: [{path: a, cid: b, mount: /inputs/a}]\n",
             "give exactly one of cid and path",
         ),
-        (MINIMAL + "inputs: [{path: a}, {path: b/a}]\n", "/inputs/a stands twice"),
+        (MINIMAL + "inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
         (MINIMAL + "env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
-        (MINIMAL + "host_class: v100\n", "host_class: 'v100' is no host class; CPUs are x86_64"),
-        (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not the id of a class"),
+        (MINIMAL + "host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
+        (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not a class id"),
         (MINIMAL + "name: Not Good\n", "job: name:"),
-        (
-            "image: python:3.12\nmax_price: 1\n",
-            "image: 'python:3.12' is no image that stays the same",
-        ),
+        ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is not a valid image name"),
         (f"image: ./absent.tar\nmax_price: 1\n", "quorate image build"),  # noqa: F541
         ("- 1\n", "it must be a mapping"),
         ("", "it must be a mapping"),
-        ("a: [\n", "not YAML"),
-        ("!!python/object/apply:os.system [ls]\n", "not YAML"),
-        ("a: &a [*a]\n", "not YAML"),
+        ("a: [\n", "not valid YAML"),
+        ("!!python/object/apply:os.system [ls]\n", "not valid YAML"),
+        ("a: &a [*a]\n", "not valid YAML"),
         ("? [1]\n: 2\n", "a key must be plain text"),
     ],
 )
@@ -165,7 +162,7 @@ def test_bombs_do_not_go_off() -> None:
     assert "values after expanding" in mistake(doubling)
     assert "aliases" in mistake("a: &a x\nb: [" + ", ".join(["*a"] * 65) + "]\n")
     assert "nested deeper" in mistake("[" * 5000)
-    assert "bytes, at most" in mistake("#" * (256 * 1024 + 1))
+    assert "bytes; at most" in mistake("#" * (256 * 1024 + 1))
     assert "values after expanding" in mistake("a: [" + "1," * 30_000 + "]")
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from quorate.cli import rendering
-from quorate.trust.charge_verification import Known, judge, nothing_witnessed
+from quorate.trust.charge_verification import OwnRecord, check_receipt, none_witnessed
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import AwaitingRound, Job
 from quorate_protocol.codec import canonical
@@ -58,7 +58,7 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
     witnessed(market, 1)
     found = canonical.decode(Receipt, market.receipts[-1])
     primary = found.executions[0].commit
-    known = Known(
+    known = OwnRecord(
         found.order.message,
         found.ack.message,
         found.spec,
@@ -74,11 +74,12 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
     )
     for body in (found, replace(found, witness=None)):
         assert (
-            judge(known, document(body), found.verdict).charged == PAY + FEE + PAY * 500 // 10_000
+            check_receipt(known, document(body), found.verdict).charged
+            == PAY + FEE + PAY * 500 // 10_000
         )
     assert (
-        judge(
-            dataclasses.replace(known, has_witnessed=nothing_witnessed),
+        check_receipt(
+            dataclasses.replace(known, has_witnessed=none_witnessed),
             document(replace(found, witness=None)),
             found.verdict,
         ).charged
@@ -109,7 +110,7 @@ def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
         taken_from_chain=replace(found.taken_from_chain, parties=()),
     )
     order, ack = found.order.message, found.ack.message
-    known = Known(
+    known = OwnRecord(
         order,
         ack,
         found.spec,
@@ -120,7 +121,7 @@ def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
         recover,
         is_beacon_signature,
     )
-    assert judge(known, document(lapsed), lapsed.verdict).charged == 0
+    assert check_receipt(known, document(lapsed), lapsed.verdict).charged == 0
 
 
 def witnessed(market: LargeMarket, number: int) -> Job:
@@ -152,7 +153,7 @@ def test_its_budget_covers_both() -> None:
 @pytest.mark.rule("4.22")
 def test_the_plan_says_so() -> None:
     view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
-    assert "audit in full" in rendering._priced(view, accepts_unwitnessed=False)
+    assert "full audit" in rendering._priced(view, accepts_unwitnessed=False)
     assert "1 execution" in rendering._priced(
         view, accepts_unwitnessed=True
     ) and "audit" not in rendering._priced(view, accepts_unwitnessed=True)

@@ -4,7 +4,7 @@ end.
 
 import pytest
 
-from quorate.trust.charge_verification import Known, judge
+from quorate.trust.charge_verification import OwnRecord, check_receipt
 from quorate_coordinator.core import events as ev
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
@@ -39,7 +39,7 @@ def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message
-    known = Known(
+    known = OwnRecord(
         order,
         ack,
         found.spec,
@@ -50,5 +50,5 @@ def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
         recover,
         is_beacon_signature,
     )
-    stopped = judge(known, receipt.document(found), found.verdict)
+    stopped = check_receipt(known, receipt.document(found), found.verdict)
     assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0

@@ -4,7 +4,7 @@ once.
 
 import pytest
 
-from quorate.trust.charge_verification import Known, judge
+from quorate.trust.charge_verification import OwnRecord, check_receipt
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.state import Decided, Job, Median
@@ -113,7 +113,7 @@ def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
     market.until_decided(job_id)
     found = canonical.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message
-    known = Known(
+    known = OwnRecord(
         order,
         ack,
         found.spec,
@@ -125,7 +125,9 @@ def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
         verify_round,
     )
     assert (
-        judge(known, document(found), found.verdict).charged == market.job(job_id).split.charged > 0
+        check_receipt(known, document(found), found.verdict).charged
+        == market.job(job_id).split.charged
+        > 0
     )
 
 

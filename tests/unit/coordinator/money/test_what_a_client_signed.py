@@ -5,7 +5,7 @@
 import pytest
 
 from quorate.errors import EvidenceError
-from quorate.trust.charge_verification import Known, check_ordered, judge
+from quorate.trust.charge_verification import OwnRecord, check_ordered, check_receipt
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.intake import orders
 from quorate_coordinator.core.lease import Accepted, Committed
@@ -243,7 +243,7 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(
     if changes.get("rule") is Label.UNVERIFIED:
         check_ordered(ack, replace(order, accept_unverified=True))
     if "host_class" in changes:
-        with pytest.raises(EvidenceError, match="another host class"):
+        with pytest.raises(EvidenceError, match="host class is not"):
             check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
 
 
@@ -258,7 +258,7 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
-    known = Known(
+    known = OwnRecord(
         found.order.message,
         found.ack.message,
         found.spec,
@@ -270,7 +270,7 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
         verify_round,
     )
     if is_taken:
-        assert judge(known, document(found), found.verdict).charged == 2_100
+        assert check_receipt(known, document(found), found.verdict).charged == 2_100
         return
     with pytest.raises(EvidenceError, match="maxFeeBps"):
-        judge(known, document(found), found.verdict)
+        check_receipt(known, document(found), found.verdict)
