@@ -18,7 +18,7 @@ from typer.main import get_command
 from quorate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[3]
-PLANS = ("design.md",)  # names what is to come, too
+PLANS = ("roadmap.md",)  # names commands that are not built
 DOCUMENTS = [
     ROOT / "README.md",
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in PLANS),
