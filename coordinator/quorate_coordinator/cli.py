@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,8 @@ from quorate_coordinator.config import (
     GIB,
     Config,
 )
+from quorate_coordinator.reporting import report_command
+from quorate_coordinator.settings import SETTINGS, Settings, write_settings
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import STORE_BYTES, StagingQuota
 from quorate_protocol.codec import canonical
@@ -43,6 +44,7 @@ from quorate_runtime.process.systemd_notify import Notifier
 from quorate_runtime.sqlite.durable import FileDamaged
 
 if TYPE_CHECKING:
+    from quorate_coordinator.reporting.database import Database
     from quorate_coordinator.service import Service
 
 app = typer.Typer(
@@ -53,7 +55,6 @@ app = typer.Typer(
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 LEAVE_SECONDS = 5  # for what was taken to be done with
-SETTINGS = "coordinator.json"
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 
 Home = Annotated[
@@ -67,22 +68,14 @@ PasswordFile = Annotated[
     typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `init` writes and `up` reads."""
-
-    deployment: deploy.Deployment
-    chain_url: str
-    beacon_url: str
-    host: str
-    port: int
-    public_url: str
-    fee_bps: Bps
-    trusted_proxies: tuple[str, ...] = ()
-    proxy_header: str = X_FORWARDED_FOR
-    fee_cap_gwei: int = FEE_CAP_GWEI
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="PostgreSQL for the market's tables, postgresql+asyncpg://USER@HOST/DATABASE "
+        "(default: a SQLite file)",
+    ),
+]
 
 
 def home_of(home: Path | None) -> Path:
@@ -143,6 +136,7 @@ def init(
     proxy_header: Annotated[
         str, typer.Option(help=f"The header they set: {X_FORWARDED_FOR} or {FORWARDED}")
     ] = X_FORWARDED_FOR,
+    database: DatabaseUrl = None,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
@@ -150,6 +144,8 @@ def init(
     """Make keys and settings; print what has to be funded."""
     folder, proxies = home_of(home), tuple(trusted_proxy or ())
     _proxies(proxies, proxy_header)
+    if database:
+        _database(database, folder)
     made, chain, beacon = _read_deployment(deployment)
     try:
         chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
@@ -176,9 +172,22 @@ def init(
         proxies,
         proxy_header,
         fee_cap_gwei,
+        database or "",
     )
-    (folder / SETTINGS).write_bytes(canonical.encode(settings))
-    bond = BY_NAME[made.limits].coordinator_bond
+    write_settings(folder, settings)
+    _print_made(home, folder, keys, made.limits, is_devnet=bool(chain), as_json=as_json)
+
+
+def _print_made(
+    home: Path | None,
+    folder: Path,
+    keys: coordinator_keys.CoordinatorKeys,
+    limits: str,
+    *,
+    is_devnet: bool,
+    as_json: bool,
+) -> None:
+    bond = BY_NAME[limits].coordinator_bond
     facts = {
         "home": str(folder),
         "account": "0x" + keys.account.address.hex(),
@@ -196,11 +205,23 @@ def init(
     typer.echo(
         f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases"
     )
-    faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if chain else "fund both"
+    faucet = (
+        f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if is_devnet else "fund both"
+    )
     typer.echo(
         f"Next: {faucet}, then `quorate coordinator "
         f"up{'' if home is None else f' --home {shlex.quote(str(home))}'}`"
     )
+
+
+def _database(text: str, folder: Path) -> "Database":
+    # Here, because SQLAlchemy takes most of a second to load, and `health` need not wait for it.
+    from quorate_coordinator.reporting.database import database_of
+
+    try:
+        return database_of(text, folder)
+    except Refused as error:
+        raise fail(error.detail, 2) from error
 
 
 def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
@@ -273,6 +294,7 @@ def up(
             help="Start although others show signatures of these keys that it does not know",
         ),
     ] = False,
+    database: DatabaseUrl = None,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: Annotated[
         Path | None,
@@ -290,23 +312,7 @@ def up(
     folder, anew = home_of(home), frozenset(begin_anew or ())
     if anew - set(BOOKS):
         raise fail(f"--begin-anew {min(anew - set(BOOKS))}: it is one of {', '.join(BOOKS)}", 2)
-    try:
-        settings = canonical.decode(Settings, (folder / SETTINGS).read_bytes())
-        if not 0 <= settings.port <= 65535:
-            raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
-    except OSError as error:
-        raise fail(
-            (
-                f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator "
-                f"init` first"
-            ),
-            2,
-        ) from error
-    except Refused as damage:
-        remedy = "make it anew with `quorate coordinator init`: keys stay"
-        raise fail(
-            f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED
-        ) from damage
+    settings = _settings(folder)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
         logs.setup(is_json=log_json, file=log_file)
@@ -321,8 +327,11 @@ def up(
         keys = coordinator_keys.load(keystore)
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
+    database_url = settings.database if database is None else database
+    _database(database_url, folder)
     config = Config(
         home=folder,
+        database=database_url,
         deployment=settings.deployment,
         chain_url=settings.chain_url,
         beacon_url=settings.beacon_url,
@@ -363,6 +372,28 @@ def up(
             else ""
         )
         raise fail(told + remedy, EXIT_UNAVAILABLE) from group
+
+
+def _settings(folder: Path) -> Settings:
+    """What `init` wrote."""
+    try:
+        settings = canonical.decode(Settings, (folder / SETTINGS).read_bytes())
+        if not 0 <= settings.port <= 65535:
+            raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
+    except OSError as error:
+        raise fail(
+            (
+                f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator "
+                f"init` first"
+            ),
+            2,
+        ) from error
+    except Refused as damage:
+        remedy = "make it anew with `quorate coordinator init`: keys stay"
+        raise fail(
+            f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED
+        ) from damage
+    return settings
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -409,6 +440,26 @@ def status(
         typer.echo(json.dumps(found))
     else:
         typer.echo(f"{url}: ok={found['ok']} block={found['block']} live jobs={found['live']}")
+
+
+@app.command()
+def report(
+    since: report_command.Since = "7d",
+    database: DatabaseUrl = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fees, audits, disputes, gas and unmet demand, from the market's tables."""
+    folder = home_of(home)
+    if database is None:
+        database = _settings(folder).database
+    try:
+        found = report_command.make_report(_database(database, folder), since)
+    except Refused as error:
+        raise fail(error.detail, 2) from error
+    except Unavailable as error:
+        raise fail(str(error), EXIT_UNAVAILABLE) from error
+    report_command.print_report(found, as_json)
 
 
 def _asked(url: str) -> dict[str, object]:

@@ -55,6 +55,7 @@ class Config:
         frozenset()
     )  # files that are gone for good: made, with nothing in them
     is_newest: bool = False  # the operator says that no journal is newer, whatever others show
+    database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

@@ -12,7 +12,6 @@ from functools import partial
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.transfer.gateway import CombinedStores
@@ -38,12 +37,14 @@ from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.records.retirement import ARCHIVED
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import Rates
-from quorate_coordinator.reporting.projection import Projection, is_damage
+from quorate_coordinator.reporting.database import database_of
+from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.request_limits import BOUNDS
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -82,7 +83,7 @@ from quorate_runtime.process.systemd_notify import NOBODY, Notifier
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 LEAVE_POLL_SECONDS = 0.05
-PROJECTION_SECONDS = 2.0
+HISTORY_SECONDS = 2.0
 COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
 
 
@@ -177,8 +178,21 @@ class Service:
             outputs,
             history,
             journal,
+            self._tables(core.state, archive),
         )
         await parts.serve(stack, app, runner)
+
+    def _tables(self, state: State, archive: FileArchive) -> MarketTables:
+        config = self.config
+        return MarketTables(
+            database_of(config.database, config.home),
+            state,
+            archive,
+            config.path(TRANSACTIONS),
+            self.keys.posting.address,
+            self.clock,
+            self.board,
+        )
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
         """`is_known`: whoever has worked here before is registered, and need not wait for a
@@ -229,6 +243,7 @@ class _Parts:
     outputs: Outputs
     history: RunReader
     journal: Journal
+    tables: MarketTables
     shown: asyncio.Queue[str] = field(
         default_factory=asyncio.Queue
     )  # of what we signed and do not know
@@ -367,6 +382,7 @@ class _Parts:
             self._document,
             self.history,
             self._problems,
+            self.tables.history,
         )
         api.add_routes(app)
         Streams(
@@ -477,9 +493,11 @@ class _Parts:
                 group.create_task(self._end_when_shown(), name="shown")
                 group.create_task(self._ticks(actor, compared), name="ticks")
                 group.create_task(rounds.run(), name="beacon")
-                group.create_task(self._project(), name="projection")
+                group.create_task(self.tables.run(), name="tables")
+                group.create_task(self._retention().run(), name="retention")
+                group.create_task(self._follow_history(), name="history")
                 group.create_task(
-                    refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging"
+                    refresh_for_ever(self.staging, clock, HISTORY_SECONDS), name="staging"
                 )
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
@@ -544,29 +562,12 @@ class _Parts:
                 board.put("outbox")
                 return
 
-    async def _project(self) -> None:
-        """Keeps the tables that people query close behind the state."""
-        projection = await self._projection()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._retention(projection).run(), name="retention")
-                await self._refresh(projection)
-        finally:
-            await projection.close()
-
-    async def _projection(self) -> Projection:
-        """Opened as soon as that can be: the market does not need these tables."""
+    async def _follow_history(self) -> None:
         while True:
-            try:
-                return await Projection.open(self.service.config.path("market.sqlite"))
-            except (SQLAlchemyError, OSError) as error:
-                # Not re-raised: a full disk, or something of somebody else's in its place. It is
-                # told, and tried again.
-                log.warning("the tables cannot be opened: %s", error)
-                self.service.board.put("tables", f"they cannot be opened: {error}")
-                await self.service.clock.sleep(PROJECTION_SECONDS)
+            self.history.refresh()
+            await self.service.clock.sleep(HISTORY_SECONDS)
 
-    def _retention(self, projection: Projection) -> Retention:
+    def _retention(self) -> Retention:
         """What lets old runs go, from the archive and from the tables."""
         service, limits = self.service, self.core.rules.limits
         keeping = replace(
@@ -575,7 +576,7 @@ class _Parts:
         )
 
         async def hide(over: Sequence[ArchivedRun]) -> None:
-            await projection.forget([item.run.job_id for item in over])
+            await self.tables.forget(item.run.job_id for item in over)
 
         async def is_stored(digest: Hash32) -> bool:
             found = [
@@ -584,33 +585,6 @@ class _Parts:
             return any(cid is not None for cid in found)
 
         return Retention(self.history, keeping, is_stored, hide, service.clock, service.board)
-
-    async def _refresh(self, projection: Projection) -> None:
-        while True:
-            self.history.refresh()
-            try:
-                await projection.refresh(self.core.state, self.history.archive)
-                self.service.board.put("tables")
-            except (SQLAlchemyError, Unavailable) as error:
-                # A full disk, a locked file, an archive that cannot be read: the tables fall behind
-                # and catch up, the market goes on.
-                log.warning("the tables fall behind: %s", error)
-                self.service.board.put("tables", f"they fall behind: {error}")
-                if isinstance(error, SQLAlchemyError) and is_damage(error):
-                    await _begin(projection)
-            await self.service.clock.sleep(PROJECTION_SECONDS)
-
-
-async def _begin(projection: Projection) -> None:
-    """Tables that are damaged hold nothing that cannot be written again; later, if a disk has no
-    room for them now.
-    """
-    try:
-        await projection.begin_anew()
-    except (SQLAlchemyError, OSError) as error:
-        log.warning(
-            "the tables cannot be made anew: %s", error
-        )  # not re-raised: the next look tries again
 
 
 def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:

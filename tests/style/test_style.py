@@ -30,10 +30,10 @@ FILE_LINES_MAX = 500
 # path, or path::function -> its lines today. Lower the number when the code gets shorter; never add
 # an entry.
 EXCEPTIONS: dict[str, int] = {
-    "coordinator/quorate_coordinator/cli.py::init": 95,
-    "coordinator/quorate_coordinator/cli.py::up": 127,
+    "coordinator/quorate_coordinator/cli.py::init": 77,
+    "coordinator/quorate_coordinator/cli.py::up": 115,
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
-    "coordinator/quorate_coordinator/service.py": 618,
+    "coordinator/quorate_coordinator/service.py": 592,
     "node/quorate_node/core/provider_core.py": 510,
     "node/quorate_node/daemon.py": 509,
     "node/quorate_node/daemon.py::make": 97,

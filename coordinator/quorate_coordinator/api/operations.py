@@ -15,6 +15,7 @@ from quorate_coordinator.api.responses import (
     Stored,
 )
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
@@ -78,6 +79,16 @@ FORMAT = Query(
 SCOPE = Query("dag-scope", "^(all|entity|block)$", "how much of the DAG a CAR holds")
 RANGE = Query("entity-bytes", "^[0-9]{1,18}:[*]$", "from which byte a CAR starts")
 PAGE = Query("limit", "^[0-9]{1,4}$", "at most so many rows, 1 to 1000")
+BY = Query("by", "^(hour|day)$", "length of a period; hour unless given")
+SINCE = Query(
+    "since",
+    "^[0-9]{1,12}$",
+    "Unix seconds; the period that holds this moment is the first; 7 days before `until` unless "
+    "given. At most 31 days by hour, 400 by day",
+)
+UNTIL = Query("until", "^[0-9]{1,12}$", "Unix seconds; periods that begin before; now unless given")
+CLASS = Query("class", "^0x[0-9a-f]{64}$", "only this host class")
+NEXT = Query("after", "^[0-9]{1,12}-[0-9a-f]{64}$", "`next` of the page before")
 FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider")
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -93,6 +104,13 @@ OPERATIONS: tuple[Operation, ...] = (
         "Offers known here, live or not, in pages.",
         Offers,
         queries=(PAGE, FROM),
+    ),
+    Operation(
+        "GET",
+        "/v1/market/history",
+        "Supply, prices and volume of the market by hour or day and host class, in pages.",
+        MarketHistory,
+        queries=(BY, SINCE, UNTIL, CLASS, PAGE, NEXT),
     ),
     Operation(
         "POST", "/v1/plan", "What an order for this spec would meet now.", PlanView, PlanRequest

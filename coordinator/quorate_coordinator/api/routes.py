@@ -24,12 +24,14 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.reporting.history import HistoryQuery, query_of
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import validate as validate_spec
+from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AckView, InfoView, PlanRequest
 from quorate_protocol.ports import Clock
@@ -65,6 +67,7 @@ class Api:
     ]  # receipt body by CID, from the store; None when it is not there
     history: RunReader
     problems: Callable[[], tuple[Problem, ...]]
+    market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts everything but content, peers and streams."""
@@ -73,6 +76,7 @@ class Api:
         app.router.add_get("/v1/health", self.get_health)
         app.router.add_get("/v1/ready", self.get_ready)
         app.router.add_get("/v1/offers", self.get_offers)
+        app.router.add_get("/v1/market/history", self.get_market_history)
         app.router.add_post("/v1/plan", self.post_plan)
         app.router.add_post("/v1/sessions", self.post_session)
         app.router.add_post("/v1/orders", self.post_order)
@@ -123,6 +127,10 @@ class Api:
         limit, after = page_of(request)
         views = queries.offer_views(self.core.state, self.now(), limit, after)
         return answer(Offers(tuple(views)))
+
+    async def get_market_history(self, request: web.Request) -> web.Response:
+        """MarketHistory: supply, prices and volume by hour or day, one page."""
+        return answer(await self.market_history(query_of(request.query, self.now())))
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView of a PlanRequest."""

@@ -1,81 +1,91 @@
-"""What people query: SQL tables that are a projection of the state, with an offset, rebuilt at
-will. The journal decides, never these.
+"""Writes the SQL tables from state and archive, with an offset; they can be rebuilt at any time.
 
-Rows are upserted from what changed in the state and what came into the archive; losing the file
-loses nothing.
+The journal decides, never these tables. Rows are upserted from what changed in the state and from
+what came into the archive, so losing the database loses no money and no run. What it does lose is
+what was only observed: earlier supply and prices, cases that the state has let go of, and gas.
 """
 
+import asyncio
 import functools
 import logging
-import sqlite3
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from alembic.util import CommandError
-from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, event, select
-from sqlalchemy import Column as SqlColumn
-from sqlalchemy.dialects.sqlite import Insert, insert
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy import Table, delete, select, update
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from quorate_coordinator.core.state import Decided, Job, State
-from quorate_coordinator.reporting import migrations
+from quorate_coordinator.core.state import Job, State
+from quorate_coordinator.reporting import migrations, volume
+from quorate_coordinator.reporting.database import (
+    DATABASE_ERRORS,
+    Database,
+    database_of,
+    is_damage,
+    upsert,
+)
+from quorate_coordinator.reporting.models import (
+    SUPPLY_COLUMNS,
+    VOLUME_COLUMNS,
+    Base,
+    CaseRow,
+    HostClassRow,
+    MarketPeriod,
+    Progress,
+    ProviderRow,
+    Run,
+    TransactionRow,
+)
+from quorate_coordinator.reporting.rows import (
+    Row,
+    batched,
+    case_row,
+    class_row,
+    provider_row,
+    run_row,
+)
+from quorate_coordinator.reporting.supply import Supply
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.process.shield import ended_first
-from quorate_runtime.sqlite.durable import SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
-metadata = MetaData()
-runs = Table(
-    "runs",
-    metadata,
-    SqlColumn("job_id", String(64), primary_key=True),
-    SqlColumn("client", String(40), index=True, nullable=False),
-    SqlColumn("name", String(63), nullable=False),
-    SqlColumn("phase", String(16), index=True, nullable=False),
-    SqlColumn("rule", String(16), nullable=False),
-    SqlColumn("outcome", String(16)),
-    SqlColumn("executions", Integer, nullable=False),
-    SqlColumn("charged", String(39), nullable=False),
-    SqlColumn("created_at", BigInteger, index=True, nullable=False),
-    SqlColumn("receipt_cid", String(80)),
-)
-providers = Table(
-    "providers",
-    metadata,
-    SqlColumn("owner", String(40), primary_key=True),
-    SqlColumn("region", String(64), nullable=False),
-    SqlColumn("final", String(39), nullable=False),
-    SqlColumn("held", String(39), nullable=False),
-    SqlColumn("faults", Integer, nullable=False),
-    SqlColumn("is_frozen", Integer, nullable=False),
-)
-progress = Table(
-    "progress",
-    metadata,
-    SqlColumn("name", String(16), primary_key=True),
-    SqlColumn("event_seq", BigInteger, nullable=False),
-)
 ONLY = "runs"
 PAGE = 500
+PROVIDERS_PER_SLICE = 500  # looked at before the event loop gets its turn
+KEPT_SECONDS = 400 * volume.DAY_SECONDS  # of supply, prices and volume
 RETRY_SECONDS = 5.0
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
+REFRESH_ERRORS: tuple[type[Exception], ...] = (*DATABASE_ERRORS, Unavailable)
+"""What a refresh raises while database or archive are away."""
 
 
-def to_its_end(
+def _table(model: type[Base]) -> Table:
+    found = model.__table__
+    assert isinstance(found, Table), "no model is a join or an alias"
+    return found
+
+
+runs, providers, periods = _table(Run), _table(ProviderRow), _table(MarketPeriod)
+classes, cases, transactions = _table(HostClassRow), _table(CaseRow), _table(TransactionRow)
+progress = _table(Progress)
+COMPARED = ("job_id", "created_at", "host_class", "ending", *volume.COUNTED)
+"""Columns of a run that its periods' volume depends on."""
+
+
+def shielded(
     method: Callable[P, Coroutine[object, object, T]],
 ) -> Callable[P, Coroutine[object, object, T]]:
-    """What it has begun it ends, and its caller is cancelled afterwards: a cancellation that
-    meets SQLAlchemy between two statements may be lost there, and a coordinator that was told to
-    stop would then wait for ever.
+    """Lets a method that was begun finish before its caller is cancelled.
+
+    A cancellation that meets SQLAlchemy between two statements may be lost there, and a
+    coordinator that was told to stop would then never stop.
     """
 
     @functools.wraps(method)
@@ -86,140 +96,195 @@ def to_its_end(
 
 
 @dataclass(slots=True)
-class Projection:
-    """One SQLite file. `refresh` writes what changed since the last time; `rebuild` starts anew."""
+class _Followed:
+    """Keys of rows of the state that changed since the last refresh."""
 
-    path: Path
-    engine: AsyncEngine
-    changed: tuple[set[Hash32], set[Address]] | None = (
-        None  # jobs and providers; None before the first refresh
-    )
-    is_whole: bool = True  # False: it was emptied since, so all of the state is to be written
+    jobs: set[Hash32]
+    providers: set[Address]
+    cases: set[str]
 
     @classmethod
-    async def open(cls, path: Path) -> "Projection":
-        """Opens or makes the file and migrates its tables. A file that is damaged, or that a
-        newer program has migrated, is made anew: it holds nothing that the state does not.
-        SQLAlchemyError while it cannot be used (a full disk, no descriptors).
+    def of(cls, state: State) -> "_Followed":
+        """Follows a state from now on, beginning with every row that it has."""
+        return cls(state.jobs.follow(), state.providers.follow(), state.cases.follow())
+
+    def add_all(self, state: State) -> None:
+        """Every row of the state is to be written."""
+        self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}))
+
+    def take(self) -> "_Followed":
+        """Gives what is to be written now, and begins a new list."""
+        taken = _Followed({*self.jobs}, {*self.providers}, {*self.cases})
+        for kept in (self.jobs, self.providers, self.cases):
+            kept.clear()
+        return taken
+
+    def put_back(self, taken: "_Followed") -> None:
+        """After a failure: what was taken is to be written after all."""
+        self.jobs |= taken.jobs
+        self.providers |= taken.providers
+        self.cases |= taken.cases
+
+
+@dataclass(slots=True)
+class Projection:
+    """The tables in one database. `refresh` writes what changed; `rebuild` starts from nothing.
+
+    Methods raise one of `DATABASE_ERRORS` while the database cannot be used.
+    """
+
+    database: Database
+    engine: AsyncEngine
+    followed: _Followed | None = None  # before the first refresh
+    is_whole: bool = True  # False: emptied since, so all of the state is to be written
+
+    @classmethod
+    async def open(cls, database: Database | Path) -> "Projection":
+        """Opens the database and brings its tables to this program's revision. A SQLite file that
+        is damaged, or that a newer program has migrated, is replaced by a new one: it holds
+        nothing that decides. A PostgreSQL database is never emptied: `Unavailable` says why it
+        cannot be used.
         """
-        made = cls(path, _engine(path))
+        if isinstance(database, Path):
+            database = database_of(f"sqlite+aiosqlite:///{database}", database.parent)
+        made = cls(database, database.engine())
         try:
-            try:
-                if await made.migrate():
-                    return made
-                log.warning("%s was migrated by a newer program: made anew", path)
-            except (DatabaseError, CommandError) as error:
-                if isinstance(error, DatabaseError) and not is_damage(error):
-                    raise
-                log.warning("%s is damaged and is made anew: %s", path, error)
-            await made.begin_anew()
+            await made._open()
         except BaseException:
             await made.close()
             raise
         return made
 
-    @to_its_end
-    async def begin_anew(self) -> None:
-        """Empty tables in a new file; the next `refresh` fills them."""
+    async def _open(self) -> None:
+        name = self.database.name
+        try:
+            if await self.migrate():
+                return
+            why = "a newer program has migrated it"
+        except (DatabaseError, CommandError) as error:
+            if isinstance(error, DatabaseError) and not is_damage(error):
+                raise
+            why = f"it is damaged ({error})"
+        if self.database.path is None:
+            raise Unavailable(
+                f"{name}: {why}; start the newer program, or name an empty database by --database",
+                RETRY_SECONDS,
+            )
+        log.warning("replacing the tables' file %s by a new one: %s", name, why)
+        await self.replace_file()
+
+    @shielded
+    async def replace_file(self) -> None:
+        """Puts empty tables into a new SQLite file; the next `refresh` fills them."""
+        path = self.database.path
+        assert path is not None, "a PostgreSQL database is never replaced"
         await self.engine.dispose()
         for suffix in ("", "-wal", "-shm", "-journal"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self.engine, self.is_whole = _engine(self.path), False
-        assert await self.migrate(), "a file of our own making"
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        self.engine, self.is_whole = self.database.engine(), False
+        assert await self.migrate(), "the file was just made"
 
-    @to_its_end
+    @shielded
     async def migrate(self) -> bool:
-        """Brings the tables to this program's revision; False when they are of one that it does
-        not know.
-        """
+        """Brings the tables to this program's revision; False when theirs is not known here."""
         async with self.engine.begin() as connection:
             if not await connection.run_sync(migrations.is_known):
                 return False
             await connection.run_sync(migrations.upgrade)
         return True
 
-    @to_its_end
+    @shielded
     async def close(self) -> None:
         """Ends all connections."""
         await self.engine.dispose()
 
     async def offset(self) -> int:
-        """Newest job event that the tables show."""
+        """Sequence number of the newest job event that the tables show."""
+        query = select(progress.c.event_seq).where(progress.c.name == ONLY)
         async with self.engine.connect() as connection:
-            found = (
-                await connection.execute(
-                    select(progress.c.event_seq).where(progress.c.name == ONLY)
-                )
-            ).scalar()
+            found = (await connection.execute(query)).scalar()
         return int(found or 0)
 
-    @to_its_end
-    async def refresh(self, state: State, archive: RunArchive) -> int:
+    @shielded
+    async def refresh(self, state: State, archive: RunArchive, now: int = 0) -> int:
         """Upserts what changed since the last time in the state, and what the archive got since
-        the offset; returns the new offset.
+        the offset; returns the new offset. `now` is noted for cases that are new.
 
-        The first one of a process takes everything in the state: what changed before is not
-        known any more.
+        The first refresh of a process writes everything in the state, because the process does
+        not know what changed before it started. `Unavailable` while the archive cannot be read.
         """
         since, newest = await self.offset(), int(state.event_seq)
-        if since > newest:
-            return await self.rebuild(
-                state, archive
-            )  # of another journal, or of a newer state of this one
-        if self.changed is None:
-            self.changed = state.jobs.follow(), state.providers.follow()
+        if since > newest:  # tables of another journal, or of a newer state of this one
+            return await self.rebuild(state, archive, now)
+        if self.followed is None:
+            self.followed = _Followed.of(state)
         if not self.is_whole:
-            self.changed[0].update(state.jobs.keys())
-            self.changed[1].update(state.providers.keys())
-        jobs, owners = set(self.changed[0]), set(self.changed[1])
-        self.changed[0].clear()
-        self.changed[1].clear()
+            self.followed.add_all(state)
+        taken = self.followed.take()
         try:
-            await self._write(
-                _rows(state, archive, since, jobs),
-                [provider_row(state, owner) for owner in owners],
-                newest,
-            )
-        except (SQLAlchemyError, Unavailable):
-            self.changed[0].update(jobs)
-            self.changed[1].update(owners)
+            await self._write(_Changes.of(state, archive, since, taken, now), newest)
+        except REFRESH_ERRORS:
+            self.followed.put_back(taken)
             raise
         self.is_whole = True
         return newest
 
-    async def _write(
-        self, rows: Iterable[dict[str, object]], owners: list[dict[str, object]], newest: int
-    ) -> None:
+    async def _write(self, changes: "_Changes", newest: int) -> None:
         async with self.engine.begin() as connection:
-            await _upsert(connection, providers, owners)
-            for page in batched(rows, PAGE):
-                await _upsert(connection, runs, page)
-            mark = insert(progress).values(name=ONLY, event_seq=newest)
-            await connection.execute(
-                mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest})
-            )
+            await upsert(connection, providers, changes.providers)
+            await upsert(connection, classes, changes.classes)
+            kept = tuple(column.name for column in cases.columns if column.name != "seen_at")
+            await upsert(connection, cases, changes.cases, changes=kept[1:])
+            for page in batched(changes.runs, PAGE):
+                await _write_runs(connection, page)
+            await upsert(connection, progress, [{"name": ONLY, "event_seq": newest}])
 
-    @to_its_end
-    async def rebuild(self, state: State, archive: RunArchive) -> int:
-        """Empties the tables and fills them from state and archive."""
+    @shielded
+    async def rebuild(self, state: State, archive: RunArchive, now: int = 0) -> int:
+        """Empties what state and archive can fill again, and fills it. Observations stay."""
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
                 await connection.execute(delete(table))
+            await connection.execute(update(periods).values(dict.fromkeys(VOLUME_COLUMNS, 0)))
         self.is_whole = False
-        return await self.refresh(state, archive)
+        return await self.refresh(state, archive, now)
 
-    @to_its_end
+    @shielded
     async def forget(self, jobs: Sequence[Hash32]) -> None:
-        """Takes out runs that the archive lets go of. `Unavailable` while the file does not take
-        it.
+        """Deletes runs that the archive has deleted. Their share of the volume stays."""
+        async with self.engine.begin() as connection:
+            for start in range(0, len(jobs), PAGE):
+                names = [job_id.hex() for job_id in jobs[start : start + PAGE]]
+                await connection.execute(delete(runs).where(runs.c.job_id.in_(names)))
+
+    @shielded
+    async def observe(self, state: State, now: UnixSeconds) -> None:
+        """Notes supply and prices of this moment in their hour and day, unless more was seen
+        there before; deletes periods that are too old.
         """
-        try:
-            async with self.engine.begin() as connection:
-                await connection.execute(
-                    delete(runs).where(runs.c.job_id.in_([job_id.hex() for job_id in jobs]))
-                )
-        except SQLAlchemyError as error:
-            raise Unavailable(f"the tables fall behind: {error}", RETRY_SECONDS) from error
+        supply = Supply()
+        for number, provider in enumerate(list(state.providers.values())):
+            supply.add(provider, now)
+            if number % PROVIDERS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        observed = supply.rows()
+        hosts = [class_row(found.host) for found in supply.by_class.values()]
+        async with self.engine.begin() as connection:
+            for page in batched(hosts, PAGE):
+                await upsert(connection, classes, page)
+            for unit, seconds in volume.UNITS.items():
+                key = {"unit": unit, "start": now - now % seconds}
+                for page in batched(({**key, **row} for row in observed), PAGE):
+                    await upsert(
+                        connection, periods, page, changes=SUPPLY_COLUMNS, if_not_less="slots"
+                    )
+            await connection.execute(delete(periods).where(periods.c.start < now - KEPT_SECONDS))
+
+    @shielded
+    async def add_transactions(self, rows: list[Row]) -> None:
+        """Notes mined transactions; the same again changes nothing."""
+        async with self.engine.begin() as connection:
+            await upsert(connection, transactions, rows)
 
     async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
         """A client's newest runs (account as hex without 0x)."""
@@ -233,89 +298,72 @@ class Projection:
             return [dict(row._mapping) for row in await connection.execute(query)]
 
 
-def is_damage(error: SQLAlchemyError) -> bool:
-    """Whether the file, and not the world around it, is what is wrong."""
-    cause = error.orig if isinstance(error, DatabaseError) else None
-    return isinstance(cause, sqlite3.DatabaseError) and not is_of_the_world(cause)
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What one refresh writes. `runs` reads the archive while it is consumed."""
+
+    runs: Iterator[Row]
+    providers: list[Row]
+    cases: list[Row]
+    classes: list[Row]
+
+    @classmethod
+    def of(
+        cls, state: State, archive: RunArchive, since: int, taken: _Followed, now: int
+    ) -> "_Changes":
+        """Rows of all keys that were taken and that the state still has."""
+        jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
+        hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
+        return cls(
+            _run_rows(archive, since, jobs),
+            [provider_row(state, owner) for owner in taken.providers if owner in state.providers],
+            [case_row(state.cases[key], now) for key in taken.cases if key in state.cases],
+            [class_row(host) for host in hosts],
+        )
 
 
-def _engine(path: Path) -> AsyncEngine:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    event.listen(
-        engine.sync_engine, "connect", lambda connection, _: connection.execute(SMALL_CACHE)
-    )
-    return engine
-
-
-async def _upsert(
-    connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]
-) -> None:
-    if values:
-        await connection.execute(_upserting(table), list(values))
-
-
-@functools.cache  # SQLAlchemy's copy of a table's columns refers to itself
-def _upserting(table: Table) -> Insert:
-    statement = insert(table)
-    keys = [column.name for column in table.primary_key]
-    changes = {
-        column.name: statement.excluded[column.name]
-        for column in table.columns
-        if column.name not in keys
-    }
-    return statement.on_conflict_do_update(index_elements=keys, set_=changes)
-
-
-def _rows(
-    state: State, archive: RunArchive, since: int, changed: set[Hash32]
-) -> Iterator[dict[str, object]]:
-    """What the archive got, then what the state has: a run that is in both looks the same in
+def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
+    """What the archive got, then what the state has. A run that is in both looks the same in
     both.
     """
     while page := archive.since(since, PAGE):
         since = page[-1][0]
         for _, row in page:
             yield {**row}
-    for job_id in changed:
-        job = state.jobs.get(job_id)
-        if job is not None:
-            yield run_row(job)
+    for job in jobs:
+        yield run_row(job)
 
 
-def batched(rows: Iterable[dict[str, object]], size: int) -> Iterator[list[dict[str, object]]]:
-    """Rows in lists of at most `size`."""
-    left = iter(rows)
-    while page := list(islice(left, size)):
-        yield page
+async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
+    """Upserts runs, and adds to their periods what has changed about them."""
+    rows = {row["job_id"]: row for row in page}
+    query = select(*(runs.c[name] for name in COMPARED)).where(runs.c.job_id.in_(list(rows)))
+    before = [dict(row._mapping) for row in await connection.execute(query)]
+    await upsert(connection, runs, list(rows.values()))
+    changes = volume.changes_of(before, rows.values())
+    if changes:
+        await upsert(connection, periods, await _added(connection, changes), changes=VOLUME_COLUMNS)
 
 
-def run_row(job: Job) -> dict[str, object]:
-    """A run's row."""
-    verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
-    return {
-        "job_id": job.id.hex(),
-        "client": job.submission.order.message.client.hex(),
-        "name": job.submission.spec.name,
-        "phase": type(job.phase).__name__.lower(),
-        "rule": job.ack.message.rule.name.lower(),
-        "outcome": verdict.outcome.name.lower() if verdict else None,
-        "executions": sum(len(batch.members) for batch in job.batches),
-        "charged": str(
-            job.split.charged
-        ),  # decimal text: an amount has up to 128 bits, SQLite's integers have 64
-        "created_at": job.created_at,
-        "receipt_cid": job.receipt_cid,
-    }
-
-
-def provider_row(state: State, owner: Address) -> dict[str, object]:
-    """A provider's row."""
-    provider = state.providers[owner]
-    return {
-        "owner": owner.hex(),
-        "region": provider.offer.region[:64] if provider.offer else "",
-        "final": str(provider.final),
-        "held": str(provider.held),
-        "faults": len(state.faults.get(provider.owner) or ()),
-        "is_frozen": int(provider.is_frozen),
-    }
+async def _added(
+    connection: AsyncConnection, changes: dict[volume.PeriodKey, dict[str, int]]
+) -> list[Row]:
+    """The new volume of each period that changes. Added here, since amounts have 128 bits."""
+    keys = ("unit", "start", "host_class")
+    columns = [periods.c[name] for name in (*keys, *VOLUME_COLUMNS)]
+    query = select(*columns).where(
+        periods.c.start.in_({start for _, start, _ in changes}),
+        periods.c.host_class.in_({name for _, _, name in changes}),
+    )
+    known: dict[volume.PeriodKey, dict[str, int]] = {}
+    for row in await connection.execute(query):
+        values = dict(row._mapping)
+        key = str(values.pop("unit")), int(values.pop("start")), str(values.pop("host_class"))
+        known[key] = values
+    return [
+        {
+            **dict(zip(keys, key, strict=True)),
+            **{name: known.get(key, {}).get(name, 0) + change[name] for name in VOLUME_COLUMNS},
+        }
+        for key, change in changes.items()
+    ]

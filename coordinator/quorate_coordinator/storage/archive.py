@@ -11,7 +11,7 @@ from typing import Protocol
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_protocol.codec import text_writer
-from quorate_protocol.units import ZERO_HASH, Address, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, share_bps
 
 Row = Mapping[str, str | int | None]
 RUNS_PER_LOOK = (
@@ -198,20 +198,41 @@ def place_of(over: ArchivedRun) -> Place:
 
 
 def row_of(over: ArchivedRun) -> Row:
-    """What `adapters/projection.py` shows of a run, taken apart once, when it is written."""
+    """The run's row in the SQL tables, made once, when the run is archived.
+    `reporting.rows.run_row` makes the same of a run in the state.
+    """
     run = over.run
+    outcome = run.verdict.message.outcome.name.lower() if run.verdict is not None else None
+    is_stopped = any(line.name == "stopped" for line in over.lines)
+    ending = "" if run.phase != "ended" else "stopped" if is_stopped else "unmatched"
+    published = [execution for execution in run.executions if execution.role != "unknown"]
     return {
         "job_id": run.job_id.hex(),
         "client": run.client.hex(),
         "name": run.name,
+        "host_class": over.ack.message.host_class.hex(),
         "phase": run.phase,
         "rule": run.rule.name.lower(),
-        "outcome": run.verdict.message.outcome.name.lower() if run.verdict is not None else None,
-        "executions": sum(execution.role != "unknown" for execution in run.executions),
-        "charged": str(run.charged),
+        "outcome": outcome,
+        "ending": outcome or ending,
+        "executions": len(published),
+        "audits": max(0, len(published) - 1),
+        "outvoted": sum(not execution.agreed for execution in published)
+        if outcome == "accepted"
+        else 0,
+        "charged": run.charged,
+        "fee": _fee_of(over),
         "created_at": run.created_at,
         "receipt_cid": run.receipt_cid,
     }
+
+
+def _fee_of(over: ArchivedRun) -> Amount:
+    """The coordinator's fee. Runs archived before it was kept have it by the rule of settlement."""
+    if over.fee is not None:
+        return over.fee
+    pays = sum(execution.pay or 0 for execution in over.run.executions)
+    return share_bps(Amount(pays), over.ack.message.fee_bps)
 
 
 def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:

@@ -8,7 +8,7 @@ Synchronous; the Sender calls it in a thread.
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from quorate_runtime.sqlite.durable import SMALL_CACHE, check_whole, make_whole,
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
+MINED_MAX = 1_000
 NONCE_MAX = 2**62
 RETRY_SECONDS = 5.0
 
@@ -280,6 +281,27 @@ def has_signed(path: Path, account: Address, prefix: str) -> bool:
     with closing(_opened(path)) as connection:
         query = "SELECT 1 FROM sends WHERE account=? AND substr(purpose, 1, ?)=? LIMIT 1"
         return connection.execute(query, (account, len(prefix), prefix)).fetchone() is not None
+
+
+def mined(path: Path, account: Address, known: Set[str]) -> list[tuple[str, Receipt]]:
+    """Purposes of an account that were mined, on whichever chain, with their receipts; the newest
+    `MINED_MAX`, without those that are `known`. It only reads: a file that is gone stays gone.
+    """
+    if not path.exists():
+        return []
+    query = "SELECT purpose FROM sends WHERE account=? AND receipt IS NOT NULL"
+    reading = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(reading, uri=True, timeout=10)) as connection:
+        rows = connection.execute(f"{query} ORDER BY rowid DESC LIMIT ?", (account, MINED_MAX))
+        fresh = [purpose for (purpose,) in rows.fetchall() if purpose not in known]
+        return [
+            (purpose, canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX))
+            for purpose in fresh
+            for (receipt,) in connection.execute(
+                "SELECT receipt FROM sends WHERE account=? AND purpose=? AND receipt IS NOT NULL",
+                (account, purpose),
+            )
+        ]
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import select
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.reporting.projection import Projection, run_row, runs
+from quorate_coordinator.reporting.projection import Projection, runs
+from quorate_coordinator.reporting.rows import run_row
 from quorate_coordinator.storage.archive import MemoryArchive, RunArchive, readers_of, row_of
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.output_access import Outputs
@@ -183,7 +184,8 @@ async def test_the_tables_show_runs_from_state_and_archive(
     assert offset == market.core.state.event_seq == await tables.offset()
     found = await shown()
     assert (found["job-1"], found["job-2"]) == ("decided", "decided") and "job-3" in found
-    assert tables.changed is not None and not any(tables.changed)
+    followed = tables.followed
+    assert followed is not None and not (followed.jobs or followed.providers or followed.cases)
     before = {row["job_id"]: row for row in await tables.recent(market.clients[0].address.hex())}
     await tables.rebuild(market.core.state, archive)
     assert await shown() == found

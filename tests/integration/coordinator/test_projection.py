@@ -1,5 +1,5 @@
-"""The projection's tables by migration: the same as those the program declares, from nothing,
-from every older version, from ruins.
+"""Migrations of the SQLite tables: from nothing, from every older version, and from broken files
+they lead to the tables that the models declare.
 """
 
 import asyncio
@@ -14,17 +14,14 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, sel
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from quorate_coordinator.reporting import migrations
-from quorate_coordinator.reporting.projection import (
-    Projection,
-    is_damage,
-    metadata,
-    providers,
-    runs,
-)
+from quorate_coordinator.reporting.database import is_damage
+from quorate_coordinator.reporting.models import Base
+from quorate_coordinator.reporting.projection import Projection, providers
 from quorate_coordinator.storage.archive import MemoryArchive
 from support.markets.scripted_market import Market, Party
 
 OLDER = ("0001", "0002")
+NEWEST = "0003"
 
 
 def engine_of(path: Path) -> Engine:
@@ -65,12 +62,12 @@ async def made_shape(path: Path) -> dict[str, object]:
 
 
 async def test_migrations_give_the_declared_tables(tmp_path: Path) -> None:
-    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, metadata)
+    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, Base.metadata)
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.connect() as connection:
         assert (
             compare_metadata(
-                MigrationContext.configure(connection, opts={"compare_type": True}), metadata
+                MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata
             )
             == []
         )
@@ -81,7 +78,7 @@ async def test_migrations_give_the_declared_tables(tmp_path: Path) -> None:
     ("revision", "is_stamped"),
     [*((revision, True) for revision in OLDER), (migrations.FIRST, False)],
 )
-async def test_older_tables_are_brought_up_with_their_rows(
+async def test_older_tables_are_migrated_and_runs_are_read_again(
     tmp_path: Path, revision: str, is_stamped: bool
 ) -> None:
     engine = engine_of(tmp_path / "market.sqlite")
@@ -94,24 +91,24 @@ async def test_older_tables_are_brought_up_with_their_rows(
         if not is_stamped:
             connection.execute(text("drop table alembic_version"))
     engine.dispose()
-    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, metadata)
+    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, Base.metadata)
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.connect() as connection:
-        assert connection.execute(select(runs.c.charged)).scalar() == "123"
-        assert connection.execute(select(providers.c.final, providers.c.held)).one() == ("5", "6")
+        assert connection.execute(text("select count(*) from runs")).scalar() == 0
+        assert connection.execute(select(providers.c.final, providers.c.held)).one() == (5, 6)
     engine.dispose()
 
 
-async def test_the_newest_version_is_tested_here(tmp_path: Path) -> None:
+async def test_the_newest_revision_is_tested_here(tmp_path: Path) -> None:
     await made_shape(tmp_path / "market.sqlite")
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.connect() as connection:
-        assert MigrationContext.configure(connection).get_current_revision() == OLDER[-1]
+        assert MigrationContext.configure(connection).get_current_revision() == NEWEST
     engine.dispose()
 
 
 @pytest.mark.parametrize("ruin", ["garbage", "newer", "killed half way", "two at once"])
-async def test_what_cannot_be_used_is_made_anew(
+async def test_a_file_that_cannot_be_used_is_replaced(
     tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "market.sqlite"
@@ -138,8 +135,8 @@ async def test_what_cannot_be_used_is_made_anew(
             connection.execute(text("update alembic_version set version_num = '9999'"))
             connection.execute(text("insert into providers values('cc','eu','5','6',0,0)"))
         engine.dispose()
-    assert await made_shape(path) == declared(tmp_path, metadata)
-    assert "made anew" in caplog.text
+    assert await made_shape(path) == declared(tmp_path, Base.metadata)
+    assert "replacing the tables' file" in caplog.text
     engine = engine_of(path)
     with engine.connect() as connection:
         assert connection.execute(select(providers)).all() == []
@@ -152,19 +149,19 @@ async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
         row = {
             "owner": "aa",
             "region": "eu",
-            "final": str(2**128 - 1),
-            "held": "0",
+            "final": 2**128 - 1,
+            "held": 0,
             "faults": 0,
             "is_frozen": 0,
         }
         await connection.execute(providers.insert().values(row))
-        assert (await connection.execute(select(providers.c.final))).scalar() == str(2**128 - 1)
+        assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1
     await made.close()
 
 
-async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Path) -> None:
-    """No descriptors, a full disk, rights: a file that was thrown away for that left tables that
-    no later look could find.
+async def test_a_file_that_cannot_be_opened_now_is_not_replaced(tmp_path: Path) -> None:
+    """Missing descriptors, a full disk or missing rights say nothing against the file itself, so
+    it is not replaced.
     """
     await (await Projection.open(tmp_path / "market.sqlite")).close()
     before = (tmp_path / "market.sqlite").read_bytes()
@@ -187,7 +184,7 @@ async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Pat
             )  # aiosqlite's of the failed attempt tells this loop of its end
 
 
-async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Path) -> None:
+async def test_tables_that_are_lost_at_run_time_are_filled_again(tmp_path: Path) -> None:
     market = Market(*(Party(number) for number in range(4)))
     job_id, archive = market.order(0, 1), MemoryArchive()
     client = market.core.state.jobs[job_id].submission.order.message.client.hex()
@@ -202,7 +199,7 @@ async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Pat
         with pytest.raises(OperationalError) as broken:
             await made.refresh(market.core.state, archive)
     assert is_damage(broken.value)
-    await made.begin_anew()
+    await made.replace_file()
     await made.refresh(market.core.state, archive)
     assert len(rows) == 1 and len(await made.recent(client)) == 2
     await made.rebuild(market.core.state, archive)
@@ -212,15 +209,15 @@ async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Pat
     await made.close()
 
 
-async def test_who_is_cancelled_while_tables_are_written_ends(
+async def test_a_refresh_that_is_cancelled_finishes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancellation that came between two statements was lost now and then, and a coordinator
-    that was told to stop waited for ever.
+    """SQLAlchemy sometimes lost a cancellation between two statements. A coordinator that was told
+    to stop then never stopped.
     """
     begun, written = asyncio.Event(), list[int]()
 
-    async def write(self: Projection, rows: object, owners: object, newest: int) -> None:
+    async def write(self: Projection, changes: object, newest: int) -> None:
         begun.set()
         try:
             await asyncio.sleep(0.05)

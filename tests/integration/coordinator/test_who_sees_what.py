@@ -48,6 +48,7 @@ OVER = ("final", "archived")
 PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
 ELSEWHERE = (
     "/v1/info",
+    "/v1/market/history",
     "/v1/health",
     "/v1/ready",
     "/metrics",
@@ -136,9 +137,10 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
 
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
-    Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(
-        app
+    api = Api(
+        world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: (), nothing
     )
+    api.add_routes(app)
     Streams(history, auth, clock, RunLogs(), lambda: False).add_routes(app)
 
     async def uploader(_: web.Request) -> str:

@@ -11,7 +11,7 @@ from quorate_coordinator.core.state import Job, State
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import JobEvent, RunView
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address, Amount, Hash32
 
 
 class ArchivedLease(Struct, frozen=True):
@@ -32,6 +32,7 @@ class ArchivedRun(Struct, frozen=True):
     session_key: Address
     leases: tuple[ArchivedLease, ...]
     lines: tuple[JobEvent, ...]
+    fee: Amount | None = None  # the coordinator's part of the charge; None in older archives
 
     @property
     def last_line(self) -> int:
@@ -56,6 +57,7 @@ def archived(state: State, job: Job) -> ArchivedRun:
         session_key,
         kept,
         state.events.get(job.id) or (),
+        job.split.fee,
     )
 
 

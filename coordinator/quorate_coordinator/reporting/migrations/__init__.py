@@ -1,5 +1,5 @@
-"""Alembic migrations of the projection's tables, run in code at every start: `upgrade` needs no
-file of settings and no command line.
+"""Alembic migrations of the tables, run in code at every start. `upgrade` needs no settings file
+and no command line.
 """
 
 import logging

@@ -1,12 +1,12 @@
-"""Run by Alembic: migrates over the connection that `upgrade` gave, inside its transaction."""
+"""Alembic runs this: it migrates over the connection that `upgrade` gave, in its transaction."""
 
 from alembic import context
 
-from quorate_coordinator.reporting.projection import metadata
+from quorate_coordinator.reporting.models import Base
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=Base.metadata,
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -13,12 +13,13 @@ from quorate_coordinator.api.openapi import Schemas, document
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import AccountView, InfoView, ProviderView, RunView
 from quorate_protocol.refusals import Refused
 from support.value_strategies import values_of
 
-KINDS = (Envelope[Voucher], AccountView, ProviderView, InfoView, RunView)
+KINDS = (Envelope[Voucher], AccountView, ProviderView, InfoView, RunView, MarketHistory)
 
 
 def references(tree: Any) -> set[str]:
