@@ -1,6 +1,4 @@
-"""What the daemon does again and again: ticks, heartbeats, offers, money, status. Each is one
-task of its group.
-"""
+"""Loops of the daemon: ticks, heartbeats, offers, status, claims. Each is one task of its group."""
 
 import logging
 import random
@@ -13,7 +11,7 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
-from quorate_node.messaging.frame_handler import Submits
+from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Sequence
@@ -25,31 +23,32 @@ TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
 MONEY_SECONDS_MAX = 600.0
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
-async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
-    """Brings time in when something is due, and not otherwise: every event is journaled."""
+async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
+    """Submits a Tick when something is due, and only then: every event is journaled."""
     while True:
         if core.next_due() <= clock.now():
             await actor.submit(events.Tick())
         await clock.sleep(TICK_SECONDS)
 
 
-async def beat(
+async def send_heartbeats(
     core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None
 ) -> None:
-    """Heartbeats with the free run slots: none while the disk is full."""
+    """Sends heartbeats with the free run slots. While the disk is full, no slot is free."""
     while True:
         await announcements.send_heartbeat(
-            core.offered(has_room=board is None or not board.has("disk"))
+            core.offered(has_disk_space=board is None or not board.has("disk"))
         )
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 
-async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
-    """A new offer now and again in a third of its life, give or take a fifth, so that offers do
-    not all come at once.
+async def renew_offer(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
+    """Publishes a new offer now, and again after a third of its lifetime.
+
+    The interval varies by a fifth, so that the offers of many providers do not come at once.
     """
     while True:
         await actor.submit(events.OfferDue())
@@ -57,15 +56,15 @@ async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
 
 
 async def write_status(write: Callable[[], None], clock: Clock) -> None:
-    """The status file, for people and scripts that read it while the daemon is busy."""
-    trouble = LogThrottle(_logger, clock)
+    """Writes the status file, for people and scripts that read it while the daemon is busy."""
+    trouble = LogThrottle(log, clock)
     while True:
         try:
             write()
             trouble.is_over("the status file is written again")
         except OSError as error:
-            # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in
-            # this file.
+            # Not re-raised: the disk may have space again soon, and no decision depends on this
+            # file.
             trouble.lasts(f"the status file cannot be written: {error}")
         await clock.sleep(STATUS_SECONDS)
 
@@ -76,7 +75,7 @@ class ClaimSender:
     def __init__(
         self,
         core: ProviderCore,
-        actor: Submits,
+        actor: EventSink,
         coordinators: Mapping[Address, Coordinator],
         jury_service: JuryService,
         client: ChainClient,
@@ -110,14 +109,12 @@ class ClaimSender:
                 try:
                     await self.look(coordinator)
                 except Unavailable as error:
-                    _logger.info("claims wait: %s", error)
+                    log.info("claims wait: %s", error)
                 except Refused as refused:
                     # No leaf yet is the usual case; a proof that leads elsewhere is the
                     # coordinator's fault and said loudly.
                     level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
-                    _logger.log(
-                        level, "no claim against 0x%s: %s", coordinator.address.hex(), refused
-                    )
+                    log.log(level, "no claim against 0x%s: %s", coordinator.address.hex(), refused)
             await self._clock.sleep(pause)
 
     async def look(self, coordinator: Coordinator) -> None:
@@ -151,7 +148,7 @@ class ClaimSender:
     def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
         signed = self._core.statements.get(coordinator)
         if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
-            _logger.error(
+            log.error(
                 "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it",
                 coordinator.hex(),
                 signed.message.final,

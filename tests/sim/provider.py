@@ -1,7 +1,6 @@
 """A provider's daemon around the real core, on a machine whose containers outlive the daemon."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 from quorate_node.core import effects, events, execution, jury_duty
@@ -35,6 +34,7 @@ from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload
 from sim.chain import Chain
+from sim.container import Container
 from sim.network import Answer, Network, Silence
 from sim.operator_keys import OperatorKeys
 from sim.parties import BEACON, DOMAIN, HOST, key
@@ -44,16 +44,6 @@ from sim.schedule import Schedule
 
 SEND_SECONDS = 2.0
 CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
-
-
-@dataclass(slots=True)
-class Container:
-    """One task on the machine: runs until `ends_ms`, whatever becomes of the daemon."""
-
-    spec: JobSpec
-    started_ms: int
-    ends_ms: int
-    is_stopped: bool = False
 
 
 class Provider(Process[events.Event, effects.Effect]):

@@ -17,20 +17,21 @@ import aiohttp
 from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
+from quorate_node.assembly import terms_of
 from quorate_node.chain.jury_and_claims import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
-from quorate_node.daemon import ProviderDaemon, terms_of
+from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.host_class_probe import detect_hardware
 from quorate_node.executors.noop import NoopExecutor
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Advert, Announcements
+from quorate_node.messaging.announcements import Announcements, OfferDetails
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.ports import Peers
@@ -82,7 +83,7 @@ async def run_member(place: Place, keys: ProviderKeys, connected: Callable[[], N
         daemon = ProviderDaemon(config, keys, executor, clock)
         async with asyncio.TaskGroup() as group:
             group.create_task(daemon.run(), name=f"provider {place.index}")
-            await daemon.is_standing.wait()
+            await daemon.is_on_offer.wait()
             connected()
         return
     async with AsyncExitStack() as stack:
@@ -114,37 +115,44 @@ class _Member:
         [url] = config.coordinators
         info = await discover(session, url, config.path("info.json"))
         hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_of(info))
-        terms = terms_of(config, keys, executor, [info], hardware)
+        terms = terms_of(config, keys, executor, (info,), hardware)
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
-        ring = OperatorKeys(keys)
-        operator_sender = OperatorSender(ring, client, config.path("operator.sqlite"), clock)
+        operator_keys = OperatorKeys(keys)
+        operator_sender = OperatorSender(
+            operator_keys, client, config.path("operator.sqlite"), clock
+        )
         stack.callback(operator_sender.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
         coordinators = {
-            info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)
+            info.coordinator: Coordinator(url, info, session, keys.account, operator_keys, clock)
         }
         job_runner = JobRunner(
             executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots}
         )
         dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers
-        advert = Advert(
-            hardware,
-            "",
-            keys.peer_public,
-            keys.box_public,
-            (f"http://{config.listen_host}:{config.listen_port}",),
+        announcements = Announcements(terms, peers, operator_keys, clock)
+        gateway_url = f"http://{config.listen_host}:{config.listen_port}"
+        announcements.bind(
+            OfferDetails(hardware, "", keys.peer_public, keys.box_public, (gateway_url,))
         )
-        announcements = Announcements(terms, lambda: advert, peers, ring, clock)
         jury_service = JuryService(
-            core, job_runner, coordinators, contracts, client, operator_sender, ring, clock
+            core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
         )
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         actor = Actor(core, journal, clock, CODEC, new_secret)
         performer = EffectPerformer(
-            core, actor, job_runner, coordinators, peers, ring, announcements, jury_service, clock
+            core,
+            actor,
+            job_runner,
+            coordinators,
+            peers,
+            operator_keys,
+            announcements,
+            jury_service,
+            clock,
         )
         actor.bind(performer.perform, performer.refused)
         inbox = FrameHandler(actor, info.coordinator, terms.domain, recover)
@@ -175,7 +183,10 @@ class _Member:
             while not self.dialer.connected():
                 await self.clock.sleep(0.1)
             group.create_task(
-                periodic.beat(self.core, self.announcements, self.clock), name="heartbeats"
+                periodic.send_heartbeats(self.core, self.announcements, self.clock),
+                name="heartbeats",
             )
-            group.create_task(periodic.advertise(self.core, self.actor, self.clock), name="offers")
+            group.create_task(
+                periodic.renew_offer(self.core, self.actor, self.clock), name="offers"
+            )
             connected()

@@ -34,9 +34,6 @@ EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/cli.py::up": 115,
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
     "coordinator/quorate_coordinator/service.py": 592,
-    "node/quorate_node/core/provider_core.py": 510,
-    "node/quorate_node/daemon.py": 509,
-    "node/quorate_node/daemon.py::make": 97,
     "node/quorate_node/executors/docker/docker_executor.py": 550,
     "node/quorate_node/executors/supervisor/supervisor.py": 621,
     "sdk/quorate_protocol/messages/receipt.py": 604,
@@ -48,7 +45,7 @@ EXCEPTIONS: dict[str, int] = {
     "tests/integration/executors/test_image_fetches.py": 522,
     "tests/integration/runtime/test_peers.py": 513,
     "tests/sim/checks.py": 680,
-    "tests/sim/provider.py": 668,
+    "tests/sim/provider.py": 658,
     "tests/unit/coordinator/flow/test_matching.py::waiting": 71,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from quorate_contracts.bindings import events as chain_events
 from quorate_contracts.deploy import Contracts
 from quorate_node.core import events
-from quorate_node.messaging.frame_handler import Submits
+from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -54,7 +54,7 @@ class CourtFollower:
         self,
         client: ChainClient,
         contracts: Contracts,
-        actor: Submits,
+        actor: EventSink,
         clock: Clock,
         cursor_file: Path,
     ) -> None:

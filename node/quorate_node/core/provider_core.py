@@ -115,10 +115,12 @@ class ProviderCore(Tables):
             self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining
         )
 
-    def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
-        """Free slots as a heartbeat names them: 0 while the disk has no room for another lease."""
+    def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
+        """What a heartbeat says: no slot is free while there is no room on disk, where the next
+        Assignment could not be written down.
+        """
         return tuple(
-            item if has_room else replace(item, free=Small(0)) for item in self.free_slots()
+            item if has_disk_space else replace(item, free=Small(0)) for item in self.free_slots()
         )
 
     def next_due(self) -> UnixSeconds:

@@ -19,7 +19,7 @@ from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys, under_any
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
-from quorate_node.messaging.frame_handler import Submits
+from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Commit, Decline
@@ -43,11 +43,11 @@ class EffectPerformer:
     def __init__(
         self,
         core: ProviderCore,
-        actor: Submits,
+        actor: EventSink,
         job_runner: JobRunner,
         coordinators: Mapping[Address, Coordinator],
         peers: Mapping[Address, Peers],
-        ring: OperatorKeys,
+        operator_keys: OperatorKeys,
         announcements: Announcements,
         jury_service: JuryService,
         clock: Clock,
@@ -58,8 +58,8 @@ class EffectPerformer:
             coordinators,
             peers,
         )
-        self._ring, self._announcements, self._jury_service, self._clock = (
-            ring,
+        self._operator_keys, self._announcements, self._jury_service, self._clock = (
+            operator_keys,
             announcements,
             jury_service,
             clock,
@@ -193,7 +193,7 @@ class EffectPerformer:
             # the pair is chosen by the caller
             await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]
 
-        await under_any(self._ring.for_moment(accept_by), send)
+        await under_any(self._operator_keys.for_moment(accept_by), send)
 
     async def _send_commit(self, effect: effects.SendCommit) -> None:
         try:

@@ -1,11 +1,10 @@
-"""Which operator key signs what (PROTOCOL §2): a rotated key still answers for what was assigned
-while it was valid.
+"""Chooses the operator key that signs a message (PROTOCOL §2).
 
-Messages of a lease go under the key that was valid at the Assignment's acceptBy, inclusive;
-offers, heartbeats, tokens and hellos under the key of today, which each coordinator learns of a
-few blocks later. So a coordinator that refuses one key is shown the next. The chain says since
-when a key is valid and until when; what it said last is kept in a file, because it may be away
-at the next start.
+The key that was valid at an Assignment's acceptBy (inclusive) signs all messages of its lease, even
+after a rotation. The current key signs offers, heartbeats, tokens and hellos. A coordinator learns
+of a new key some blocks later; when it refuses one key, the provider tries the next. The chain
+knows from when to when a key is valid. A file keeps what the chain said last, because the chain may
+be away at the next start.
 """
 
 import os
@@ -23,16 +22,14 @@ from quorate_protocol.units import Address, Signature, UnixSeconds
 
 FILE = "operator-keys.json"
 FILE_BYTES_MAX = 64 * 1024
-OTHER_KEY = (
-    Code.WRONG_SIGNER,
-    Code.EQUIVOCATION,
-)  # the second: it has the same message, under the other key
+# The second: the coordinator has the same message already, signed by the other key.
+OTHER_KEY = (Code.WRONG_SIGNER, Code.EQUIVOCATION)
 
 T = TypeVar("T")
 
 
 class Validity(Struct, frozen=True):
-    """What the registry says of a key: its first and its last second (`Stakes.key_range`)."""
+    """The first and the last second in which the registry accepts a key (`Stakes.key_range`)."""
 
     key: Address
     since: UnixSeconds
@@ -40,26 +37,28 @@ class Validity(Struct, frozen=True):
 
 
 class Validities(Struct, frozen=True):
-    """The file: keys that the chain knows, oldest first."""
+    """The content of the file: the keys that the chain knows, oldest first."""
 
     keys: tuple[Validity, ...] = ()
 
 
 class OperatorKeys:
-    """The operator keys of one provider. One task of the daemon tells it what the chain says;
-    everybody who signs asks it.
+    """The operator keys of one provider.
+
+    One task of the daemon reports what the chain says (`learn`). All code that signs asks here for
+    the key.
     """
 
     def __init__(self, keys: ProviderKeys, file: Path | None = None) -> None:
-        """`file` keeps what was learnt; None = it is forgotten."""
+        """`file` keeps what the chain said; None = nothing is kept."""
         self._signers = {signer.address: signer for signer in keys.operators()}
         self._file, self._is_owner_here = file, keys.owner is not None
         self.wanted = keys.operator
         self._known = self._of_mine(read_validities(file).keys if file else ())
-        self._taken: dict[Address, Address] = {}  # by coordinator, the key that it took last
-        self._greetings: dict[Address, int] = {}  # by coordinator, hellos since it took something
+        self._accepted: dict[Address, Address] = {}  # coordinator -> key that it accepted last
+        self._hellos: dict[Address, int] = {}  # coordinator -> hellos since it accepted a message
 
-    # ---------------------------------------------------------------------------------------- which
+    # -------------------------------------------------------------------------------------- queries
 
     @property
     def signers(self) -> tuple[Signer, ...]:
@@ -68,9 +67,7 @@ class OperatorKeys:
 
     @property
     def current(self) -> Signer:
-        """The key of today: the newest that the chain is known to know, else the oldest there
-        is.
-        """
+        """The current key: the newest that the chain knows, else the oldest of all."""
         return (
             self._signers[self._known[-1].key]
             if self._known
@@ -79,37 +76,36 @@ class OperatorKeys:
 
     @property
     def is_changing(self) -> bool:
-        """The chain is still to learn of the newest key."""
+        """Whether the chain does not know the newest key yet."""
         return self.current is not self.wanted
 
     def valid_at(self, moment: UnixSeconds) -> Signer:
-        """The key that answers for a moment; of two in the second of a rotation the older."""
+        """The key that was valid at a moment. In the second of a rotation, the older of the two."""
         found = next((item.key for item in self._known if moment <= item.until), None)
         return self.current if found is None else self._signers[found]
 
     def named(self, key: Address) -> Signer:
-        """The signer of a key that the chain names; of today for one that is not here."""
+        """The signer of a key that the chain names; the current one if that key is not here."""
         return self._signers.get(key, self.current)
 
     def validity(self, key: Address) -> Validity | None:
-        """What the chain said of a key; None when it has never known it."""
+        """When a key is valid; None when the chain has never known it."""
         return next((item for item in self._known if item.key == key), None)
 
     def may_take_work(self, coordinator: Address) -> bool:
-        """Whether what this coordinator assigns now can be answered under one and the same key
-        to the end.
+        """Whether one key can sign all messages of what this coordinator assigns now.
 
-        Not while a rotation is to come that the daemon makes itself: what is accepted before it
-        would have to be committed to after it. And not before this coordinator has heard of it.
+        No while the daemon is about to rotate the key: it would accept under the old key and
+        commit under the new one. No before this coordinator has accepted the new key.
         """
         if self.is_changing and self._is_owner_here:
             return False
-        return len(self._known) <= 1 or self._taken.get(coordinator) == self.current.address
+        return len(self._known) <= 1 or self._accepted.get(coordinator) == self.current.address
 
-    # ------------------------------------------------------------------------------------- learning
+    # ------------------------------------------------------------------------------------- updating
 
     def learn(self, validities: Sequence[Validity]) -> None:
-        """What the chain says now, of any of the keys; kept when it is new."""
+        """Takes what the chain says now about any of the keys, and keeps it if it is new."""
         known = self._of_mine(validities)
         if known == self._known:
             return
@@ -118,15 +114,15 @@ class OperatorKeys:
             write_validities(self._file, Validities(known))
 
     def forget(self, key: Address) -> None:
-        """A key that is gone from the keystore. Never the newest, never that of today."""
+        """Drops a key that left the keystore. Never the newest key, never the current one."""
         assert key not in (self.wanted.address, self.current.address), "it is in use"
         del self._signers[key]
         self.learn(self._known)
 
-    def heard(self, coordinator: Address, key: Address) -> None:
-        """A coordinator took something under this key."""
-        self._taken[coordinator] = key
-        self._greetings[coordinator] = 0
+    def note_accepted(self, coordinator: Address, key: Address) -> None:
+        """Notes that a coordinator accepted a message under this key."""
+        self._accepted[coordinator] = key
+        self._hellos[coordinator] = 0
 
     def _of_mine(self, validities: Sequence[Validity]) -> tuple[Validity, ...]:
         return tuple(
@@ -139,27 +135,30 @@ class OperatorKeys:
     # -------------------------------------------------------------------------------------- signing
 
     def for_moment(self, moment: UnixSeconds) -> tuple[Signer, ...]:
-        """The key that answers for a moment first, then the others, newest first, for who has
-        followed the chain less far.
+        """The key that was valid at a moment, then the others, newest first.
+
+        The others are for a coordinator that has not followed the chain that far.
         """
         return self._from(self.valid_at(moment).address)
 
-    def for_today(self, coordinator: Address) -> tuple[Signer, ...]:
-        """The key that this coordinator took last first, then the others, newest first."""
-        return self._from(self._taken.get(coordinator, self.current.address))
+    def for_coordinator(self, coordinator: Address) -> tuple[Signer, ...]:
+        """The key that this coordinator accepted last, then the others, newest first."""
+        return self._from(self._accepted.get(coordinator, self.current.address))
 
-    def to_announce(self, coordinator: Address) -> tuple[Signer, ...]:
-        """The key of today first: how it is found out that a coordinator has learnt of it. Then
-        as `for_today`.
-        """
-        return tuple(dict.fromkeys((self.current, *self.for_today(coordinator))))
+    def for_announcements(self, coordinator: Address) -> tuple[Signer, ...]:
+        """The current key, then as `for_coordinator`.
 
-    def to_greet(self, coordinator: Address) -> Signer:
-        """One after the other as long as nothing is taken, because a refused hello only shows as
-        a connection that ends.
+        Trying the current key first shows whether the coordinator has learnt of it.
         """
-        order, count = self.for_today(coordinator), self._greetings.get(coordinator, 0)
-        self._greetings[coordinator] = count + 1
+        return tuple(dict.fromkeys((self.current, *self.for_coordinator(coordinator))))
+
+    def for_hello(self, coordinator: Address) -> Signer:
+        """The next key to try in a hello. It changes until the coordinator accepts a message.
+
+        A refused hello shows only as a connection that ends, so there is no refusal to react to.
+        """
+        order, count = self.for_coordinator(coordinator), self._hellos.get(coordinator, 0)
+        self._hellos[coordinator] = count + 1
         return order[count % len(order)]
 
     def _from(self, first: Address) -> tuple[Signer, ...]:
@@ -167,23 +166,24 @@ class OperatorKeys:
         return (self._signers[first], *rest) if first in self._signers else tuple(rest)
 
 
-class Speaker:
-    """`ports.Signer` of the hellos to one coordinator: `address` is the key that signed last."""
+class HelloSigner:
+    """Signs the hellos to one coordinator (`ports.Signer`). `address` is the last key it used."""
 
-    def __init__(self, ring: OperatorKeys, coordinator: Address) -> None:
-        self._ring, self._coordinator = ring, coordinator
-        self.address = ring.current.address
+    def __init__(self, operator_keys: OperatorKeys, coordinator: Address) -> None:
+        self._operator_keys, self._coordinator = operator_keys, coordinator
+        self.address = operator_keys.current.address
 
     def sign(self, digest: bytes) -> Signature:
-        """With the key whose turn it is."""
-        signer = self._ring.to_greet(self._coordinator)
+        """Signs with the next key to try."""
+        signer = self._operator_keys.for_hello(self._coordinator)
         self.address = signer.address
         return signer.sign(digest)
 
 
 async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitable[T]]) -> T:
-    """Sends under the first key that is not refused for being another one than wanted; Refused
-    as the first was.
+    """Sends under each key in turn until one is not refused as the wrong key.
+
+    Raises the first key's refusal when every key is refused, and any other refusal at once.
     """
     first: Refused | None = None
     for signer in signers:
@@ -192,13 +192,13 @@ async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitabl
         except Refused as refused:
             if refused.code not in OTHER_KEY:
                 raise
-            first = first or refused  # raised below, when no other key is taken either
+            first = first or refused  # raised below if every key is refused
     assert first is not None, "a provider has a key"
     raise first
 
 
 def read_validities(file: Path) -> Validities:
-    """What was kept; nothing before the first rotation was looked for."""
+    """The kept validities; none before the daemon first asked the chain."""
     return (
         canonical.decode(Validities, file.read_bytes(), FILE_BYTES_MAX)
         if file.exists()
@@ -207,7 +207,7 @@ def read_validities(file: Path) -> Validities:
 
 
 def write_validities(file: Path, validities: Validities) -> None:
-    """Whole or not at all."""
+    """Replaces the file atomically."""
     part = file.with_suffix(".part")
     part.write_bytes(canonical.encode(validities))
     os.replace(part, file)

@@ -1,10 +1,9 @@
-"""The provider's keys: operator (hot), peer and box; the owner's account key only where its
-owner left it.
+"""The provider's keys: operator (hot), peer and box, and the owner's key if it is kept here.
 
-Operator keys are only ever added: `operator.json`, then `operator-2.json` and so on, the newest
-being the one that is wanted. A rotation that is broken off anywhere so leaves both the key that
-still counts and the one that is to count. What nothing needs any more is moved into `retired/`,
-never removed: the daemon no longer opens it, and coins that it holds can still be fetched.
+Operator keys are only added: `operator.json`, then `operator-2.json` and so on; the newest is the
+one to use. So a rotation that stops halfway keeps both the old key and the new one. A key that no
+job needs any more is moved into `retired/` and never deleted. The daemon no longer opens it, and
+its owner can still get the coins that it holds.
 """
 
 import json
@@ -17,18 +16,17 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, read_private
 
-OPERATORS_MAX = 8  # as many as a coordinator remembers
+OPERATORS_MAX = 8  # a coordinator remembers as many
 RETIRED = "retired"
 _OPERATOR_FILE = re.compile(r"operator(?:-([1-9][0-9]{0,5}))?\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderKeys:
-    """`account` is the provider: the address registered in `Stakes`. `owner` signs for it; None
-    = kept elsewhere.
+    """The opened keys. `account` is the provider, the address registered in `Stakes`.
 
-    `operator` is the newest operator key; `past` are those before it that may still be needed,
-    oldest first.
+    `owner` signs for `account`; None = that key is kept elsewhere. `operator` is the newest
+    operator key. `past` are older ones that may still be needed, oldest first.
     """
 
     account: Address
@@ -45,8 +43,10 @@ class ProviderKeys:
 
 
 def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
-    """Makes what is missing. Without `owner` an account key is made too, and it is the payout
-    unless that is given.
+    """Makes the keys that are missing and opens all.
+
+    Without `owner` it also makes an account key. `payout` is the account that receives the pay,
+    by default the owner.
     """
     if owner is None and not keystore.has("owner"):
         keystore.create_account("owner")
@@ -59,7 +59,7 @@ def create(keystore: Keystore, owner: Address | None, payout: Address | None) ->
 
 
 def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
-    """Opens the keys; KeystoreError says what is missing."""
+    """Opens the keys. KeystoreError when one is missing."""
     signer = keystore.account("owner") if owner is None or keystore.has("owner") else None
     account = owner if owner is not None else signer.address if signer else None
     assert account is not None
@@ -73,7 +73,7 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:
-    """Names of the operator keys in a keystore's folder, oldest first."""
+    """The names of the operator keys in a keystore's folder, oldest first."""
     found = {
         int(match[1] or 1): path.stem
         for path in folder.glob("operator*.json")
@@ -83,23 +83,22 @@ def operator_names(folder: Path) -> tuple[str, ...]:
 
 
 def add_operator(keystore: Keystore) -> Signer:
-    """The next operator key, beside those that are there. Refused when there are too many."""
+    """Makes the next operator key and keeps the others. Refused when there are too many."""
     names = operator_names(keystore.folder)
     if len(names) >= OPERATORS_MAX:
         raise Refused(
             Code.BUSY,
-            (
-                f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away "
-                f"what nothing needs"
-            ),
+            f"{keystore.folder} holds {len(names)} operator keys, which is the most: "
+            "`quorate node up` retires those that no job needs",
         )
     match = _OPERATOR_FILE.fullmatch(f"{names[-1]}.json") if names else None
     return keystore.create_account(f"operator-{int(match[1] or 1) + 1}" if match else "operator")
 
 
 def retire_operator(folder: Path, address: Address) -> Path | None:
-    """Moves an operator key out of the daemon's sight, in one step; where it is now, or None
-    when it is not there. Never the newest.
+    """Moves an operator key into `retired/` in one step, but never the newest key.
+
+    Returns its new path, or None when there is no such key.
     """
     for name in operator_names(folder)[:-1]:
         path = folder / f"{name}.json"

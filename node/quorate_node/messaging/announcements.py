@@ -1,6 +1,4 @@
-"""What the provider announces: its signed offer and its heartbeats, to every coordinator it
-serves.
-"""
+"""Signs the provider's offer and heartbeats, and sends them to every coordinator it serves."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -19,12 +17,16 @@ from quorate_protocol.units import Address, Hash32, Seconds, Sequence, Small, Un
 SEND_SECONDS = Seconds(10)
 NOT_SEEN_YET_SECONDS = 2.0
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Advert:
-    """The parts of the offer that the daemon knows and the rules do not need."""
+class OfferDetails:
+    """The parts of the offer that the core's rules do not need.
+
+    `addresses` are the URLs of this provider's gateway. The keys are X25519 and Ed25519 public
+    keys.
+    """
 
     hardware: Hardware
     region: str
@@ -34,47 +36,48 @@ class Advert:
 
 
 class Announcements:
-    """Signs and sends offers and heartbeats."""
+    """Signs and sends offers and heartbeats. Call `bind` before the first one."""
 
     def __init__(
         self,
         terms: Terms,
-        advert: Callable[[], Advert],
         peers: Mapping[Address, Peers],
-        ring: OperatorKeys,
+        operator_keys: OperatorKeys,
         clock: Clock,
     ) -> None:
-        self._terms, self._advert, self._peers, self._ring, self._clock = (
-            terms,
-            advert,
-            peers,
-            ring,
-            clock,
-        )
-        self._beat = 0
+        self._terms, self._peers = terms, peers
+        self._operator_keys, self._clock = operator_keys, clock
+        self._details: OfferDetails | None = None
+        self._heartbeat_seq = 0
+
+    def bind(self, details: OfferDetails) -> None:
+        """Sets the details of the offer. They hold the gateway's URL, so they come late."""
+        self._details = details
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
-        """The offer with a sequence number, under one of the operator keys."""
-        terms, advert = self._terms, self._advert()
+        """The offer with a sequence number, signed by one of the operator keys."""
+        terms, details = self._terms, self._details
+        assert details is not None, "bind comes before the first offer"
         offer = Offer(
             provider=terms.provider,
             seq=seq,
             expires=expires,
             slots=terms.slots,
-            hardware=advert.hardware,
+            hardware=details.hardware,
             sandbox=terms.sandbox.value,
             attestation_level=Small(0),
             kinds=terms.policy.kinds,
-            region=advert.region,
-            peer_key=advert.peer_key,
-            box_key=advert.box_key,
-            addresses=advert.addresses,
+            region=details.region,
+            peer_key=details.peer_key,
+            box_key=details.box_key,
+            addresses=details.addresses,
         )
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """To every coordinator; dropped when a newer one is out or it has expired. Unavailable
-        when one did not take it.
+        """Sends the offer to every coordinator. Unavailable when one of them did not take it.
+
+        Does nothing when the offer has expired or `newest` is a newer sequence number.
         """
         if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
@@ -87,24 +90,23 @@ class Announcements:
             except Unavailable as error:
                 failed = str(error)
             except Refused as refused:
-                # A registration takes some blocks until a coordinator knows it; anything else no
-                # repetition helps.
+                # A coordinator learns of a registration some blocks later, so this one is retried.
+                # A retry would not help with any other refusal.
                 if refused.code is Code.NOT_REGISTERED:
                     failed = str(refused)
                 else:
-                    _logger.warning("0x%s refused the offer: %s", address.hex(), refused)
+                    log.warning("0x%s refused the offer: %s", address.hex(), refused)
         if failed:
             raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
 
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
-        """To every coordinator that is connected; how many took it. One that did not will get
-        the next.
-        """
-        # Milliseconds grow over restarts without being stored, which is all that a heartbeat's
-        # number is for.
-        self._beat = max(self._beat + 1, int(self._clock.now() * 1000))
+        """Sends one heartbeat to every connected coordinator and returns how many took it."""
+        # The sequence number only has to grow, also over restarts. The time in milliseconds does,
+        # and needs no storage.
+        now = self._clock.now()
+        self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
         message = Heartbeat(
-            self._terms.provider, Sequence(self._beat), free, UnixSeconds(int(self._clock.now()))
+            self._terms.provider, Sequence(self._heartbeat_seq), free, UnixSeconds(int(now))
         )
         taken = 0
         for address in self._peers:
@@ -117,19 +119,19 @@ class Announcements:
                 )
                 taken += 1
             except (Unavailable, Refused) as error:
-                # Not re-raised: the next one is due in a few seconds anyway.
-                _logger.debug("heartbeat to 0x%s: %s", address.hex(), error)
+                # Not re-raised: the next heartbeat is due in a few seconds.
+                log.debug("heartbeat to 0x%s: %s", address.hex(), error)
         return taken
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
-        """Under the key of today; under the one before it for a coordinator that has not heard
-        of that yet.
+        """Sends a frame under the current operator key, or under an older one if the coordinator
+        does not know the current key yet.
         """
 
         async def send(signer: Signer) -> None:
             await self._peers[coordinator].request(
                 coordinator, frames.encode(frame(signer)), SEND_SECONDS
             )
-            self._ring.heard(coordinator, signer.address)
+            self._operator_keys.note_accepted(coordinator, signer.address)
 
-        await under_any(self._ring.to_announce(coordinator), send)
+        await under_any(self._operator_keys.for_announcements(coordinator), send)

@@ -182,11 +182,16 @@ class Coordinator:
         info: InfoView,
         session: aiohttp.ClientSession,
         provider: Address,
-        ring: OperatorKeys,
+        operator_keys: OperatorKeys,
         clock: Clock,
     ) -> None:
         self.url, self.info = url.rstrip("/"), info
-        self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
+        self._session, self._provider, self._operator_keys, self._clock = (
+            session,
+            provider,
+            operator_keys,
+            clock,
+        )
 
     @property
     def address(self) -> Address:
@@ -203,7 +208,7 @@ class Coordinator:
         """Its staging store as a gateway."""
         return Source(
             f"{self.url}/v1/content",
-            tuple(self.headers(self._ring.for_today(self.address)[0]).items()),
+            tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
         )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
@@ -225,7 +230,7 @@ class Coordinator:
                     self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer)
                 )
 
-            await under_any(self._ring.for_today(self.address), put)
+            await under_any(self._operator_keys.for_coordinator(self.address), put)
 
     async def proof(self, epoch: int) -> ProofView:
         """This provider's leaf of an epoch. Refused(UNKNOWN) when it has none."""
@@ -235,6 +240,6 @@ class Coordinator:
             return await get_json(self._session, url, self.headers(signer))
 
         view: ProofView = canonical.from_json(
-            ProofView, await under_any(self._ring.for_today(self.address), get)
+            ProofView, await under_any(self._operator_keys.for_coordinator(self.address), get)
         )
         return view

@@ -1,4 +1,4 @@
-"""Frames of coordinators become events: signatures are recovered here, decided upon in the core."""
+"""Turns the frames of coordinators into events. It recovers signers; the core decides."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,47 +14,44 @@ from quorate_protocol.units import Address
 from quorate_protocol.values import replace
 
 CONTRADICTIONS = frozenset({Code.EQUIVOCATION, Code.BAD_AMOUNT})
-"""What a coordinator is refused with that signed otherwise before; only what its statement key has signed gets so far."""
-TOLD_BYTES = 4096
+"""Refusals of a message that contradicts an earlier one by the same statement key."""
+EVIDENCE_BYTES = 4096  # of a contradicting frame, for the log
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
-class Submits(Protocol):
-    """The actor, as far as the inbox knows it."""
+class EventSink(Protocol):
+    """The actor, reduced to what reports events to it."""
 
     async def submit(self, event: events.Event) -> object:
-        """Durable when it returns."""
+        """Steps the event and returns when it is durable. Raises Refused as the core does."""
 
 
 class FrameHandler:
-    """Handler of one coordinator's frames. Every answer means: taken note of durably."""
+    """Handles the frames of one coordinator. An answer means that the event is durable."""
 
     def __init__(
         self,
-        actor: Submits,
+        actor: EventSink,
         coordinator: Address,
         domain: Domain,
         recover: Recover,
         may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`may_take_work`: no while this coordinator and this provider may differ over the
-        operator key (`Keyring.may_take_work`).
+        """`may_take_work` says no while this coordinator may know another operator key than the
+        provider (`OperatorKeys.may_take_work`).
 
-        `store_room`: bytes that the content store can take; None = not asked.
+        `store_room` gives the bytes that the content store can take; None = unlimited.
         """
-        self._actor, self._coordinator, self._domain, self._recover = (
-            actor,
-            coordinator,
-            domain,
-            recover,
-        )
+        self._actor, self._coordinator = actor, coordinator
+        self._domain, self._recover = domain, recover
         self._may_take_work, self._store_room = may_take_work, store_room
 
     async def handle(self, sender: str, data: bytes) -> bytes:
-        """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's,
-        so `sender` adds nothing.
+        """Handles one frame (`ports.Handler`) and returns the answer's frame. Raises Refused.
+
+        The connection belongs to this coordinator, so `sender` is not used.
         """
         event = self.event(frames.decode(data))
         if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
@@ -63,23 +60,21 @@ class FrameHandler:
             await self._actor.submit(event)
         except Refused as refused:
             if refused.code in CONTRADICTIONS:
-                who, signed = (
-                    f"coordinator 0x{self._coordinator.hex()}",
-                    data[:TOLD_BYTES].decode(errors="backslashreplace"),
-                )
-                _logger.error(
-                    "%s has signed otherwise before: %s. Keep this line, it is evidence: %s",
-                    who,
+                log.error(
+                    "coordinator 0x%s contradicts what it signed before: %s. Keep this line as "
+                    "evidence: %s",
+                    self._coordinator.hex(),
                     refused.detail,
-                    signed,
+                    data[:EVIDENCE_BYTES].decode(errors="backslashreplace"),
                 )
             raise
         if (
             isinstance(event, events.VerdictReceived)
             and event.lease in event.verdict.message.faulted
         ):
-            # Said here, because a held job may be found wrong long after its lease was forgotten.
-            _logger.warning(
+            # Logged here and not in the core: a held job may be found wrong long after the core
+            # has forgotten the lease.
+            log.warning(
                 "lease %s: %s; look at `quorate node check`, and at this machine's memory",
                 event.lease.hex(),
                 FAULTED,
@@ -87,7 +82,7 @@ class FrameHandler:
         return frames.encode(frames.Ok())
 
     def event(self, frame: frames.Frame) -> events.Event:
-        """The event of a frame; Refused for one that a coordinator does not send."""
+        """The event of a frame. Refused for a frame that a coordinator does not send."""
         match frame:
             case frames.AssignmentSent():
                 signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()

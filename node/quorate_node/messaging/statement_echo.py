@@ -1,9 +1,8 @@
-"""Shows each coordinator, at each new connection, the newest statement that it has signed for
-us.
+"""Sends each coordinator, at each new connection, the newest statement it signed for this provider.
 
-It knows that statement, unless an old backup of its journal was put back. Then its own signature
-tells it so, before it signs lower sums: it stops, and its operator looks for the newer journal
-in which our pay stands.
+A coordinator knows that statement, unless somebody restored an old backup of its journal. Then its
+own signature shows that the journal is old, before it signs lower sums. It stops, and its operator
+looks for the newer journal, which holds this provider's pay.
 """
 
 import logging
@@ -21,27 +20,28 @@ from quorate_runtime.peers.websocket_peers import WebSocketDialer
 POLL_SECONDS = 0.5
 SEND_SECONDS = Seconds(10)
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class StatementEcho:
-    """One task."""
+    """One task of the daemon. `newest` gives the newest statement of a coordinator."""
 
-    newest: Callable[[Address], Envelope[Statement] | None]  # of a coordinator
+    newest: Callable[[Address], Envelope[Statement] | None]
     dialers: Mapping[Address, WebSocketDialer]
     clock: Clock
-    _shown: dict[Address, int] = field(default_factory=dict)  # at which connection
+    # coordinator -> number of the connection at which the statement was sent
+    _sent_at: dict[Address, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             for address, dialer in self.dialers.items():
-                if dialer.connected() and self._shown.get(address) != dialer.connections:
-                    await self._show(address, dialer)
+                if dialer.connected() and self._sent_at.get(address) != dialer.connections:
+                    await self._send(address, dialer)
             await self.clock.sleep(POLL_SECONDS)
 
-    async def _show(self, coordinator: Address, dialer: WebSocketDialer) -> None:
+    async def _send(self, coordinator: Address, dialer: WebSocketDialer) -> None:
         connection, newest = dialer.connections, self.newest(coordinator)
         if newest is not None:
             try:
@@ -49,12 +49,10 @@ class StatementEcho:
                     coordinator, frames.encode(frames.StatementSent(newest)), SEND_SECONDS
                 )
             except Unavailable as error:
-                _logger.debug(
-                    "0x%s was not shown its statement: %s", coordinator.hex(), error
-                )  # not re-raised: the next look tries again
+                # Not re-raised: the next round tries again.
+                log.debug("0x%s did not get its statement: %s", coordinator.hex(), error)
                 return
             except Refused as refused:
-                _logger.info(
-                    "0x%s does not hear its statement: %s", coordinator.hex(), refused
-                )  # not re-raised: a program of before
-        self._shown[coordinator] = connection
+                # Not re-raised: an older version of the coordinator does not know this frame.
+                log.info("0x%s refused its statement: %s", coordinator.hex(), refused)
+        self._sent_at[coordinator] = connection

@@ -1,57 +1,64 @@
-"""How a provider goes: no new work from the first signal on, and time for what runs if its owner
-gives any.
+"""Stops taking new work: because the owner asked for it, or because the daemon ends.
 
-Without a bound for draining jobs go on by themselves, and the next daemon on this home attaches
-to them. Where they cannot (a container that ends takes its bubblewrap jobs along) the owner
-gives `--drain-seconds`.
+By default running jobs go on without the daemon, and the next daemon on this home attaches to
+them. In some places they cannot: a container that ends takes its bubblewrap jobs along. There the
+owner gives `--drain-seconds`.
 """
 
+import asyncio
 import logging
 from pathlib import Path
 
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.announcements import Announcements
-from quorate_node.messaging.frame_handler import Submits
+from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Sequence
+from quorate_runtime.process.health import Board
 
 POLL_SECONDS = 0.2
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
-class Leaving:
-    """Drains, and remembers on disk that it was not the owner who asked for it: the next start
-    takes work again.
+class Drain:
+    """Drains for the owner, and for the daemon when it ends.
+
+    A marker file says that the daemon drained by itself. Then the next start takes work again.
     """
 
     def __init__(
         self,
         core: ProviderCore,
-        actor: Submits,
+        actor: EventSink,
         announcements: Announcements,
         clock: Clock,
         marker: Path,
+        board: Board,
+        is_on_offer: asyncio.Event,
     ) -> None:
-        self._core, self._actor, self._announcements, self._clock, self._marker = (
-            core,
-            actor,
-            announcements,
-            clock,
-            marker,
-        )
-        # before, the journal is replayed: nobody was told anything, and what the owner asked for is
-        # unknown
-        self._has_begun = False
+        self._core, self._actor, self._announcements = core, actor, announcements
+        self._clock, self._marker = clock, marker
+        self._board, self._is_on_offer = board, is_on_offer
+        # False while the journal is replayed: whether the owner asked for draining is not known
+        # yet, and no coordinator has heard of this start.
+        self._is_replayed = False
 
-    async def announce(self) -> None:
-        """Takes nothing any more, and coordinators hear that the offer is withdrawn, so that
-        nobody is sent here.
-        """
-        if not self._has_begun:
+    async def set_by_owner(self, is_on: bool) -> None:
+        """Withdraws the offer, or publishes it again if the provider is registered."""
+        await self._actor.submit(events.DrainRequested(is_on))
+        if is_on or self._is_on_offer.is_set():
+            await self._actor.submit(events.OfferDue())
+        await self._announcements.send_heartbeat(
+            self._core.offered(has_disk_space=not self._board.has("disk"))
+        )
+
+    async def announce_exit(self) -> None:
+        """Takes no new work, and tells the coordinators that the offer is withdrawn."""
+        if not self._is_replayed:
             return
         if not self._core.facts.is_draining:
             self._marker.touch()
@@ -59,28 +66,30 @@ class Leaving:
         await self._actor.submit(events.OfferDue())
         newest = self._core.facts.offer_seq
         try:
-            # Beside the outbox, which nobody waits for: the daemon ends when this returns.
+            # Sent directly as well: the daemon ends when this returns, and does not wait for the
+            # outbox.
             await self._announcements.send_offer(Sequence(newest), WITHDRAWN, newest)
         except Unavailable as error:
-            # Not re-raised: one that is away hears no heartbeats either, and forgets this provider
-            # by itself.
-            _logger.info("not every coordinator knows that this provider leaves: %s", error)
+            # Not re-raised: a coordinator that is away gets no heartbeats either, so it stops
+            # assigning work by itself.
+            log.info("not every coordinator knows that this provider ends: %s", error)
         await self._announcements.send_heartbeat(self._core.free_slots())
 
-    async def drain(self) -> None:
-        """Until nothing runs here. Whoever waits sets the bound."""
-        if not self._has_begun:
+    async def drain_for_exit(self) -> None:
+        """Takes no new work and returns when nothing runs. The caller bounds the wait."""
+        if not self._is_replayed:
             return
-        await self.announce()
+        await self.announce_exit()
         while self._core.live():
             await self._clock.sleep(POLL_SECONDS)
-        await self.end()
+        await self.undo_exit()
 
-    async def end(self) -> None:
-        """Takes back what `announce` did, also after a crash in the middle of it; what the owner
-        asked for stays. Each start begins so.
+    async def undo_exit(self) -> None:
+        """Takes back what `announce_exit` did, in this run or an earlier one.
+
+        Each start calls it after the replay. What the owner asked for stays.
         """
-        self._has_begun = True
+        self._is_replayed = True
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))
             self._marker.unlink()

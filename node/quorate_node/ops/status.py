@@ -94,7 +94,9 @@ def status_of(
         host_classes=tuple(slot.host.id() for slot in terms.slots),
         free_slots=tuple(
             int(item.free)
-            for item in core.offered(has_room=all(problem.name != "disk" for problem in problems))
+            for item in core.offered(
+                has_disk_space=all(problem.name != "disk" for problem in problems)
+            )
         ),
         connected=connected,
         leases=tuple(

@@ -66,7 +66,7 @@ async def serve(told: ProviderSettings) -> None:
 
 
 async def _tell(daemon: ProviderDaemon, path: Path) -> None:
-    await daemon.is_standing.wait()
+    await daemon.is_on_offer.wait()
     write_ready(path, {"url": daemon.url})
 
 

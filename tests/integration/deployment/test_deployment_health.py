@@ -229,7 +229,7 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
         return [frame.offer.offer.expires for frame in market.coordinator.got(frames.OfferSent)]
 
     async with running(market, first):
-        assert first.leaving is not None and first.core is not None
+        assert first.drain is not None and first.core is not None
         await offered(False)
         async with aiohttp.ClientSession(
             headers={TOKEN_HEADER: control_token(first.config.home)}
@@ -239,7 +239,7 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
                     assert response.status == 200
                 await offered(is_withdrawn)
         (first.config.home / "stopping").touch()
-        draining = asyncio.create_task(first.leaving.drain())
+        draining = asyncio.create_task(first.drain.drain_for_exit())
         await until(lambda: True if draining.done() else None)
         await draining
         assert not first.core.facts.is_draining and not (first.config.home / "stopping").exists(), (
@@ -259,8 +259,8 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
 async def test_a_kill_in_the_middle_of_draining_does_not_leave_it_drained(market: Stage) -> None:
     first = market.daemon(market.coordinator.url)
     async with running(market, first):
-        assert first.leaving is not None and first.core is not None
-        await first.leaving._actor.submit(events.DrainRequested(True))
+        assert first.drain is not None and first.core is not None
+        await first.drain._actor.submit(events.DrainRequested(True))
         (first.config.home / "stopping").touch()  # as the crash left it
     second = market.daemon(market.coordinator.url)
     async with running(market, second):

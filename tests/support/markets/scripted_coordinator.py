@@ -400,7 +400,7 @@ async def running(market: Stage, daemon: ProviderDaemon) -> AsyncIterator[Provid
     task = asyncio.create_task(daemon.run())
     try:
         async with market.fast():
-            await until(lambda: True if daemon.is_standing.is_set() or task.done() else None, 40)
+            await until(lambda: True if daemon.is_on_offer.is_set() or task.done() else None, 40)
         if task.done():
             await task
         yield daemon

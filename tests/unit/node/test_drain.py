@@ -1,7 +1,6 @@
-"""How a provider goes, and what of it its next start takes back: only what the daemon itself
-did.
-"""
+"""What the daemon does when it ends, and what the next start takes back of it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,16 @@ import pytest
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.announcements import Announcements
-from quorate_node.ops.drain import Leaving
+from quorate_node.ops.drain import Drain
 from quorate_runtime.clock import VirtualClock
+from quorate_runtime.process.health import Board
 from support.markets.provider_world import Driver, make_terms
 
 
 class Daemon:
-    """The actor, as far as leaving needs it. What comes before the replay waits, as in the
-    actor's inbox, and is gone with the process.
+    """An actor that drops events until the journal is replayed.
+
+    A real actor keeps them in its inbox, and they are lost when the process ends.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -26,35 +27,39 @@ class Daemon:
         return self._driver.do(event) if self.is_replayed else None
 
 
+def make_drain(driver: Driver, daemon: Daemon, marker: Path) -> Drain:
+    """A drain without coordinators."""
+    clock = VirtualClock()
+    announcements = Announcements(driver.core.terms, {}, None, clock)  # type: ignore[arg-type]
+    return Drain(driver.core, daemon, announcements, clock, marker, Board(), asyncio.Event())
+
+
 @pytest.mark.parametrize("drains", [False, True])
-async def test_a_signal_in_the_middle_of_the_replay_does_not_end_what_the_owner_asked_for(
+async def test_signal_during_replay_does_not_undo_what_the_owner_asked_for(
     tmp_path: Path, drains: bool
 ) -> None:
-    """Nothing is known yet then; it was noted that the daemon had drained by itself, and the
-    next start took work again.
+    """Before the replay ends the daemon does not know that the owner drains, so it must not note
+    that it drained by itself.
     """
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
-    # there is nobody to tell
-    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]
-    first = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
-    await (first.drain() if drains else first.announce())
-    driver.do(events.DrainRequested(True))  # the owner's, of long ago: the second start replays it
+    first = make_drain(driver, daemon, marker)
+    await (first.drain_for_exit() if drains else first.announce_exit())
+    driver.do(events.DrainRequested(True))  # the owner's earlier order, which the replay brings
     daemon.is_replayed = True
-    second = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
-    await second.end()
+    await make_drain(driver, daemon, marker).undo_exit()
     assert driver.core.facts.is_draining and not marker.exists()
 
 
-async def test_what_the_daemon_did_is_taken_back(tmp_path: Path) -> None:
+async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
+    tmp_path: Path,
+) -> None:
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
     daemon.is_replayed = True
-    # there is nobody to tell
-    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]
-    leaving = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
-    await leaving.end()
-    await leaving.announce()
+    drain = make_drain(driver, daemon, marker)
+    await drain.undo_exit()
+    await drain.announce_exit()
     assert driver.core.facts.is_draining and marker.exists()
-    await Leaving(driver.core, daemon, announcements, VirtualClock(), marker).end()
+    await make_drain(driver, daemon, marker).undo_exit()
     assert not driver.core.facts.is_draining and not marker.exists()

@@ -40,7 +40,9 @@ async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     board, core = Board(), ProviderCore(make_terms())
     announcements = Announcements(board)
     # as far as it is needed
-    beats = asyncio.create_task(periodic.beat(core, announcements, VirtualClock(), board))  # type: ignore[arg-type]
+    beats = asyncio.create_task(
+        periodic.send_heartbeats(core, announcements, VirtualClock(), board)
+    )  # type: ignore[arg-type]
     await announcements.enough.wait()
     beats.cancel()
     slots = sum(item.free for item in core.free_slots())

@@ -143,7 +143,7 @@ async def test_output_that_changed_on_disk_after_it_was_collected_is_not_publish
     assert refused.value.code is Code.DOES_NOT_OPEN
 
 
-class Heard:
+class Reported:
     """Collects the events that jury service reports."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     """Pins have no date: with a case that lacks its last input anybody could fill a juror's
     store for ever.
     """
-    runner, heard = make_runner(tmp_path, store), Heard()
+    runner, reported = make_runner(tmp_path, store), Reported()
     image = await store.put(b"image", "me")
     spec = replace(
         make_spec(),
@@ -184,9 +184,11 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     # no chain is asked
     court = JuryService(driver.core, runner, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     await court.perform(
-        effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit
+        effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), reported.submit
     )
-    assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
+    assert reported.events == (
+        [events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else []
+    )
     assert await runner.pinned() == ()
 
 
@@ -203,7 +205,7 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a
     lease is somebody else's to run.
     """
-    runner, heard, clock = make_runner(tmp_path, store), Heard(), VirtualClock(GENESIS)
+    runner, reported, clock = make_runner(tmp_path, store), Reported(), VirtualClock(GENESIS)
     runner.executor = Refusing(tmp_path / "noop", clock)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
@@ -218,11 +220,11 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
-        await court.perform(again, heard.submit)
-    assert heard.events == []
+        await court.perform(again, reported.submit)
+    assert reported.events == []
     clock.forward(61)
-    await court.perform(again, heard.submit)
-    assert heard.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
+    await court.perform(again, reported.submit)
+    assert reported.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
     assert await runner.pinned() == ()
 
 
@@ -272,7 +274,7 @@ async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path
         await write_status(write, VirtualClock())
     (tmp_path / "court.json").write_bytes(b"")
     # no chain is asked
-    court_follower = CourtFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
+    court_follower = CourtFollower(None, None, Reported(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     assert court_follower._read_cursor() is None
 
 
@@ -300,9 +302,13 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
     info = InfoView(
         COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0"
     )
-    ring = OperatorKeys(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
+    operator_keys = OperatorKeys(
+        ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None)
+    )
     # nothing is asked
-    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]
+    coordinator = Coordinator(
+        "http://10.0.0.7:1", info, None, PROVIDER, operator_keys, SystemClock()
+    )  # type: ignore[arg-type]
     own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
     assert (own.url, own.may_be_private, bool(own.headers)) == (
         "http://10.0.0.7:1/v1/content",

@@ -19,8 +19,8 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys import provider_keys
 from quorate_node.keys.operator_keys import (
     FILE,
+    HelloSigner,
     OperatorKeys,
-    Speaker,
     Validities,
     Validity,
     under_any,
@@ -125,25 +125,31 @@ def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
 
 
 def test_which_key_signs_what(tmp_path: Path) -> None:
-    ring = OperatorKeys(BOTH, tmp_path / FILE)
-    assert ring.current is OPERATOR and ring.is_changing, "nothing is known yet: the oldest"
-    ring.learn(BEFORE)
-    assert (
-        ring.current is OPERATOR
-        and ring.valid_at(FOREVER) is OPERATOR
-        and not ring.may_take_work(COORDINATOR)
+    operator_keys = OperatorKeys(BOTH, tmp_path / FILE)
+    assert operator_keys.current is OPERATOR and operator_keys.is_changing, (
+        "nothing is known yet: the oldest"
     )
-    ring.learn(AFTER)
-    assert [ring.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [
+    operator_keys.learn(BEFORE)
+    assert (
+        operator_keys.current is OPERATOR
+        and operator_keys.valid_at(FOREVER) is OPERATOR
+        and not operator_keys.may_take_work(COORDINATOR)
+    )
+    operator_keys.learn(AFTER)
+    assert [operator_keys.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [
         OPERATOR,
         OPERATOR,
         NEW,
     ], "inclusive, of two the older"
-    assert not ring.may_take_work(COORDINATOR), "it has not heard of the new key"
-    ring.heard(COORDINATOR, OPERATOR.address)
-    assert not ring.may_take_work(COORDINATOR) and ring.to_announce(COORDINATOR) == (NEW, OPERATOR)
-    ring.heard(COORDINATOR, NEW.address)
-    assert ring.may_take_work(COORDINATOR) and ring.for_today(COORDINATOR) == (NEW, OPERATOR)
+    assert not operator_keys.may_take_work(COORDINATOR), "it has not heard of the new key"
+    operator_keys.note_accepted(COORDINATOR, OPERATOR.address)
+    assert not operator_keys.may_take_work(COORDINATOR) and operator_keys.for_announcements(
+        COORDINATOR
+    ) == (NEW, OPERATOR)
+    operator_keys.note_accepted(COORDINATOR, NEW.address)
+    assert operator_keys.may_take_work(COORDINATOR) and operator_keys.for_coordinator(
+        COORDINATOR
+    ) == (NEW, OPERATOR)
     again = OperatorKeys(BOTH, tmp_path / FILE)
     assert (again.current, again.for_moment(SINCE)) == (NEW, (OPERATOR, NEW)), (
         "after a restart, while the chain is away"
@@ -156,12 +162,12 @@ def test_which_key_signs_what(tmp_path: Path) -> None:
 
 
 def test_a_hello_that_is_refused_is_said_under_the_next_key() -> None:
-    ring = OperatorKeys(BOTH)
-    ring.learn(AFTER)
-    speaker, digest = Speaker(ring, COORDINATOR), ZERO_HASH
+    operator_keys = OperatorKeys(BOTH)
+    operator_keys.learn(AFTER)
+    speaker, digest = HelloSigner(operator_keys, COORDINATOR), ZERO_HASH
     said = [(recover(Hash32(digest), speaker.sign(digest)), speaker.address) for _ in range(3)]
     assert said == [(key.address, key.address) for key in (NEW, OPERATOR, NEW)]
-    ring.heard(COORDINATOR, OPERATOR.address)
+    operator_keys.note_accepted(COORDINATOR, OPERATOR.address)
     speaker.sign(digest)
     assert speaker.address == OPERATOR.address, "what was taken comes first"
 
@@ -186,15 +192,19 @@ async def test_only_a_wrong_key_is_reason_for_another() -> None:
 
 def test_until_when_an_old_key_is_kept() -> None:
     """By what runs, by a ballot to be cast, by offers that were signed with it."""
-    ring = OperatorKeys(BOTH)
+    operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
-    ring.learn(BEFORE)
-    assert unneeded(ring, (), (), late, DEVNET.offer_ttl) == (), "the chain still knows it alone"
-    ring.learn(AFTER)
+    operator_keys.learn(BEFORE)
+    assert unneeded(operator_keys, (), (), late, DEVNET.offer_ttl) == (), (
+        "the chain still knows it alone"
+    )
+    operator_keys.learn(AFTER)
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
     (live,) = driver.core.live()
-    assert live.hash == lease and ring.valid_at(live.assignment.message.accept_by) is OPERATOR
+    assert (
+        live.hash == lease and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
+    )
     duty = jury_duty.summoned(
         events.CaseOpened(
             Nonce(1), STRANGER.address, (events.CaseExecution(ZERO_HASH, ZERO_HASH),)
@@ -202,11 +212,11 @@ def test_until_when_an_old_key_is_kept() -> None:
         late,
         PROVIDER,
     )
-    assert unneeded(ring, (live,), (), late, DEVNET.offer_ttl) == ()
-    assert unneeded(ring, (), (duty,), late, DEVNET.offer_ttl) == ()
-    assert unneeded(ring, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()
+    assert unneeded(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
+    assert unneeded(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
+    assert unneeded(operator_keys, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()
     assert unneeded(
-        ring, (), (duty.to(jury_duty.Served("decided", late)),), late, DEVNET.offer_ttl
+        operator_keys, (), (duty.to(jury_duty.Served("decided", late)),), late, DEVNET.offer_ttl
     ) == (OPERATOR.address,)
 
 

@@ -1,0 +1,244 @@
+"""Builds the parts of the provider daemon and connects them. Nothing runs yet."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import aiohttp
+
+from quorate_content.store.content_store import ContentStore
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.operator_sender import OperatorSender
+from quorate_node.config import Config
+from quorate_node.core import effects, events
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.jobs.effect_performer import EffectPerformer
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
+from quorate_node.keys.operator_keys import HelloSigner, OperatorKeys
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.announcements import Announcements
+from quorate_node.messaging.coordinator_client import Coordinator, deployment_of
+from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.ops.drain import Drain
+from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.ports import Clock, Executor
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Price, Small
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.chain.client import GWEI
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.keys.crypto import SecretStream, recover
+from quorate_runtime.peers.websocket_peers import WebSocketDialer
+from quorate_runtime.process.health import Board
+
+MEMORY_SHARE = (9, 10)  # of the machine's memory, for all jobs together
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The connected parts of one daemon.
+
+    `terms` are those of today's configuration; the core's state may still hold earlier ones.
+    """
+
+    terms: Terms
+    core: ProviderCore
+    actor: Actor[events.Event, effects.Effect]
+    store: ContentStore
+    contracts: Contracts
+    client: ChainClient
+    operator_keys: OperatorKeys
+    coordinators: dict[Address, Coordinator]
+    dialers: dict[Address, WebSocketDialer]
+    job_runner: JobRunner
+    announcements: Announcements
+    jury_service: JuryService
+    drain: Drain
+
+    def connected(self) -> tuple[Address, ...]:
+        """The coordinators that this provider is connected to now."""
+        return tuple(address for address, dialer in self.dialers.items() if dialer.connected())
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the daemon was given and has found out before it builds its parts."""
+
+    config: Config
+    keys: ProviderKeys
+    executor: Executor
+    clock: Clock
+    board: Board
+    session: aiohttp.ClientSession
+    infos: tuple[InfoView, ...]  # of the coordinators, in the order of `config.coordinators`
+    hardware: Hardware
+    is_on_offer: asyncio.Event  # set once the provider is on offer
+
+
+def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
+    """Builds all parts. What has to be closed is pushed onto `stack`.
+
+    The actor comes first and gets its performer last (`Actor.bind`), because what performs effects
+    also reports events to the actor.
+    """
+    config, keys, clock = given.config, given.keys, given.clock
+    # The journal comes first: its lock refuses a second process on the same folder.
+    journal = Journal.open(config.path("journal"))
+    stack.push_async_callback(journal.close)
+    terms = terms_of(config, keys, given.executor, given.infos, given.hardware)
+    core, contracts = ProviderCore(terms), Contracts.of(deployment_of(given.infos[0]))
+    actor = Actor(core, journal, clock, _codec(), SecretStream())
+    client = ChainClient(
+        Rpc(chain_url_of(config, given.infos[0]), given.session), config.fee_cap_gwei * GWEI
+    )
+    operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
+    operator_sender = OperatorSender(operator_keys, client, config.path("operator.sqlite"), clock)
+    stack.callback(operator_sender.close)
+    store = ContentStore(config.path("store"), config.store_quota_bytes)
+    stack.push_async_callback(store.close)
+    coordinators = _coordinators(given, operator_keys)
+    dialers = _dialers(given, terms, actor, coordinators, operator_keys, store)
+    job_runner = _job_runner(given, terms, store)
+    announcements = Announcements(terms, dialers, operator_keys, clock)
+    jury_service = JuryService(
+        core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
+    )
+    performer = EffectPerformer(
+        core,
+        actor,
+        job_runner,
+        coordinators,
+        dialers,
+        operator_keys,
+        announcements,
+        jury_service,
+        clock,
+    )
+    actor.bind(performer.perform, performer.refused)
+    drain = Drain(
+        core, actor, announcements, clock, config.path("stopping"), given.board, given.is_on_offer
+    )
+    return Parts(
+        terms,
+        core,
+        actor,
+        store,
+        contracts,
+        client,
+        operator_keys,
+        coordinators,
+        dialers,
+        job_runner,
+        announcements,
+        jury_service,
+        drain,
+    )
+
+
+def chain_url_of(config: Config, first: InfoView) -> str:
+    """The chain node to use: the owner's, else the one that the first coordinator names."""
+    return config.chain_url or first.chain_url
+
+
+def terms_of(
+    config: Config,
+    keys: ProviderKeys,
+    executor: Executor,
+    infos: tuple[InfoView, ...],
+    hardware: Hardware,
+) -> Terms:
+    """The provider's terms, from configuration, machine and deployment.
+
+    Unavailable when the coordinators work on different deployments.
+    """
+    deployment = deployment_of(infos[0])
+    for info in infos[1:]:
+        if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
+            raise Unavailable(
+                "all coordinators of one daemon must work on the same deployment; run another "
+                "daemon for the other",
+                0,
+            )
+    memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
+    resources = Room(
+        cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots,
+        memory_bytes=config.memory_bytes or memory,
+        scratch_bytes=config.scratch_bytes,
+        output_bytes=config.output_bytes,
+        input_bytes=config.input_bytes,
+    )
+    slot = SlotOffer(detect_cpu_class(), Small(config.slots), Price(0), config.price, Price(0))
+    return Terms(
+        provider=keys.account,
+        domain=deployment.domain(),
+        limits=deployment.constants(),
+        beacon=deployment.beacon_info(),
+        statement_keys={info.coordinator: info.statement_key for info in infos},
+        slots=(slot,),
+        sandbox=executor.sandbox,
+        policy=Policy(
+            config.price_floor,
+            config.images,
+            config.kinds,
+            resources,
+            declined_keep_seconds=config.declined_keep_seconds,
+        ),
+    )
+
+
+def _codec() -> CanonicalCodec[events.Event, effects.Effect]:
+    return CanonicalCodec(events.Event, effects.Effect)
+
+
+def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Address, Coordinator]:
+    return {
+        info.coordinator: Coordinator(
+            url, info, given.session, given.keys.account, operator_keys, given.clock
+        )
+        for url, info in zip(given.config.coordinators, given.infos, strict=True)
+    }
+
+
+def _dialers(
+    given: Surroundings,
+    terms: Terms,
+    actor: Actor[events.Event, effects.Effect],
+    coordinators: dict[Address, Coordinator],
+    operator_keys: OperatorKeys,
+    store: ContentStore,
+) -> dict[Address, WebSocketDialer]:
+    """One connection for each coordinator, with the handler of its frames."""
+    dialers: dict[Address, WebSocketDialer] = {}
+    for address, coordinator in coordinators.items():
+        frame_handler = FrameHandler(
+            actor,
+            address,
+            terms.domain,
+            recover,
+            partial(operator_keys.may_take_work, address),
+            store.available_bytes,
+        )
+        dialers[address] = WebSocketDialer(
+            coordinator.url.replace("http", "ws", 1) + "/v1/peers",
+            address,
+            given.keys.account,
+            HelloSigner(operator_keys, address),
+            frame_handler.handle,
+            given.clock,
+            retry_max=terms.limits.heartbeat_every,
+        )
+    return dialers
+
+
+def _job_runner(given: Surroundings, terms: Terms, store: ContentStore) -> JobRunner:
+    host_classes = {slot.host.id(): slot.host for slot in terms.slots}
+    gpus = tuple(gpu.uuid for gpu in given.hardware.gpus)
+    return JobRunner(given.executor, store, given.config.home, given.clock, host_classes, gpus)

@@ -1,0 +1,189 @@
+"""Puts the provider on offer: registers and stakes it, then connects to its coordinators."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_node import periodic
+from quorate_node.assembly import Parts
+from quorate_node.chain.key_rotation import Rotation
+from quorate_node.chain.registration import check_coordinator, missing, stand, standing
+from quorate_node.config import Config
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_node.messaging.statement_echo import StatementEcho
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Hash32
+from quorate_runtime.chain import Sender
+from quorate_runtime.process.health import Board
+from quorate_runtime.process.systemd_notify import Notifier
+
+RETRY_SECONDS = 5.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MarketEntry:
+    """Runs once at each start; the tasks that it starts belong to `group`.
+
+    `url` is the gateway's. `is_on_offer` is set when all is done.
+    """
+
+    parts: Parts
+    config: Config
+    keys: ProviderKeys
+    clock: Clock
+    board: Board
+    notifier: Notifier
+    url: str
+    is_on_offer: asyncio.Event
+    group: asyncio.TaskGroup
+
+    async def run(self) -> None:
+        """Registers the provider, checks and dials each coordinator, then sends offers.
+
+        A provider that was registered before dials first: it must reach the coordinators of its
+        leases even while the chain is away.
+        """
+        parts = self.parts
+        was_registered = bool(_read(self._marker))
+        if not was_registered:
+            await self._register()
+        echo = StatementEcho(parts.core.statements.get, parts.dialers, self.clock)
+        self.group.create_task(echo.run(), name="statements")
+        await self._connect()
+        if was_registered:
+            await self._register()
+        self.is_on_offer.set()
+        self.notifier.status("on offer")
+        log.info("on offer: waiting for jobs")
+        self._start_offering()
+
+    def _start_offering(self) -> None:
+        parts, clock = self.parts, self.clock
+        rotation = Rotation(
+            parts.core,
+            parts.operator_keys,
+            self.keys,
+            parts.client,
+            parts.contracts,
+            parts.announcements,
+            parts.coordinators,
+            self.board,
+            self.config,
+            clock,
+        )
+        heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
+        offers = periodic.renew_offer(parts.core, parts.actor, clock)
+        self.group.create_task(heartbeats, name="heartbeats")
+        self.group.create_task(offers, name="offers")
+        self.group.create_task(rotation.run(), name="rotation")
+
+    # --------------------------------------------------------------------------------- coordinators
+
+    async def _connect(self) -> None:
+        """Checks each coordinator against the chain, and connects to it once that succeeds."""
+        unchecked = dict(self.parts.coordinators)
+        while unchecked:
+            for address, coordinator in list(unchecked.items()):
+                try:
+                    await self._check(coordinator)
+                except (Unavailable, Refused) as error:
+                    # Not re-raised: the chain may come back, or the coordinator may register.
+                    # Nothing is signed for this coordinator before.
+                    log.warning("coordinator %s is not served: %s", coordinator.url, error)
+                    continue
+                del unchecked[address]
+                dialer = self.parts.dialers[address]
+                self.group.create_task(dialer.run(), name=f"peer {coordinator.url}")
+            if unchecked:
+                await self.clock.sleep(RETRY_SECONDS)
+
+    async def _check(self, coordinator: Coordinator) -> None:
+        """Checks a coordinator once for each of its statement keys.
+
+        A file remembers the check, so that a restart while the chain is away reaches it.
+        """
+        folder, key = self.config.path("coordinators"), coordinator.info.statement_key.hex()
+        marker = folder / f"{coordinator.address.hex()}.checked"
+        if _read(marker) == key:
+            return
+        await check_coordinator(self.parts.client, self.parts.contracts, coordinator.info)
+        marker.write_text(key)
+
+    # --------------------------------------------------------------------------------- registration
+
+    @property
+    def _marker(self) -> Path:
+        """Remembers that the provider was registered, where and with what."""
+        return self.config.path("standing")
+
+    async def _register(self) -> None:
+        """Retries until the provider is registered and staked, and says what is missing."""
+        keys, told, owner = self.keys, "", None
+        if keys.owner is not None:
+            owner = Sender(
+                self.parts.client, keys.owner, self.config.path("owner.sqlite"), self.clock
+            )
+        try:
+            while (problem := await self._try_to_register(owner)) is not None:
+                if problem != told:
+                    self.board.put("stake", problem)
+                    self.notifier.status(f"not on offer yet: {problem}")
+                    log.warning("not on offer yet: %s", problem)
+                    told = problem
+                await self.clock.sleep(RETRY_SECONDS)
+        finally:
+            if owner is not None:
+                owner.close()
+
+    async def _try_to_register(self, owner: Sender | None) -> str | None:
+        """None when the provider is registered and staked, else what is in the way."""
+        host_class, count = self._wanted()
+        mark = (
+            f"{self.parts.contracts.deployment.stakes.hex()} {self.keys.operator.address.hex()} "
+            f"{host_class.hex()} {count}"
+        )
+        try:
+            lacking, open_slots = await self._look_and_stake(owner, host_class, count)
+        except Unavailable as error:
+            # Not re-raised: a provider that was registered with the same slots most likely still
+            # is. Others try again.
+            return None if _read(self._marker) == mark else str(error)
+        except Refused as error:
+            return str(error)  # not re-raised: the caller shows it and tries again
+        if lacking:
+            return lacking
+        log.info(
+            "registered, with %d stake slots in host class %s", open_slots, host_class.hex()[:16]
+        )
+        self._marker.write_text(mark)
+        self.board.put("stake")
+        return None
+
+    async def _look_and_stake(
+        self, owner: Sender | None, host_class: Hash32, count: int
+    ) -> tuple[str, int]:
+        """(what is missing, open stake slots). Stakes when the owner's key is here."""
+        client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
+        fees = await client.fees()
+        found = await standing(client, contracts, keys, host_class, count)
+        lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
+        if any(item.is_blocking for item in lacks):
+            return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
+        if owner is not None:
+            url = self.config.public_url or self.url
+            found = await stand(client, contracts, keys, owner, host_class, count, url)
+        return "", found.open_slots
+
+    def _wanted(self) -> tuple[Hash32, int]:
+        """(host class, stake slots) of the offer."""
+        slot = self.parts.terms.slots[0]
+        return slot.host.id(), int(slot.count)
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
