@@ -1,8 +1,7 @@
-"""Whether to take an assignment: a chain of small checks, each with its reason and a sentence
-for the owner.
+"""Decides whether the provider takes an Assignment.
 
-Order matters only for the reason that is told: what can never fit comes before what does not fit
-now (`capacity`).
+A chain of small checks gives the first reason to decline, with a sentence for the owner. What can
+never fit is checked before what does not fit now (`capacity`).
 """
 
 from collections.abc import Callable
@@ -19,20 +18,19 @@ from quorate_protocol.units import DeclineReason
 FETCH_SECONDS_MAX = 3600
 STORE_SECONDS_MAX = 3600
 STORE_SECONDS_LEAST = 5
-REGISTRY_IMAGE_BYTES = (
-    2 << 30
-)  # quoted for an image whose size nobody knows before its manifest is read
+# Assumed for an image of a registry: its size is not known before its manifest is read.
+REGISTRY_IMAGE_BYTES = 2 << 30
 
 
 class No(Struct, frozen=True):
-    """Not for this provider; `text` is for its owner's log and for `why no jobs`."""
+    """Why the provider declines. `text` is for its owner's log and status."""
 
     reason: DeclineReason
     text: str
 
 
 class Bid(Struct, frozen=True):
-    """What is asked, by what terms."""
+    """The Assignment and spec to decide about, and the provider's terms."""
 
     assignment: Assignment
     spec: JobSpec
@@ -43,8 +41,9 @@ Check = Callable[[Bid], No | None]
 
 
 def decide(bid: Bid) -> No | None:
-    """The first reason not to run it, or None: then it fits this provider whenever a slot is
-    free.
+    """The first reason not to run the job.
+
+    None means that the job fits this provider whenever a slot is free.
     """
     for check in CHECKS:
         answer = check(bid)
@@ -54,7 +53,7 @@ def decide(bid: Bid) -> No | None:
 
 
 def _is_consistent(bid: Bid) -> No | None:
-    """The spec is the one the assignment names, and has the same duration."""
+    """The spec must be the one that the Assignment names, with the same duration."""
     if bid.spec.digest() != bid.assignment.spec_hash:
         return No(DeclineReason.MISMATCH, "the spec is not the one that the assignment names")
     if bid.spec.max_duration != bid.assignment.max_duration:
@@ -69,7 +68,10 @@ def _is_consistent(bid: Bid) -> No | None:
 
 
 def _is_caseable(bid: Bid) -> No | None:
-    """A sealed or networked job could not be judged again by a jury; nothing here runs one."""
+    """A sealed or networked job is declined.
+
+    A jury could not repeat it, and this node cannot run it.
+    """
     if bid.spec.sealed or bid.spec.network:
         return No(DeclineReason.MISMATCH, "the job is sealed or wants the network")
     return None
@@ -82,10 +84,10 @@ def _is_kind_taken(bid: Bid) -> No | None:
 
 
 def _is_valid(bid: Bid) -> No | None:
-    """What no provider may run is declined and never reaches the executor."""
+    """A spec that no provider may run is declined and never reaches the executor."""
     try:
         validate(bid.spec)
-    except Refused as refused:  # the peer's mistake, answered with a signed Decline
+    except Refused as refused:  # not re-raised: the provider answers with a signed Decline
         return No(DeclineReason.MISMATCH, refused.detail)
     return None
 
@@ -97,7 +99,7 @@ def _is_host_class_offered(bid: Bid) -> No | None:
 
 
 def _is_paid_enough(bid: Bid) -> No | None:
-    """At least the owner's floor and the cheapest tier offered."""
+    """The price must reach the owner's floor and the cheapest tier offered."""
     slot = bid.terms.slot(bid.assignment.host_class)
     offered = (
         [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
@@ -119,14 +121,17 @@ def _is_image_allowed(bid: Bid) -> No | None:
 
 
 def _is_sandbox_fit(bid: Bid) -> No | None:
-    """A job may demand a sandbox; one without an engine has no images from a registry."""
+    """A job may demand a sandbox.
+
+    A provider without a container engine cannot run images from a registry.
+    """
     sandbox = bid.terms.sandbox
     if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
-        sandbox = Sandbox.DOCKER_RUNC  # what jobs with a GPU run in
+        sandbox = Sandbox.DOCKER_RUNC  # jobs with a GPU run in this sandbox
     if bid.spec.sandbox not in ("", sandbox.value):
         return No(
             DeclineReason.SANDBOX,
-            f"the sandbox {bid.spec.sandbox} is demanded, here jobs run in {sandbox.value}",
+            f"the job demands the sandbox {bid.spec.sandbox}; here jobs run in {sandbox.value}",
         )
     has_registry_image = "@" in bid.spec.image
     if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
@@ -138,8 +143,9 @@ def _is_sandbox_fit(bid: Bid) -> No | None:
 
 
 def _is_room(bid: Bid) -> No | None:
-    """Each resource asked fits into one run slot. The size of a registry's image is looked at
-    when it is fetched.
+    """Each resource that the job asks for must fit into one run slot.
+
+    The size of a registry's image is checked when it is fetched.
     """
     wanted, room = bid.spec.resources, bid.terms.policy.room
     pairs = (
@@ -157,7 +163,9 @@ def _is_room(bid: Bid) -> No | None:
     )
     for name, asked, given in pairs:
         if asked > given:
-            return No(DeclineReason.RESOURCES, f"{name}: {asked} is asked, a slot has {given}")
+            return No(
+                DeclineReason.RESOURCES, f"{name}: the job asks for {asked}, a slot has {given}"
+            )
     return None
 
 
@@ -175,7 +183,10 @@ CHECKS: tuple[Check, ...] = (
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """How long fetching may take: part of the deadline, so generous, at most an hour."""
+    """How long fetching may take, at most an hour.
+
+    It becomes part of the deadline, so it is generous.
+    """
     image = bid.spec.image_bytes if is_image_cid(bid.spec.image) else REGISTRY_IMAGE_BYTES
     size = sum(item.size_bytes for item in bid.spec.inputs) + image
     return min(FETCH_SECONDS_MAX, 10 + size // bid.terms.policy.input_bytes_per_second)

@@ -1,5 +1,6 @@
-"""Run slots: at most one running lease in each (I2). Derived from the leases and duties, never
-counted apart.
+"""Run slots: at most one running lease in each (I2).
+
+The numbers follow from the leases and duties; nothing counts them separately.
 """
 
 from collections.abc import Iterable
@@ -15,11 +16,10 @@ RECENT_RUNS = 16
 
 
 def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
-    """Bytes that the content store must still take for a job and for those that run: outputs are
-    kept for two weeks after the pay.
+    """Bytes that the content store must still take for this job and for the running ones.
 
-    One whose output finds no room has run for nothing, and has lapsed in the eyes of its
-    coordinator.
+    Outputs are kept for two weeks after the pay. A job whose output does not fit would run for
+    nothing.
     """
     running = [item for item in executions if item.occupies_slot]
     inputs = sum(_input_bytes(item.spec) for item in running if isinstance(item.phase, PREPARING))
@@ -32,7 +32,7 @@ def _input_bytes(spec: JobSpec) -> int:
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]) -> int:
-    """Run slots of a host class that are in use."""
+    """How many run slots of a host class are in use."""
     leases = sum(1 for item in executions if item.occupies_slot and item.host_class == host_class)
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
@@ -40,14 +40,14 @@ def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Du
 def free(
     terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]
 ) -> int:
-    """Run slots of a host class that can take a lease now."""
+    """How many run slots of a host class can take a lease now."""
     return max(0, terms.count(host_class) - taken(host_class, executions, jury))
 
 
 def free_slots(
     terms: Terms, executions: tuple[Execution, ...], jury: tuple[Duty, ...], is_draining: bool
 ) -> tuple[FreeSlots, ...]:
-    """What a heartbeat says; a draining provider has none."""
+    """The free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
     return tuple(
         FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury)))
@@ -62,8 +62,10 @@ def slot_frees_at(
     quoted_run: int,
     at: UnixSeconds,
 ) -> UnixSeconds:
-    """An estimate for `startBy` when every slot is taken: within the protocol's bound, because a
-    longer wait would lose the place for sure and a shorter one costs only a second Assignment.
+    """Estimates when a run slot will be free (`startBy` of a Decline).
+
+    The estimate stays within the protocol's bound: a later time would surely lose the place, and an
+    earlier one costs only a second Assignment.
     """
     ends = [
         _ends_at(item, quoted_run)
@@ -88,8 +90,9 @@ def _ends_at(execution: Execution, quoted_run: int) -> int:
 
 
 def quoted_run_seconds(recent_ms: tuple[int, ...], max_duration: int) -> int:
-    """How long a run is expected to take: the longest of the recent ones, at most what the job
-    may take.
+    """How long a run is expected to take, in seconds.
+
+    It is the longest of the recent runs, and at most what the job may take.
     """
     longest = max(recent_ms, default=max_duration * 1000)
     return min(max_duration, -(-longest // 1000))

@@ -1,7 +1,8 @@
-"""What the shell must do, as data. `key` makes each idempotent: doing it twice is doing it once.
+"""What the shell must do, as data.
 
-`lane` says what goes one after the other; leases do not delay each other. Messages are unsigned
-here; the shell signs them (RFC 6979, so the same message gives the same bytes).
+`key` makes each effect idempotent: the shell may perform it twice. Effects of one `lane` are
+performed one after the other, and leases do not delay each other. Messages are unsigned here; the
+shell signs them (RFC 6979, so the same message gives the same bytes).
 """
 
 from msgspec import Struct
@@ -12,8 +13,9 @@ from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, S
 
 
 class OfLease(Struct, frozen=True):
-    """An effect of one lease: in the lease's lane, once per lease unless a subclass says
-    otherwise.
+    """An effect of one lease: in the lease's lane, and once per lease.
+
+    A subclass may say otherwise.
     """
 
     lease: Hash32
@@ -30,8 +32,9 @@ class OfLease(Struct, frozen=True):
 
 
 class OfCase(Struct, frozen=True):
-    """An effect of one case: in the chain's lane, once per case unless a subclass says
-    otherwise.
+    """An effect of one case: in the chain's lane, and once per case.
+
+    A subclass may say otherwise.
     """
 
     case_id: Nonce
@@ -43,12 +46,12 @@ class OfCase(Struct, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Transactions of one key go one after the other."""
+        """The chain's lane: transactions of one key are sent one after the other."""
         return "chain"
 
 
 class SendAccept(OfLease, frozen=True):
-    """To the coordinator, until it took it or `give_up_at`."""
+    """Send the Accept until the coordinator takes it, or until `give_up_at`."""
 
     coordinator: Address
     accept: Accept
@@ -56,7 +59,7 @@ class SendAccept(OfLease, frozen=True):
 
 
 class SendDecline(OfLease, frozen=True):
-    """To the coordinator, until it took it or `give_up_at`."""
+    """Send the Decline until the coordinator takes it, or until `give_up_at`."""
 
     coordinator: Address
     decline: Decline
@@ -64,14 +67,15 @@ class SendDecline(OfLease, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Beside the lease's: neither a coordinator nor an engine that is away keeps the other
-        waiting.
+        """A lane beside the lease's own.
+
+        So a coordinator that is away does not delay the engine, nor the engine the Decline.
         """
         return f"decline/{self.lease.hex()}"
 
 
 class Fetch(OfLease, frozen=True):
-    """Image and inputs into the content store, pinned for this lease, by `give_up_at`."""
+    """Fetch image and inputs into the content store and pin them, by `give_up_at`."""
 
     coordinator: Address
     spec: JobSpec
@@ -87,7 +91,7 @@ class StartTask(OfLease, frozen=True):
 
 
 class WatchTask(OfLease, frozen=True):
-    """Wait for the container's exit, and pass its log lines on."""
+    """Wait for the container's exit, and send its log lines to the coordinator."""
 
     coordinator: Address
 
@@ -97,7 +101,7 @@ class StopTask(OfLease, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Beside the lane of its WatchTask, which only ends by it."""
+        """A lane beside the one of the lease's WatchTask, which ends only when the task stops."""
         return f"stop/{self.lease.hex()}"
 
 
@@ -114,7 +118,7 @@ class PublishOutput(OfLease, frozen=True):
 
 
 class SendCommit(OfLease, frozen=True):
-    """To the coordinator. `attempt` tells repeats apart, so that each is sent."""
+    """Send the Commit to the coordinator. `attempt` makes each repeat a new effect."""
 
     coordinator: Address
     commit: Commit
@@ -127,7 +131,10 @@ class SendCommit(OfLease, frozen=True):
 
 
 class SendReveal(OfLease, frozen=True):
-    """To the coordinator; `closed_at` tells the deliveries of one set signed again apart."""
+    """Send the Reveal to the coordinator.
+
+    `closed_at` makes it a new effect when the coordinator signs the same set again.
+    """
 
     coordinator: Address
     reveal: Reveal
@@ -140,16 +147,17 @@ class SendReveal(OfLease, frozen=True):
 
 
 class RemoveTask(OfLease, frozen=True):
-    """Remove container and mounts, release inputs and image."""
+    """Remove container and mounts, and unpin inputs and image."""
 
 
 class Forget(OfLease, frozen=True):
-    """Unpin what was kept for the lease; nobody can ask for it any more."""
+    """Remove what is left of the lease. No coordinator can ask for it any more."""
 
 
 class SendOffer(Struct, frozen=True):
-    """Sign the offer with this sequence number and send it to every coordinator; one that never
-    holds withdraws those before it.
+    """Sign the offer with this sequence number and send it to every coordinator.
+
+    With `expires` = WITHDRAWN it replaces all earlier offers by none.
     """
 
     seq: Sequence
@@ -162,12 +170,12 @@ class SendOffer(Struct, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Name of the queue."""
+        """The lane of offers."""
         return "offer"
 
 
 class Reexecute(OfCase, frozen=True):
-    """Repeat one execution of a case and report its digest."""
+    """Repeat one execution of a case, and report its result digest."""
 
     index: int
     spec_hash: Hash32
@@ -181,29 +189,29 @@ class Reexecute(OfCase, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Name of the queue."""
+        """The case's own lane."""
         return f"case/{self.case_id}"
 
 
 class SendVote(OfCase, frozen=True):
-    """Vote in the court."""
+    """Send the ballot to the court."""
 
     ballot: Hash32
 
 
 class SendJuryReveal(OfCase, frozen=True):
-    """Open the ballot in the court."""
+    """Open the ballot at the court."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
 class WithdrawCredit(OfCase, frozen=True):
-    """Have the court pay this juror's credit out, once its case is decided."""
+    """Withdraw this juror's credit from the court once its case is decided."""
 
 
 class SendClaim(Struct, frozen=True):
-    """Claim what a final epoch credits."""
+    """Claim the credit of a final epoch."""
 
     coordinator: Address
     epoch: Sequence
@@ -216,7 +224,7 @@ class SendClaim(Struct, frozen=True):
 
     @property
     def lane(self) -> str:
-        """Name of the queue."""
+        """The chain's lane."""
         return "chain"
 
 

@@ -1,8 +1,8 @@
-"""What happened, as the provider's machine takes it: messages of coordinators and of the chain,
-and reports of the own shell.
+"""What happened, as the provider's machine takes it.
 
-Signed messages carry the key that signed (`signer`), recovered by the shell; whether that key
-may say so is decided in the step.
+Events come from coordinators (`...Received`), from the chain (`Chain...`) and from the daemon's own
+shell. The shell recovers the key that signed a message (`signer`). The step decides whether that
+key may send it.
 """
 
 from msgspec import Struct
@@ -35,10 +35,10 @@ STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 
 
 class AssignmentReceived(Struct, frozen=True):
-    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be
-    answered under one key to the end.
+    """A coordinator assigns a job to this provider.
 
-    `store_room`: bytes that the content store can take in and keep.
+    `is_rotating`: the operator key is being changed, so one key could not sign all messages of this
+    lease. `store_room`: bytes that the content store can take and keep.
     """
 
     assignment: Envelope[Assignment]
@@ -50,14 +50,14 @@ class AssignmentReceived(Struct, frozen=True):
 
 
 class CommitReceiptReceived(Struct, frozen=True):
-    """Commit and ciphertext are stored."""
+    """The coordinator has stored the Commit and its ciphertext."""
 
     receipt: Envelope[CommitReceipt]
     signer: Address
 
 
 class CommitSetReceived(Struct, frozen=True):
-    """Its batch is closed."""
+    """The batch of this lease is closed."""
 
     lease: Hash32
     commit_set: Envelope[CommitSet]
@@ -65,7 +65,7 @@ class CommitSetReceived(Struct, frozen=True):
 
 
 class VerdictReceived(Struct, frozen=True):
-    """Its job has ended."""
+    """The job of this lease has ended."""
 
     lease: Hash32
     verdict: Envelope[Verdict]
@@ -73,7 +73,9 @@ class VerdictReceived(Struct, frozen=True):
 
 
 class StopReceived(Struct, frozen=True):
-    """The client ended it; the coordinator vouches for the session by passing it on."""
+    """The client stopped the job. The coordinator confirms the client's session by passing it
+    on.
+    """
 
     lease: Hash32
     stop: Envelope[Stop]
@@ -81,7 +83,7 @@ class StopReceived(Struct, frozen=True):
 
 
 class StatementReceived(Struct, frozen=True):
-    """A coordinator's cumulative debt."""
+    """A coordinator's cumulative debt to this provider."""
 
     coordinator: Address
     statement: Envelope[Statement]
@@ -104,14 +106,16 @@ class Fetched(Struct, frozen=True):
 
 
 class Started(Struct, frozen=True):
-    """The container runs, or has run already."""
+    """The container runs, or has already run."""
 
     lease: Hash32
 
 
 class Failed(Struct, frozen=True):
-    """This machine or its sources failed: never a result. Also what the coordinator refused for
-    good (`why` is its code).
+    """The task cannot be finished or committed. This is never a result.
+
+    This machine or its sources failed, or the coordinator refused a message for good. `why` says
+    which.
     """
 
     lease: Hash32
@@ -119,7 +123,10 @@ class Failed(Struct, frozen=True):
 
 
 class Exited(Struct, frozen=True):
-    """The task ended by itself, by its limits or by a stop; PROTOCOL §3 status."""
+    """The task ended by itself, by its limits or by a stop.
+
+    `status` is the exit status of PROTOCOL §3; `usage_ms` is the run time.
+    """
 
     lease: Hash32
     status: ExitStatus
@@ -135,22 +142,23 @@ class OutputPublished(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time has come to the input's `at`."""
+    """The time has reached the input's `at`."""
 
 
 class OfferDue(Struct, frozen=True):
-    """The offer is to be signed anew with the next sequence number: withdrawn while draining."""
+    """The offer must be signed with the next sequence number; while draining it is withdrawn."""
 
 
 class DrainRequested(Struct, frozen=True):
-    """The owner wants no new work (`is_on`), or wants it again."""
+    """The owner wants no new work (`is_on`), or wants work again."""
 
     is_on: bool
 
 
 class Configured(Struct, frozen=True):
-    """The owner's terms from now on. Journaled, so that what was decided under other terms
-    replays as it was.
+    """The owner's terms from now on.
+
+    They are journaled, so that the replay repeats earlier decisions under earlier terms.
     """
 
     terms: Terms
@@ -160,8 +168,9 @@ class Configured(Struct, frozen=True):
 
 
 class CaseExecution(Struct, frozen=True):
-    """One execution named in a case: what a juror repeats. `spec_hash` is the CID digest of the
-    job spec.
+    """One execution that a case names: a juror repeats it.
+
+    `spec_hash` is the CID digest of the job spec.
     """
 
     spec_hash: Hash32
@@ -169,8 +178,9 @@ class CaseExecution(Struct, frozen=True):
 
 
 class CaseOpened(Struct, frozen=True):
-    """A case was opened; what its jury will have to repeat. Only host classes offered here are
-    of interest.
+    """A case was opened. It says what its jury will have to repeat.
+
+    The provider keeps only cases of host classes that it offers.
     """
 
     case_id: Nonce
@@ -179,7 +189,7 @@ class CaseOpened(Struct, frozen=True):
 
 
 class JuryDrawn(Struct, frozen=True):
-    """A jury was drawn, or its empty seats were drawn again."""
+    """The court drew a jury, or drew again for its empty seats."""
 
     case_id: Nonce
     jurors: tuple[Address, ...]
@@ -187,8 +197,9 @@ class JuryDrawn(Struct, frozen=True):
 
 
 class Reexecuted(Struct, frozen=True):
-    """One execution of a case was repeated; the result digest, zero when inputs or image cannot
-    be had.
+    """This juror repeated one execution of a case.
+
+    `digest` is the result digest; zero when the inputs or the image are not available.
     """
 
     case_id: Nonce
@@ -197,20 +208,20 @@ class Reexecuted(Struct, frozen=True):
 
 
 class VoteConfirmed(Struct, frozen=True):
-    """The vote is on chain."""
+    """This juror's vote is on chain."""
 
     case_id: Nonce
 
 
 class VotingEnded(Struct, frozen=True):
-    """Every juror voted, or the window has passed: ballots may be opened until `reveal_by`."""
+    """Every juror voted, or the voting window passed. Ballots may be opened until `reveal_by`."""
 
     case_id: Nonce
     reveal_by: UnixSeconds
 
 
 class CaseDecided(Struct, frozen=True):
-    """The court has decided, or the case is void."""
+    """The court decided the case, or declared it void."""
 
     case_id: Nonce
 

@@ -1,9 +1,9 @@
 """The machine of one execution at its provider: `step(execution, event, at, random, terms)`.
 
-What holds at every step: a salt and a ciphertext's CID are in the state before the Commit that
-rests on them; one assignment has one Commit for ever; a reveal follows only a CommitSet that is
-fresh, is signed by the coordinator and contains that Commit, and never two sets with different
-members. A machine that fails says nothing rather than something false: the lease lapses.
+These rules hold at every step. The salt is journaled before anything uses it. One Assignment has
+one Commit for ever. The provider reveals only for a CommitSet that is fresh, is signed by the
+coordinator and contains that Commit, and never for two sets with different members. A machine that
+fails commits nothing: the lease lapses.
 """
 
 from typing import assert_never
@@ -38,13 +38,11 @@ from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 
-KEEP_SECONDS = (
-    7 * DAY
-)  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
-DONE_KEEP_SECONDS = (
-    600  # whole, with its spec and its verdict; of what is older the state knows only that it was
-)
-CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, on top of the one beacon period of a CommitSet
+# The ciphertext is kept so long after the verdict (PROTOCOL §4). An execution waits as long for a
+# verdict that never comes.
+KEEP_SECONDS = 7 * DAY
+DONE_KEEP_SECONDS = 600  # an ended execution is kept whole so long; after that only its hash
+CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, beyond one beacon period for a CommitSet
 RESEND_FIRST_SECONDS = 2
 RESEND_LONGEST_SECONDS = 60
 
@@ -62,8 +60,9 @@ def begin(
     quoted_run: int,
     terms: Terms,
 ) -> Stepped:
-    """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be
-    free.
+    """Accepts the Assignment, or declines it for the reason given.
+
+    `start_by` > 0 is the time when a taken run slot will be free.
     """
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
     if no is not None:
@@ -82,7 +81,7 @@ def begin(
         return declined, duties(declined)
     bid = bidding.Bid(assignment, event.spec, terms)
     slot = terms.slot(assignment.host_class)
-    assert slot is not None, "bidding lets no unknown host class through"
+    assert slot is not None, "bidding declines an unknown host class"
     fetch, store = bidding.quoted_fetch_seconds(bid), bidding.quoted_store_seconds(bid)
     accept = Accept(lease, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
     commit_by = UnixSeconds(
@@ -98,8 +97,10 @@ def begin(
 
 
 def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
-    """What the phase calls for: done on entering it, and again after a restart. Pure, so what is
-    due is never stored twice.
+    """The effects that the phase calls for.
+
+    They are performed on entering the phase, and again after a restart. They follow from the phase,
+    so they are not stored.
     """
     lease, coordinator, phase = execution.hash, execution.coordinator, execution.phase
     match phase:
@@ -159,13 +160,13 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
 
 
 def next_due(execution: Execution) -> UnixSeconds:
-    """When a Tick changes something."""
+    """When the next Tick changes something."""
     phase = execution.phase
     match phase:
         case Declined():
             return phase.forget_at
         case Accepted():
-            # The coordinator says how long it listens, but not how long a run slot waits for it.
+            # acceptBy is the coordinator's choice. It must not hold a run slot beyond commitBy.
             return UnixSeconds(min(execution.assignment.message.accept_by, execution.commit_by) + 1)
         case Committed():
             return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
@@ -174,7 +175,7 @@ def next_due(execution: Execution) -> UnixSeconds:
         case Done():
             return UnixSeconds(phase.forget_at - KEEP_SECONDS + DONE_KEEP_SECONDS)
         case Lapsed():
-            # One without a Commit is no evidence of anything.
+            # Without a Commit there is no evidence to keep.
             return UnixSeconds(
                 phase.forget_at - (0 if phase.commit else KEEP_SECONDS - DONE_KEEP_SECONDS)
             )
@@ -188,10 +189,10 @@ def next_due(execution: Execution) -> UnixSeconds:
 def step(
     execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, random: bytes, terms: Terms
 ) -> Stepped:
-    """The only way an execution changes.
+    """Applies one event. This is the only way an execution changes.
 
-    A report of the shell that no longer fits is a no-op (it was overtaken); a peer's message
-    that does not fit is Refused.
+    A report of the shell that no longer fits the phase changes nothing. A peer's message that does
+    not fit is Refused.
     """
     match event:
         case events.AcceptDelivered():
@@ -267,8 +268,9 @@ def _published(
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
-    """One round later than the first that lies two whole periods ahead: the message takes time
-    to arrive and to be witnessed.
+    """The beacon round that the Commit names, at least two whole beacon periods ahead.
+
+    It is one round later than that, because the Commit takes time to arrive and to be witnessed.
     """
     number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
     if (
@@ -286,9 +288,8 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
         case Declined() | Done() | Lapsed() | Receipted() | Revealed():
             return execution, ()
         case Accepted() | Committed():
-            return _lapse(
-                execution, why, at
-            )  # of which the coordinator has refused the message itself
+            # No Decline: the coordinator refused the message itself.
+            return _lapse(execution, why, at)
         case Fetching():
             return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case _:
@@ -296,8 +297,8 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
 
 
 def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
-    """Lapses, and says so: no Commit was signed, and none will be."""
-    assert execution.commit() is None, "who has committed is owed, and gives nothing up"
+    """Lapses and declines, so that the coordinator does not wait: no Commit is signed."""
+    assert execution.commit() is None, "an execution with a Commit is never given up"
     return _lapse(execution, why, at, Decline(execution.hash, reason, UnixSeconds(0), at))
 
 
@@ -314,7 +315,7 @@ def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: T
     _check_signer(execution, event.signer, terms)
     commit = execution.commit()
     if commit is None or digest(terms.domain, commit) != event.receipt.message.commit_hash:
-        raise Refused(Code.UNKNOWN, "receipt: of a Commit that was not signed here")
+        raise Refused(Code.UNKNOWN, "receipt: its Commit was not signed here")
     if not isinstance(phase, Committed):
         return execution, ()
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
@@ -323,7 +324,7 @@ def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: T
 def _commit_set(
     execution: Execution, event: events.CommitSetReceived, at: UnixSeconds, terms: Terms
 ) -> Stepped:
-    """The one door to a reveal."""
+    """Reveals the result. This is the only event that does."""
     phase, closed = execution.phase, event.commit_set.message
     if not isinstance(phase, Committed | Receipted | Revealed):
         raise Refused(Code.WRONG_PHASE, f"commitSet: the execution is {type(phase).__name__}")
@@ -336,7 +337,7 @@ def _commit_set(
     age = at - closed.closed_at
     if age > terms.limits.beacon_period + CLOCK_ALLOWANCE_SECONDS:
         raise Refused(
-            Code.STALE, f"commitSet: closed {age} s ago; sign it again with a new closedAt"
+            Code.STALE, f"commitSet: it was closed {age} s ago; sign it again with a new closedAt"
         )
     if age < -CLOCK_ALLOWANCE_SECONDS:
         raise Refused(Code.TOO_EARLY, f"commitSet: closedAt lies {-age} s ahead")
@@ -344,7 +345,7 @@ def _commit_set(
 
 
 def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
-    """Signed again after a failed delivery: only closedAt may be new."""
+    """A set that is signed again after a failed delivery differs only in closedAt."""
     return replace(one, closed_at=other.closed_at) == other
 
 
@@ -363,7 +364,7 @@ def _verdict(
     match phase:
         case Revealed():
             if event.verdict.message.job_id != phase.commit_set.message.job_id:
-                raise Refused(Code.UNKNOWN, "verdict: of another job")
+                raise Refused(Code.UNKNOWN, "verdict: it is about another job")
             return _enter(
                 execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS))
             )
@@ -381,13 +382,15 @@ def _verdict(
         case Lapsed() | Declined():
             return execution, ()
         case _:
-            # The job ended without this execution (it was stopped, or this provider was too slow).
+            # The job ended without this execution: it was stopped, or this provider was too slow.
             return _lapse(execution, "the job ended before the commit", at)
 
 
 def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
-    """Elapsed time is paid, so a running task is ended and committed as it is; what has not
-    begun just ends.
+    """Stops the execution for the client.
+
+    Elapsed time is paid, so a running task is ended and its result committed. One that has not
+    started just ends.
     """
     match execution.phase:
         case Accepted() | Fetching():
@@ -395,7 +398,7 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
                 execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at
             )
         case Starting() as phase:
-            # Whether it runs is not known yet; it is stopped as soon as it is.
+            # It is not known yet whether the task runs. It is stopped once it does.
             return execution.to(replace(phase, is_stopping=True)), ()
         case Running() as phase if not phase.is_stopping:
             return execution.to(replace(phase, is_stopping=True)), (

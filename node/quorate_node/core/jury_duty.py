@@ -1,9 +1,9 @@
-"""Jury service: re-execute what a case names, vote a ballot, open it once voting has ended
-(PROTOCOL §5, the court).
+"""The machine of jury service at its provider (PROTOCOL §5, the court).
 
-Waiting → Repeating → Voting → Voted → Opening → Served. The digests and the salt are in the
-state before the vote is sent, so a juror that restarts can still open its ballot. The chain
-pays; nothing is claimed.
+Waiting → Repeating → Voting → Voted → Opening → Served. A juror repeats the executions that a case
+names, votes a ballot, and opens it once voting has ended. The digests and the salt are in the state
+before the vote is sent, so a juror that restarts can still open its ballot. The court on chain pays
+the juror.
 """
 
 from typing import assert_never
@@ -19,7 +19,7 @@ from quorate_protocol.values import replace
 
 
 class Waiting(Struct, frozen=True):
-    """No run slot was free yet."""
+    """No run slot is free yet."""
 
 
 class Repeating(Struct, frozen=True):
@@ -29,14 +29,14 @@ class Repeating(Struct, frozen=True):
 
 
 class Voting(Struct, frozen=True):
-    """The ballot is being brought on chain."""
+    """The ballot is being sent to the chain."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
 class Voted(Struct, frozen=True):
-    """The ballot stands on chain; opening waits until nobody can vote any more."""
+    """The ballot is on chain. It is opened once voting has ended."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
@@ -51,7 +51,7 @@ class Opening(Struct, frozen=True):
 
 
 class Served(Struct, frozen=True):
-    """Decided, or too late for this juror (`why`)."""
+    """The case is decided, or it is too late for this juror (`why`)."""
 
     why: str
     forget_at: UnixSeconds
@@ -61,7 +61,7 @@ Phase = Waiting | Repeating | Voting | Voted | Opening | Served
 
 
 class Duty(Struct, frozen=True):
-    """One case in which this provider sits."""
+    """One case in which this provider is a juror."""
 
     case_id: Nonce
     juror: Address
@@ -71,17 +71,17 @@ class Duty(Struct, frozen=True):
 
     @property
     def occupies_slot(self) -> bool:
-        """Takes a run slot while it re-executes (I2)."""
+        """Whether it takes a run slot. It does while it re-executes (I2)."""
         return isinstance(self.phase, Repeating)
 
     @property
     def host_class(self) -> Hash32:
-        """A case is of one host class."""
+        """The host class of the case."""
         return self.executions[0].host_class
 
     @property
     def is_ended(self) -> bool:
-        """Nothing more to do."""
+        """Whether nothing is left to do."""
         return isinstance(self.phase, Served)
 
     def to(self, phase: Phase) -> "Duty":
@@ -94,24 +94,27 @@ KEEP_SECONDS = 7 * DAY
 
 
 def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, ...]) -> Hash32:
-    """H(caseId, juror, salt, digests), digests padded to three with zero (messages.JuryVote)."""
+    """The hash that a juror votes: H(caseId, juror, salt, digests).
+
+    The digests are padded to three with zeros (`messages.JuryVote`).
+    """
     padded = digests + (ZERO_HASH,) * (CASE_EXECUTIONS_MAX - len(digests))
     return hash_tuple(case_id, juror, salt, *padded)
 
 
 def summoned(case: events.CaseOpened, vote_by: UnixSeconds, juror: Address) -> Duty:
-    """A new duty, waiting for a run slot."""
+    """A new duty that waits for a run slot."""
     assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
     return Duty(case.case_id, juror, case.executions, vote_by, Waiting())
 
 
 def begin(duty: Duty) -> Stepped:
-    """A run slot is free."""
+    """Starts to repeat the executions: a run slot is free."""
     return _enter(duty, Repeating(())) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
 def duties(duty: Duty) -> tuple[CourtEffect, ...]:
-    """What the phase calls for; again after a restart."""
+    """The effects that the phase calls for, also after a restart."""
     phase = duty.phase
     match phase:
         case Waiting() | Voted() | Served():
@@ -137,7 +140,7 @@ def duties(duty: Duty) -> tuple[CourtEffect, ...]:
 
 
 def next_due(duty: Duty) -> UnixSeconds:
-    """When a Tick changes something."""
+    """When the next Tick changes something."""
     phase = duty.phase
     match phase:
         case Waiting() | Repeating() | Voting():
@@ -155,7 +158,10 @@ def next_due(duty: Duty) -> UnixSeconds:
 def step(
     duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes
 ) -> Stepped:
-    """The only way a duty changes; what does not fit was overtaken and changes nothing."""
+    """Applies one event. This is the only way a duty changes.
+
+    An event that no longer fits the phase changes nothing.
+    """
     match event:
         case events.Reexecuted():
             return _reexecuted(duty, event, random)
@@ -196,8 +202,9 @@ def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
 
 
 def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
-    """A ballot opens only when the court says that voting has ended: before, others could copy
-    it.
+    """Opens the ballot when the court says that voting has ended.
+
+    Earlier, other jurors could copy it.
     """
     match duty.phase:
         case Voted(digests, salt) | Voting(digests, salt):

@@ -1,10 +1,9 @@
-"""One execution at its provider, phase by phase. One dataclass per phase, so that impossible
-combinations cannot be built.
+"""The phases of one execution at its provider.
 
-Accepted → Fetching → Starting → Running → Publishing → Committed → Receipted → Revealed → Done,
-or one of the ends Declined and Lapsed. There is no phase for an
-assignment that is still being thought about: the bid is pure and the answer is decided in the
-step that takes the assignment.
+Accepted → Fetching → Starting → Running → Publishing → Committed → Receipted → Revealed → Done, or
+one of the ends Declined and Lapsed. Each phase is a class of its own, so impossible combinations
+cannot be built. No phase waits for a decision: the step that takes an Assignment also accepts or
+declines it.
 """
 
 from msgspec import Struct
@@ -25,14 +24,14 @@ from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Ou
 from quorate_protocol.values import replace
 
 FAULTED = (
-    "its result was outvoted, or was not revealed in time: its pay is forfeited, and it "
-    "counts as a fault"
+    "its result differs from the majority, or was not revealed in time: its pay is forfeited, and "
+    "it counts as a fault"
 )
-LEFT_OUT = "it was not revealed in time, so that others were asked"
+LEFT_OUT = "it was not revealed in time, so other providers ran the job"
 
 
 class Declined(Struct, frozen=True):
-    """Answered with a signed Decline."""
+    """The provider answered with a signed Decline."""
 
     decline: Decline
     text: str
@@ -40,7 +39,7 @@ class Declined(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True):
-    """The Accept is being delivered; nothing runs before the coordinator took it."""
+    """The Accept is being delivered. Nothing runs before the coordinator took it."""
 
 
 class Fetching(Struct, frozen=True):
@@ -48,16 +47,18 @@ class Fetching(Struct, frozen=True):
 
 
 class Starting(Struct, frozen=True):
-    """The container is being started; a restart finds out whether it was. `is_stopping`: to be
-    ended as soon as it runs.
+    """The container is being started. After a restart, starting it again finds out whether it runs.
+
+    `is_stopping`: it is stopped as soon as it runs.
     """
 
     is_stopping: bool = False
 
 
 class Running(Struct, frozen=True):
-    """The container runs. `is_stopping`: the client's Stop was passed on; the exit that follows
-    is the result.
+    """The container runs.
+
+    `is_stopping`: the client stopped it, and the exit that follows is the result.
     """
 
     started_at: UnixSeconds
@@ -78,9 +79,7 @@ class Publishing(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """The one Commit of this assignment; sent again at `resend_at` until a CommitReceipt
-    arrives.
-    """
+    """The one Commit of this Assignment. It is sent again at `resend_at` until it is receipted."""
 
     commit: Commit
     reveal: Reveal
@@ -89,7 +88,7 @@ class Committed(Struct, frozen=True):
 
 
 class Receipted(Struct, frozen=True):
-    """The coordinator owes this execution from here on."""
+    """From here on the coordinator owes this execution its pay."""
 
     commit: Commit
     reveal: Reveal
@@ -97,7 +96,7 @@ class Receipted(Struct, frozen=True):
 
 
 class Revealed(Struct, frozen=True):
-    """Opened to the coordinator for this CommitSet, and for none with other members."""
+    """The result was revealed for this CommitSet. It is never revealed for other members."""
 
     commit: Commit
     reveal: Reveal
@@ -105,8 +104,10 @@ class Revealed(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The job ended with a verdict; the ciphertext is kept until `forget_at`, the execution
-    itself ten minutes (see `provider.settled`).
+    """The job ended with a verdict.
+
+    The execution is kept whole for ten minutes. A line of it and the ciphertext are kept until
+    `forget_at` (see `ProviderCore.settled`).
     """
 
     commit: Commit
@@ -115,10 +116,10 @@ class Done(Struct, frozen=True):
 
 
 class Lapsed(Struct, frozen=True):
-    """Ended without pay. A commit that was signed is kept, so that no other one can ever be
-    signed for this assignment.
+    """The execution ended without pay.
 
-    `decline`: what tells the coordinator, where it would wait for a Commit that never comes.
+    A signed Commit is kept, so that no other one can ever be signed for this Assignment. `decline`
+    tells a coordinator that waits for a Commit that none will come.
     """
 
     why: str
@@ -146,8 +147,9 @@ ENDED = (Declined, Done, Lapsed)
 
 
 class Execution(Struct, frozen=True):
-    """One execution. `hash` is the digest of the whole Assignment; `accept` is None when it was
-    declined.
+    """One execution. Its identity is `hash`, the digest of the whole Assignment.
+
+    `accept` is None when the Assignment was declined.
     """
 
     assignment: Envelope[Assignment]
@@ -161,31 +163,33 @@ class Execution(Struct, frozen=True):
 
     @property
     def coordinator(self) -> Address:
-        """Whose assignment it is."""
+        """The coordinator that assigned it."""
         return self.assignment.message.coordinator
 
     @property
     def host_class(self) -> Hash32:
-        """Whose run slot it takes."""
+        """The host class whose run slot it takes."""
         return self.assignment.message.host_class
 
     @property
     def lease_id(self) -> str:
-        """Name of its container."""
+        """The name of its container: the executor port takes text, so this is the hash in
+        hexadecimal.
+        """
         return self.hash.hex()
 
     @property
     def occupies_slot(self) -> bool:
-        """Takes a run slot until its commit (I2)."""
+        """Whether it takes a run slot. It does until its Commit (I2)."""
         return isinstance(self.phase, (*PREPARING, Running, Publishing))
 
     @property
     def is_ended(self) -> bool:
-        """Only forgetting is left."""
+        """Whether it has ended and only waits to be forgotten."""
         return isinstance(self.phase, ENDED)
 
     def commit(self) -> Commit | None:
-        """The Commit that was signed, in whatever phase."""
+        """The Commit that was signed, in any phase; None before."""
         match self.phase:
             case Committed() | Receipted() | Revealed() | Done() | Lapsed():
                 return self.phase.commit
@@ -193,14 +197,15 @@ class Execution(Struct, frozen=True):
                 return None
 
     def unpaid(self) -> str:
-        """Why it has ended here without pay, on one line; "" when it has not, or that is not
-        known here.
+        """Why it ended without pay, on one line.
+
+        "" when it did not, or when this provider does not know the reason.
         """
         match self.phase:
             case Lapsed(why):
                 return "".join(
                     letter if letter.isprintable() else "?" for letter in why
-                )  # it may be a coordinator's words
+                )  # the text may come from a coordinator
             case Done(_, verdict) if self.hash in verdict.message.faulted:
                 return FAULTED
             case Done(_, verdict) if (

@@ -1,58 +1,43 @@
-"""The provider's whole machine: all executions, all jury duties, statements, offers. One writer,
-one state.
+"""The provider's whole machine: executions, jury duties, statements and the offer.
 
-It dispatches to `execution` and `jury`, and decides what only the whole can decide: whether a
-run slot is free.
+It has one writer and one state. It dispatches to `execution` and `jury_duty`, and decides what
+needs the whole state: whether a run slot is free.
 """
 
 from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import bidding, capacity, effects, events, execution, jury_duty
+from quorate_node.core import assignments, capacity, effects, events, execution, jury_duty
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.jury_duty import Duty
 from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
+from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.limits import HOUR
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.signed import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import (
-    Address,
-    Amount,
-    DeclineReason,
-    Hash32,
-    Nonce,
-    Sequence,
-    Small,
-    UnixSeconds,
-)
+from quorate_protocol.units import Address, Amount, Hash32, Nonce, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 
 EXECUTIONS_KEPT_MAX = 200_000
-DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
-ACCEPT_AHEAD_MAX = (
-    2 * HOUR
-    # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ
-    # by
-)
+DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided again
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
-# the oldest goes first: a seventh of a kilobyte each, seven days of one and a half a second
+# The oldest goes first. One takes about 140 bytes, and a million last seven days at 1.6 a second.
 SETTLED_KEPT_MAX = 1_000_000
 _FACTS = "facts"
 _TERMS = "terms"
 
 
 class Facts(Struct, frozen=True):
-    """The few single values of the state. `recent_ms`: how long the last runs took."""
+    """The single values of the state. `recent_ms`: how long the last runs took."""
 
     offer_seq: int = 0
     is_draining: bool = False
@@ -60,28 +45,21 @@ class Facts(Struct, frozen=True):
 
 
 class ProviderCore(Tables):
-    """State and `step` of one provider (quorate_protocol.step.Core)."""
+    """The state and `step` of one provider (`quorate_protocol.step.Core`)."""
 
     def __init__(self, terms: Terms) -> None:
         self._first_terms = terms
         self.terms_table: Table[str, Terms] = Table(str, Terms)
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
-        self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
-        self.declined: Table[Hash32, UnixSeconds] = Table(
-            Hash32, UnixSeconds
-        )  # when to forget, oldest first
-        self.ended: Table[Hash32, UnixSeconds] = Table(
-            Hash32, UnixSeconds
-        )  # likewise, of those that lapsed after their Commit
-        self.done: Table[Hash32, UnixSeconds] = Table(
-            Hash32, UnixSeconds
-        )  # likewise, of those with a verdict or without a Commit
-        self.settled: Table[Hash32, UnixSeconds] = Table(
-            Hash32, UnixSeconds
-        )  # gone from `executions`; a later verdict is no surprise
-        self.commits: Table[Hash32, Hash32] = Table(
-            Hash32, Hash32
-        )  # a Commit's digest -> its lease
+        self.active: Table[Hash32, bool] = Table(Hash32, bool)  # executions that have not ended
+        # assignment hash -> when to forget it, oldest first:
+        # declined; lapsed after a Commit; with a verdict or without a Commit
+        self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
+        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
+        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
+        # the same for hashes that left `executions`; a verdict may still come for them
+        self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
+        self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
         self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
         self.jury: Table[Nonce, Duty] = Table(Nonce, Duty)
         self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
@@ -92,7 +70,7 @@ class ProviderCore(Tables):
 
     @property
     def terms(self) -> Terms:
-        """Those the owner set last; before the first `Configured`, those it was made with."""
+        """The terms that the owner set last; before the first `Configured`, the initial ones."""
         return self.terms_table.get(_TERMS) or self._first_terms
 
     def is_configured(self, terms: Terms) -> bool:
@@ -105,26 +83,28 @@ class ProviderCore(Tables):
         return self.facts_table.get(_FACTS) or Facts()
 
     def live(self) -> tuple[Execution, ...]:
-        """Executions that have not ended."""
+        """The executions that have not ended."""
         # a Table is not a dict
         return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
-        """What could take a lease now, if there is room for it."""
+        """The run slots that could take a lease now."""
         return capacity.free_slots(
             self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining
         )
 
     def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
-        """What a heartbeat says: no slot is free while there is no room on disk, where the next
-        Assignment could not be written down.
+        """The free run slots that a heartbeat announces.
+
+        It announces none while the disk is full, because the next Assignment could not be
+        journaled.
         """
         return tuple(
             item if has_disk_space else replace(item, free=Small(0)) for item in self.free_slots()
         )
 
     def next_due(self) -> UnixSeconds:
-        """When a Tick changes something next (forgetting may be later than that)."""
+        """When the next Tick changes something. Forgetting may come later."""
         leases = [execution.next_due(item) for item in self.live()]
         ends = [
             next(iter(table.values()), NEVER)
@@ -136,9 +116,7 @@ class ProviderCore(Tables):
         )
 
     def resume(self) -> tuple[Effect, ...]:
-        """Everything that is due in this state: what a restarted daemon does again, whatever
-        became of its outbox.
-        """
+        """All effects that are due in this state. A restart does not depend on its outbox alone."""
         due: list[Effect] = []
         for item in self.live():
             due.extend(execution.duties(item))
@@ -149,7 +127,7 @@ class ProviderCore(Tables):
     # ----------------------------------------------------------------------------------------- step
 
     def step(self, item: Input[Event]) -> Outcome[Effect]:
-        """The only way the state changes; Refused changes nothing."""
+        """Applies one event. This is the only way the state changes; Refused changes nothing."""
         self.begin()
         try:
             due = (*self._step(item), *self._begin_duties())
@@ -167,7 +145,7 @@ class ProviderCore(Tables):
             case events.CommitReceiptReceived():
                 lease = self.commits.get(event.receipt.message.commit_hash)
                 if lease is None:
-                    raise Refused(Code.UNKNOWN, "receipt: of a Commit that was not signed here")
+                    raise Refused(Code.UNKNOWN, "receipt: its Commit was not signed here")
                 return self._on_execution(lease, event, item)
             case events.CommitSetReceived() | events.VerdictReceived() | events.StopReceived():
                 self._check_known(event)
@@ -204,8 +182,8 @@ class ProviderCore(Tables):
             case events.OfferDue():
                 seq = self.facts.offer_seq + 1
                 self._set_facts(offer_seq=seq)
-                # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and
-                # everybody else a round.
+                # While draining the offer is withdrawn. A provider that declines audit draws
+                # instead is left out for longer (PROTOCOL §4), and costs the others a round.
                 expires = (
                     WITHDRAWN
                     if self.facts.is_draining
@@ -230,17 +208,15 @@ class ProviderCore(Tables):
                 assert_never(event)
 
     def _configure(self, terms: Terms) -> None:
-        """Prices, rooms and coordinators may change; who this is and on which deployment may
-        not: leases are bound to both.
+        """Takes new terms: prices, resources and coordinators may change.
+
+        The provider and the deployment may not, because leases are bound to both.
         """
         if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
             raise Refused(
                 Code.WRONG_CHAIN,
-                (
-                    "this folder belongs to another provider or deployment; give the new one a "
-                    "folder "
-                    "of its own"
-                ),
+                "this folder belongs to another provider or deployment; give the new one a folder "
+                "of its own",
             )
         self.terms_table[_TERMS] = terms
 
@@ -261,69 +237,35 @@ class ProviderCore(Tables):
 
     def _assigned(self, event: events.AssignmentReceived, at: UnixSeconds) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
-        if terms.statement_keys.get(assignment.coordinator) != event.signer:
-            raise Refused(
-                Code.WRONG_SIGNER,
-                "assignment: not signed by the statement key of a coordinator served here",
-            )
-        if assignment.provider != terms.provider:
-            raise Refused(Code.NOT_YOURS, "assignment: for another provider")
-        known = self.executions.get(digest(terms.domain, assignment))
+        assignments.check_parties(event, terms)
+        assignment_hash = digest(terms.domain, assignment)
+        known = self.executions.get(assignment_hash)
         if known is not None:
-            # A repeat: the answer may have been lost; anything later is under way by itself.
+            # A repeat. The answer may have been lost, so it is sent again; later effects are
+            # pending by themselves.
             return execution.duties(known) if isinstance(known.phase, Accepted | Declined) else ()
-        if digest(terms.domain, assignment) in self.settled:
+        if assignment_hash in self.settled:
             raise Refused(
-                Code.REPLAYED, "assignment: it is over here; one is run, and committed to, once"
+                Code.REPLAYED, "assignment: it has ended here; each one is run and committed once"
             )
-        if assignment.accept_by > at + ACCEPT_AHEAD_MAX:
-            raise Refused(
-                Code.TOO_EARLY,
-                (
-                    f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most "
-                    f"{ACCEPT_AHEAD_MAX} s"
-                ),
-            )
-        if at > assignment.accept_by:
-            raise Refused(
-                Code.TOO_LATE, f"assignment: was to be accepted by {assignment.accept_by}, now {at}"
-            )
+        assignments.check_accept_by(assignment, at)
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
-            raise Refused(Code.BUSY, "assignment: too many executions are kept here")
+            raise Refused(Code.BUSY, "assignment: this provider keeps too many executions")
         quoted = capacity.quoted_run_seconds(self.facts.recent_ms, assignment.max_duration)
-        no, start_by = self._answer(event, at, quoted)
+        live, jury = self.live(), tuple(self.jury.values())
+        no, start_by = assignments.answer(
+            event, at, quoted, terms, live, jury, self.facts.is_draining
+        )
         begun, due = execution.begin(event, at, no, start_by, quoted, terms)
         self._put(begun)
         surplus = (
             [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
         )
-        used = capacity.taken(assignment.host_class, self.live(), self.jury.values())
+        used = capacity.taken(assignment.host_class, self.live(), jury)
         assert not begun.occupies_slot or used <= terms.count(assignment.host_class), (
             "I2: more running leases than slots"
         )
         return (*due, *self._forget(self.declined, surplus))
-
-    def _answer(
-        self, event: events.AssignmentReceived, at: UnixSeconds, quoted_run: int
-    ) -> tuple[bidding.No | None, UnixSeconds]:
-        assignment, never = event.assignment.message, UnixSeconds(0)
-        if self.facts.is_draining:
-            return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), never
-        if event.is_rotating:
-            return bidding.No(
-                DeclineReason.DRAINING,
-                "the operator key is being changed: work is taken again in a moment",
-            ), never
-        no = bidding.decide(bidding.Bid(assignment, event.spec, self.terms))
-        live = self.live()
-        if no is not None:
-            return no, never
-        if capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
-            return _no_room(event, live), never
-        start_by = capacity.slot_frees_at(self.terms, assignment.host_class, live, quoted_run, at)
-        return bidding.No(
-            DeclineReason.BUSY, f"every run slot is taken until about {start_by}"
-        ), start_by
 
     def _check_known(
         self, event: events.CommitSetReceived | events.VerdictReceived | events.StopReceived
@@ -337,12 +279,12 @@ class ProviderCore(Tables):
                 isinstance(event, events.StopReceived)
                 or event.signer in self.terms.statement_keys.values()
             ):
-                # a final verdict after a provisional one, or a Stop of what is over: nothing is
-                # left to change
+                # A final verdict after a provisional one, or a Stop of an ended lease: nothing is
+                # left to change.
                 return
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
-            raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
+            raise Refused(Code.NOT_YOURS, "stop: another coordinator made this assignment")
 
     def _on_execution(
         self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]
@@ -417,13 +359,16 @@ class ProviderCore(Tables):
 
     def _court(self, event: events.CaseOpened | events.JuryDrawn) -> tuple[Effect, ...]:
         if isinstance(event, events.CaseOpened):
-            # Remembered until its decision, because only the opening says what a juror has to
-            # repeat.
-            is_mine = (
+            # Kept until the decision, because only this event says what a juror has to repeat.
+            is_irrelevant = (
                 event.accused == self.terms.provider
                 or self.terms.slot(event.executions[0].host_class) is None
             )
-            if not is_mine and event.case_id not in self.cases and len(self.cases) < CASES_KEPT_MAX:
+            if (
+                not is_irrelevant
+                and event.case_id not in self.cases
+                and len(self.cases) < CASES_KEPT_MAX
+            ):
                 self.cases[event.case_id] = event
             return ()
         case = self.cases.get(event.case_id)
@@ -450,8 +395,9 @@ class ProviderCore(Tables):
         )
 
     def _begin_duties(self) -> tuple[Effect, ...]:
-        """Waiting duties come before new leases: their window is short and missing it is a
-        no-show.
+        """Starts jury duties that wait for a run slot.
+
+        They come before new leases: their window is short, and missing it is a no-show.
         """
         due: list[Effect] = []
         for duty in [
@@ -462,47 +408,20 @@ class ProviderCore(Tables):
                 due.extend(more)
         return tuple(due)
 
-    # ---------------------------------------------------------------------------------------- money
+    # ----------------------------------------------------------------------------------- statements
 
     def _statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
-        message, before = event.statement.message, self.statements.get(event.coordinator)
-        if self.terms.statement_keys.get(event.coordinator) != event.signer:
-            raise Refused(
-                Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key"
-            )
-        if message.provider != self.terms.provider:
-            raise Refused(Code.NOT_YOURS, "statement: for another provider")
-        if before is not None and message.seq < before.message.seq:
-            raise Refused(Code.STALE, f"statement: number {before.message.seq} is known")
-        if before is not None and message.seq == before.message.seq:
-            if message != before.message:
-                raise Refused(
-                    Code.EQUIVOCATION, f"statement: another number {message.seq} is known"
-                )
-            return ()
-        if before is not None and message.final < before.message.final:
-            raise Refused(
-                Code.BAD_AMOUNT,
-                f"statement: final fell from {before.message.final} to {message.final}",
-            )
-        self.statements[event.coordinator] = event.statement
+        known = self.statements.get(event.coordinator)
+        check_statement(event, known, self.terms)
+        if known is None or event.statement.message.seq > known.message.seq:
+            self.statements[event.coordinator] = event.statement
         return ()
 
 
-def _no_room(event: events.AssignmentReceived, live: tuple[Execution, ...]) -> bidding.No | None:
-    asked = capacity.store_bytes(event.spec, live)
-    if asked <= event.store_room:
-        return None
-    why = (
-        f"the content store needs {asked} bytes for it and has room for {event.store_room}: "
-        f"what was paid is kept for two weeks"
-    )
-    return bidding.No(DeclineReason.RESOURCES, why)
-
-
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
-    """Of rows in order of their moment, those that are due; so many at once, and the rest with
-    the next Tick.
+    """The rows that are due, at most FORGET_AT_ONCE_MAX of them.
+
+    The rows are in order of time; the next Tick takes the rest.
     """
     found: list[Hash32] = []
     for lease, due_at in table.items():

@@ -1,6 +1,4 @@
-"""After a restart: what the journal says is wanted against what the executor still holds. Pure;
-returns events and orders.
-"""
+"""Compares the journal with what the executor still holds after a restart. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,8 +12,10 @@ from quorate_protocol.units import Address, Nonce
 
 
 class Reconciled(Struct, frozen=True):
-    """`happened` goes into the machine; `strays` are lease ids that nothing wants any more and
-    that are to be removed.
+    """What a restart found.
+
+    `happened` are events for the machine. `strays` are lease ids that no lease needs; the daemon
+    removes them.
     """
 
     happened: tuple[events.Failed, ...]
@@ -48,7 +48,10 @@ def reconcile(
 def unwanted_pins(
     desired: Iterable[Execution], jury: Iterable[Duty], pinned: Iterable[str]
 ) -> tuple[str, ...]:
-    """Lease ids for which content is kept that nobody needs: a crash came before it was let go."""
+    """Lease ids for which content is pinned and that no lease needs.
+
+    A crash came before their content was unpinned.
+    """
     return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
 
 
@@ -61,7 +64,8 @@ def _repeated(jury: Iterable[Duty]) -> set[str]:
 
 
 def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:
-    """Name of the container in which a juror repeats one execution; jurors may share an engine,
-    so it names the juror too.
+    """The name of the container in which a juror repeats one execution.
+
+    It names the juror too, because jurors may share an engine.
     """
     return f"case-{case_id}-{index}-{juror.hex()[:16]}"

@@ -1,5 +1,6 @@
-"""What the provider's rules may know of itself: journaled when it changes, so that replay gives
-the same decisions.
+"""What the provider's rules know about the provider itself.
+
+It is journaled when it changes, so that the replay gives the same decisions.
 """
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
 
 
 class Room(Struct, frozen=True):
-    """The most that one run slot gives to a job. Bytes; thousandths of a core."""
+    """The most that one run slot gives to a job, in bytes and thousandths of a core."""
 
     cpu_millis: int
     memory_bytes: int
@@ -38,9 +39,9 @@ class Policy(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True):
-    """Who this provider is, on which deployment, with which slots.
+    """Who this provider is, on which deployment, and with which slots.
 
-    `statement_keys` maps each coordinator it serves to the key that signs for it.
+    `statement_keys` maps each coordinator that the provider serves to the key that signs for it.
     """
 
     provider: Address
@@ -53,10 +54,10 @@ class Terms(Struct, frozen=True):
     policy: Policy
 
     def slot(self, host_class: Hash32) -> SlotOffer | None:
-        """The slots offered of a host class."""
+        """The offered slots of a host class; None if it is not offered."""
         return next((slot for slot in self.slots if slot.host.id() == host_class), None)
 
     def count(self, host_class: Hash32) -> Small:
-        """How many run slots a host class has here."""
+        """How many run slots of a host class this provider has."""
         slot = self.slot(host_class)
         return slot.count if slot else Small(0)

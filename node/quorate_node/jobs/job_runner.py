@@ -9,8 +9,9 @@ enter the content store, because anybody can read that store. They lie in
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
@@ -31,8 +32,7 @@ _LEASE = "lease:"  # prefix of the owner for which the store pins inputs
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # up to seven days until the verdict, and seven after it
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """A collected output: the digest of its directory, and why it was replaced by the empty
     directory ("" = it was not).
     """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate_node.core import effects, events
+from quorate_node.core import assignments, effects, events
 from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
@@ -204,7 +204,7 @@ def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end:
     are evidence against this provider.
     """
     node = fresh()
-    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
     frame, lease = sent(assignment, SPEC), lease_of(assignment)
     node.hear(frame)
     if end == "verdict":
@@ -221,7 +221,7 @@ def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end:
 def test_an_accept_that_nobody_takes_frees_its_slot() -> None:
     """The coordinator says that it listens for two hours and never answers."""
     node = fresh()
-    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
     node.hear(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
     assert (

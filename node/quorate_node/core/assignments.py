@@ -1,0 +1,80 @@
+"""Checks an Assignment and answers it: accept, or decline with a reason."""
+
+from quorate_node.core import bidding, capacity, events
+from quorate_node.core.jury_duty import Duty
+from quorate_node.core.phases import Execution
+from quorate_node.core.terms import Terms
+from quorate_protocol.limits import HOUR
+from quorate_protocol.messages.signed import Assignment
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import DeclineReason, UnixSeconds
+
+# An acceptBy may lie so far ahead: far less than the time for which ended leases are remembered,
+# far more than clocks differ by.
+ACCEPT_AHEAD_MAX = 2 * HOUR
+NO_START = UnixSeconds(0)
+
+
+def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
+    """Raises Refused unless a coordinator that this provider serves signed it for this provider."""
+    assignment = event.assignment.message
+    if terms.statement_keys.get(assignment.coordinator) != event.signer:
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "assignment: not signed by the statement key of a coordinator served here",
+        )
+    if assignment.provider != terms.provider:
+        raise Refused(Code.NOT_YOURS, "assignment: it is for another provider")
+
+
+def check_accept_by(assignment: Assignment, at: UnixSeconds) -> None:
+    """Raises Refused when the answer would come too late, or acceptBy lies too far ahead."""
+    ahead = assignment.accept_by - at
+    if ahead > ACCEPT_AHEAD_MAX:
+        raise Refused(
+            Code.TOO_EARLY,
+            f"assignment: acceptBy lies {ahead} s ahead, at most {ACCEPT_AHEAD_MAX} s",
+        )
+    if ahead < 0:
+        raise Refused(
+            Code.TOO_LATE, f"assignment: acceptBy was {assignment.accept_by}, it is {at} now"
+        )
+
+
+def answer(
+    event: events.AssignmentReceived,
+    at: UnixSeconds,
+    quoted_run: int,
+    terms: Terms,
+    live: tuple[Execution, ...],
+    jury: tuple[Duty, ...],
+    is_draining: bool,
+) -> tuple[bidding.No | None, UnixSeconds]:
+    """(the reason to decline or None, when a run slot will be free; 0 if that does not matter)."""
+    if is_draining:
+        return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
+    if event.is_rotating:
+        text = "the operator key is being changed; work is taken again in a moment"
+        return bidding.No(DeclineReason.DRAINING, text), NO_START
+    assignment = event.assignment.message
+    no = bidding.decide(bidding.Bid(assignment, event.spec, terms))
+    if no is not None:
+        return no, NO_START
+    if capacity.free(terms, assignment.host_class, live, jury) > 0:
+        return _store_is_full(event, live), NO_START
+    start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
+    text = f"every run slot is taken until about {start_by}"
+    return bidding.No(DeclineReason.BUSY, text), start_by
+
+
+def _store_is_full(
+    event: events.AssignmentReceived, live: tuple[Execution, ...]
+) -> bidding.No | None:
+    asked = capacity.store_bytes(event.spec, live)
+    if asked <= event.store_room:
+        return None
+    return bidding.No(
+        DeclineReason.RESOURCES,
+        f"the job needs {asked} bytes of the content store, which has room for "
+        f"{event.store_room}: outputs are kept for two weeks after their pay",
+    )

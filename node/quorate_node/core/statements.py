@@ -1,0 +1,33 @@
+"""Checks a coordinator's statement of its debt to this provider."""
+
+from quorate_node.core import events
+from quorate_node.core.terms import Terms
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Statement
+from quorate_protocol.refusals import Code, Refused
+
+
+def check_statement(
+    event: events.StatementReceived, known: Envelope[Statement] | None, terms: Terms
+) -> None:
+    """Raises Refused unless the statement is the known one or a newer one that fits it.
+
+    A repeat of the known statement passes. EQUIVOCATION and BAD_AMOUNT are contradictions: the
+    coordinator's own signatures prove them.
+    """
+    message = event.statement.message
+    if terms.statement_keys.get(event.coordinator) != event.signer:
+        raise Refused(Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key")
+    if message.provider != terms.provider:
+        raise Refused(Code.NOT_YOURS, "statement: it is for another provider")
+    if known is None:
+        return
+    before = known.message
+    if message.seq < before.seq:
+        raise Refused(Code.STALE, f"statement: number {before.seq} is known already")
+    if message.seq == before.seq and message != before:
+        raise Refused(Code.EQUIVOCATION, f"statement: another number {message.seq} is known")
+    if message.final < before.final:
+        raise Refused(
+            Code.BAD_AMOUNT, f"statement: final fell from {before.final} to {message.final}"
+        )
