@@ -13,7 +13,7 @@ from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import Proxies
 
 GIB = 1 << 30
-ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = (
+ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
     "archive.sqlite",
     "documents.sqlite",
     "transactions.sqlite",

@@ -1,51 +1,44 @@
 """The coordinator's shell: makes all its parts and runs them as one group of tasks."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from quorate_content.dag.cid import Cid, parse
-from quorate_content.transfer.gateway import CombinedStores
-from quorate_content.transfer.staging_routes import add_staging_routes
-from quorate_content.transfer.upload_limits import UploadGrant
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.middleware import before_handlers
-from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
-from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new
 from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import Rounds
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.court_driver import CourtDriver
-from quorate_coordinator.chain.queries import newest_epoch
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.core.records.retirement import ARCHIVED
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
+from quorate_coordinator.http_server import HttpServer
+from quorate_coordinator.journal_comparison import JournalComparison
+from quorate_coordinator.own_events import OwnEvents
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.reporting.database import database_of
 from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.request_limits import BOUNDS
+from quorate_coordinator.run_keeping import RunKeeping
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
@@ -53,15 +46,13 @@ from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.limits import BY_NAME
-from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import CanonicalCodec
@@ -71,20 +62,16 @@ from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
-from quorate_runtime.http.listener import Listener, ListenerProtocol, closed
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
-from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
-from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
+from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NOBODY, Notifier
 
 log = logging.getLogger(__name__)
-TICK_SECONDS = 0.5
 LEAVE_POLL_SECONDS = 0.05
-HISTORY_SECONDS = 2.0
-COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
+STAGING_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -105,13 +92,14 @@ class Service:
     rates: Rates | None = None
 
     async def run(self) -> None:
-        """Starts everything and serves."""
+        """Starts everything and serves until cancelled."""
         async with AsyncExitStack() as stack:
-            await self._run(stack)
+            parts = await self._make(stack)
+            await parts.serve(stack)
 
     async def leave(self) -> None:
-        """Takes nothing new, then until what was taken is done with. Whoever waits sets the
-        bound, then cancels `run`.
+        """Takes nothing new, and returns once everything that was taken is done. The caller sets
+        the bound, and then cancels `run`.
         """
         self.notifier.stopping("nothing new is taken")
         self.board.put("stopping", "the coordinator was told to stop")
@@ -119,68 +107,76 @@ class Service:
         while not self.is_settled():
             await self.clock.sleep(LEAVE_POLL_SECONDS)
 
-    async def _run(self, stack: AsyncExitStack) -> None:
+    async def _make(self, stack: AsyncExitStack) -> "_Parts":
+        """Opens the files and makes the parts; the stack closes them."""
         config, contracts = self.config, Contracts.of(self.config.deployment)
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        journal = Journal.open(
-            config.path("journal")
-        )  # first: it also says that no other process works in this folder
+        # The journal comes first: it also ensures that no other process works in this folder.
+        journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session), config.fee_cap_gwei * GWEI)
         sender = Sender(client, self.keys.posting, config.path(TRANSACTIONS), self.clock)
         stack.callback(sender.close)
-        await self._register(client, contracts, is_known=journal.last_offset > 0)
-        rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
-        guards = [
-            before_handlers(rates),
-            refuse_early(self.ready.is_set),
-            refuse_new(lambda: self.is_leaving),
-        ]
-        before = [config.proxies.middleware(), failures, *guards]
-        app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
-        app.on_response_prepare.append(mark_started)
-        self.app, self.rates = app, rates
-        core, registry, logs = Coordinator(self._rules()), CollectorRegistry(), RunLogs()
-        beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         has_worked = journal.last_offset > 0
-        archive = FileArchive(
-            config.path(ARCHIVE), startup_checks.gone(ARCHIVE, has_worked, config.begin_anew)
-        )
-        stack.callback(archive.close)
-        gone = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
-        file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, gone)
-        stack.callback(file.close)
+        await self._register(client, contracts, has_worked)
+        rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
+        app = self._application(rates)
+        core, registry = Coordinator(self._rules()), CollectorRegistry()
+        beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
+        archive, file = self._open_files(stack, has_worked)
         add_disk_gauges(registry, config, archive, file)
-        history, outputs = RunReader(core.state, archive), Outputs(core.state, archive)
-        max_hold = core.rules.limits.max_hold
+        outputs, max_hold = Outputs(core.state, archive), core.rules.limits.max_hold
         staging = Staging(
             config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold
         )
         stack.push_async_callback(staging.close)
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
-        stack.push_async_callback(
-            runner.cleanup
-        )  # first of all to end: its handlers use the others
-        documents = Documents(core, file)
-        parts = _Parts(
+        # The runner is the first to end, because its handlers use the others.
+        stack.push_async_callback(runner.cleanup)
+        return _Parts(
             self,
             contracts,
             client,
             sender,
             staging,
-            documents,
+            Documents(core, file),
             core,
             registry,
-            logs,
+            RunLogs(),
             beacon,
             rates,
             outputs,
-            history,
+            RunReader(core.state, archive),
             journal,
             self._tables(core.state, archive),
+            app,
+            runner,
         )
-        await parts.serve(stack, app, runner)
+
+    def _application(self, rates: Rates) -> web.Application:
+        guards = [
+            before_handlers(rates),
+            refuse_early(self.ready.is_set),
+            refuse_new(lambda: self.is_leaving),
+        ]
+        before = [self.config.proxies.middleware(), failures, *guards]
+        app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
+        app.on_response_prepare.append(mark_started)
+        self.app, self.rates = app, rates
+        return app
+
+    def _open_files(
+        self, stack: AsyncExitStack, has_worked: bool
+    ) -> tuple[FileArchive, DocumentFile]:
+        config = self.config
+        remedy = startup_checks.gone(ARCHIVE, has_worked, config.begin_anew)
+        archive = FileArchive(config.path(ARCHIVE), remedy)
+        stack.callback(archive.close)
+        remedy = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
+        file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, remedy)
+        stack.callback(file.close)
+        return archive, file
 
     def _tables(self, state: State, archive: FileArchive) -> MarketTables:
         config = self.config
@@ -195,8 +191,8 @@ class Service:
         )
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
-        """`is_known`: whoever has worked here before is registered, and need not wait for a
-        chain node that is away.
+        """Registers on chain. `is_known`: it has worked here before, so it is registered, and
+        need not wait for a chain node that is away.
         """
         owner = Sender(client, self.keys.account, self.config.path("account.sqlite"), self.clock)
         try:
@@ -204,9 +200,8 @@ class Service:
         except Unavailable as error:
             if not is_known:
                 raise
-            log.error(
-                "started without the chain, from what the journal knows: %s", error
-            )  # not re-raised: jobs need no chain
+            # Not re-raised: jobs need no chain.
+            log.error("started without the chain, from what the journal knows: %s", error)
         finally:
             owner.close()
 
@@ -224,10 +219,21 @@ class Service:
             sources=(),
         )
 
+    def announce(self, coordinator: Address) -> None:
+        """Says that it serves: in the log, in the ready file, to systemd."""
+        log.info("coordinator 0x%s serves at %s", coordinator.hex(), self.url)
+        ready = self.config.ready_file
+        if ready is not None:
+            part = ready.with_suffix(".part")
+            part.write_text(json.dumps({"url": self.url, "coordinator": "0x" + coordinator.hex()}))
+            os.replace(part, ready)
+        self.ready.set()
+        self.notifier.ready(f"serves at {self.url}")
+
 
 @dataclass(slots=True)
 class _Parts:
-    """What `Service._run` made, wired together here."""
+    """What `Service` made, wired together here."""
 
     service: Service
     contracts: Contracts
@@ -244,23 +250,27 @@ class _Parts:
     history: RunReader
     journal: Journal
     tables: MarketTables
-    shown: asyncio.Queue[str] = field(
-        default_factory=asyncio.Queue
-    )  # of what we signed and do not know
-    found: startup_checks.Found = startup_checks.Found()
+    app: web.Application
+    runner: web.AppRunner
 
-    async def serve(
-        self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner
-    ) -> None:
+    async def serve(self, stack: AsyncExitStack) -> None:
         """Replays the journal, listens, and runs all tasks."""
-        service, core = self.service, self.core
+        service, core, clock = self.service, self.core, self.service.clock
         codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
-        limits, clock = core.rules.limits, service.clock
         actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
         service.is_settled = actor.is_settled
+        comparison = JournalComparison(
+            service.config,
+            core,
+            self.history.archive,
+            self.contracts,
+            self.client,
+            self.sender,
+            clock,
+        )
         handler = FrameHandler(
             core.rules.domain,
-            limits,
+            core.rules.limits,
             core,
             actor,
             self.staging.outputs,
@@ -268,325 +278,126 @@ class _Parts:
             self.logs,
             self.outputs,
             FrameLimits(self.rates.bounds, clock.now),
-            self._show,
+            comparison.show,
         )
         peers = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
         stack.push_async_callback(peers.close)
+        self._bind(actor, peers)
+        self.app.router.add_routes(peers.routes())
+        service.url = await self._server(actor).listen(self.app, self.runner)
+        core.rules = replace(core.rules, sources=(f"{service.url}/v1/content",))
+        await actor.start()
+        self.outputs.load()
+        await comparison.check_files(actor.newest_at)
+        await self._run_tasks(actor, comparison)
+
+    def _bind(self, actor: Actor[ev.Event, Effect], peers: WebSocketPeers) -> None:
+        """Completes the actor: what performs effects reports back to it."""
         performer = EffectPerformer(
-            core.rules.coordinator,
+            self.core.rules.coordinator,
             self.contracts,
             self.client,
-            limits,
+            self.core.rules.limits,
             peers,
             self.documents,
             self.sender,
-            clock,
+            self.service.clock,
             ArchiveWriter(self.history, self.outputs, actor.submit, self.documents.keep),
             actor.submit,
-            core.state,
+            self.core.state,
         )
 
-        async def refused(effect: Effect, refusal: Refused) -> None:
+        async def on_refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)
             if told is not None:
                 await actor.submit(ev.TransactionRefused(*told))
 
-        actor.bind(performer, refused)
-        app.router.add_routes(peers.routes())
-        url = await self._listen(app, runner, actor)
-        core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
-        await actor.start()
-        self.outputs.load()
-        self.found = startup_checks.Found.of(core.state.own, actor.newest_at, service.clock.now())
-        self._compare_archive()
-        await self._check_books()
-        await self._tasks(actor)
+        actor.bind(performer, on_refused)
 
-    async def _check_books(self) -> None:
-        """Before anything is signed."""
-        config, state = self.service.config, self.core.state
-        path = config.path(TRANSACTIONS)
-        if startup_checks.is_begun_anew(path, state, config.begin_anew):
-            await startup_checks.check_nothing_is_under_way(self.client, self.sender.address, path)
-        startup_checks.check_sends(path, state, config.begin_anew)
-        if not config.is_newest:
-            startup_checks.check_archive(state, self.history.archive)
-
-    async def _compare(self, compared: asyncio.Event) -> None:
-        """With the chain, as soon as it answers."""
-        clock, coordinator, path = (
-            self.service.clock,
-            self.core.rules.coordinator,
-            self.service.config.path(TRANSACTIONS),
+    def _server(self, actor: Actor[ev.Event, Effect]) -> HttpServer:
+        service = self.service
+        return HttpServer(
+            service.config,
+            self.core,
+            actor,
+            self.rates,
+            self.staging,
+            self.documents,
+            self.history,
+            self.tables,
+            self.logs,
+            self.registry,
+            service.board,
+            service.clock,
+            lambda: service.is_stopping,
         )
-        while not self.service.config.is_newest:
-            try:
-                newest = await newest_epoch(self.client, self.contracts, coordinator)
-                await asyncio.to_thread(
-                    startup_checks.check_chain,
-                    newest.number,
-                    self.found.epochs,
-                    path,
-                    self.sender.address,
-                )
-                break
-            except Unavailable as error:
-                # Not re-raised: nothing can be posted before it answers.
-                log.warning("the journal is not compared with the chain yet: %s", error)
-                await clock.sleep(COMPARE_RETRY_SECONDS)
-        compared.set()
-
-    async def _end_when_shown(self) -> None:
-        raise startup_checks.older(await self.shown.get())
-
-    def _show(self, what: str) -> None:
-        if self.service.config.is_newest:
-            log.error("the journal may not be the newest: %s", what)
-        elif self.shown.empty():
-            self.shown.put_nowait(what)
-
-    def _compare_archive(self) -> None:
-        wanted = self.core.state.counters.get(ARCHIVED) or 0
-        try:
-            there = self.history.archive.count()
-        except Unavailable:
-            return  # not re-raised: `health` says what is wrong with it
-        if there < wanted:
-            log.error(
-                (
-                    "the archive has %d of %d finished runs: it is older than the journal. Bring "
-                    "back "
-                    "its newest backup"
-                ),
-                there,
-                wanted,
-            )
 
     async def _authorize(self, account: Address, key: Address) -> bool:
         provider = self.core.state.providers.get(account)
         return provider is not None and provider.operator_key == key
 
-    async def _listen(
-        self, app: web.Application, runner: web.AppRunner, actor: Actor[ev.Event, Effect]
-    ) -> str:
-        service, config, core = self.service, self.service.config, self.core
-        auth = Auth(core.rules, core.state, service.clock, self.rates)
-        info = self._info()
-        api = Api(
-            core,
-            actor,
-            auth,
-            info,
-            core.rules.limits,
-            service.clock,
-            self._document,
-            self.history,
-            self._problems,
-            self.tables.history,
-        )
-        api.add_routes(app)
-        Streams(
-            self.history, auth, service.clock, self.logs, lambda: service.is_stopping
-        ).add_routes(app)
-        library = CombinedStores(self.staging.stores, self.documents.find)
-
-        async def may_read(request: web.Request, cid: Cid) -> bool:
-            return await self.staging.may_read(cid, auth.account(request), self.documents.find)
-
-        async def grant(request: web.Request) -> UploadGrant:
-            return self.staging.grant(auth.required(request), request)
-
-        add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
-        app.router.add_get("/metrics", self._metrics)
-        await runner.setup()
-        site = Listener(
-            runner, config.host, config.port, ListenerProtocol(self.rates.bounds, config.proxies)
+    async def _run_tasks(
+        self, actor: Actor[ev.Event, Effect], comparison: JournalComparison
+    ) -> None:
+        service, clock, board = self.service, self.service.clock, self.service.board
+        own = OwnEvents(self.core, actor, board, clock)
+        keeping = RunKeeping(
+            service.config, self.core, self.history, self.tables, self.staging, board, clock
         )
         try:
-            await site.start()
-        except OSError as error:
-            raise closed(config.host, config.port, error) from error
-        port = runner.addresses[0][1]
-        service.url = config.public_url or f"http://{config.host}:{port}"
-        return service.url
+            async with asyncio.TaskGroup() as group:
+                group.create_task(actor.run(), name="actor")
+                await own.submit(ev.Restarted())
+                group.create_task(self._follower(actor).run(), name="chain")
+                group.create_task(self._court().run(), name="court")
+                if service.config.claims_for_all:
+                    group.create_task(self._claims().run(), name="claims")
+                group.create_task(comparison.compare_with_chain(), name="comparison")
+                group.create_task(comparison.end_when_older(), name="older journal")
+                group.create_task(own.tick(comparison), name="ticks")
+                group.create_task(self._rounds(own).run(), name="beacon")
+                group.create_task(self.tables.run(), name="tables")
+                group.create_task(keeping.run(), name="keeping of runs")
+                staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
+                group.create_task(staging, name="staging")
+                group.create_task(service.notifier.watch(clock), name="watchdog")
+                group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
+                service.announce(self.core.rules.coordinator)
+        finally:
+            service.is_stopping = True
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        if request.remote not in ("127.0.0.1", "::1"):
-            return web.Response(status=403, text="metrics are served on loopback only\n")
-        return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
-
-    def _problems(self) -> tuple[Problem, ...]:
-        """What is wrong at this moment."""
-        service = self.service
-        time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
-        service.board.put(
-            "chain", chain_problem(service.clock, time, service.config.chain_url, depth)
-        )
-        service.board.put("disk", disk_problem(service.config.home))
-        service.board.put("documents", self.documents.file.problem)
-        if self.history.archive.problem:
-            service.board.put(
-                "archive", self.history.archive.problem
-            )  # taken away by `Retention`, which works on it every minute
-        return service.board.problems()
-
-    async def _document(self, cid: str) -> bytes | None:
-        return await self.documents.find(parse(cid))
-
-    def _info(self) -> InfoView:
-        config, rules = self.service.config, self.core.rules
-        deployment = config.deployment
-        names = {name: address for address, name in deployment.names().items()}
-        info = deployment.beacon_info()
-        beacon = BeaconView(config.beacon_url, info.public_key, info.period, info.genesis_time)
-        return InfoView(
-            coordinator=rules.coordinator,
-            statement_key=rules.statement_key,
-            chain_id=deployment.chain_id,
-            chain_url=config.chain_url,
-            contracts=names,
-            beacon=beacon,
-            fee_bps=rules.fee_bps,
-            limits=deployment.limits,
-            version=VERSION,
-        )
-
-    async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
-        service, clock = self.service, self.service.clock
-        watch = ContractFollower(
-            self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock
+    def _follower(self, actor: Actor[ev.Event, Effect]) -> ContractFollower:
+        clock, coordinator = self.service.clock, self.core.rules.coordinator
+        follower = ContractFollower(
+            self.client, self.contracts, coordinator, self.core, actor, clock
         )
         if isinstance(clock, SystemClock):
-            watch.witness = clock.witness
-        keeper = CourtDriver(
-            self.client, self.contracts, self.core, self.sender, self.beacon, clock
+            follower.witness = clock.witness
+        return follower
+
+    def _court(self) -> CourtDriver:
+        return CourtDriver(
+            self.client, self.contracts, self.core, self.sender, self.beacon, self.service.clock
         )
-        submit = partial(self._until_taken, actor)
-        rounds = Rounds(
+
+    def _rounds(self, own: OwnEvents) -> Rounds:
+        return Rounds(
             self.core.rounds_wanted,
-            submit,
+            own.submit,
             self.beacon,
-            service.config.beacon_url,
-            service.board,
-            clock,
+            self.service.config.beacon_url,
+            self.service.board,
+            self.service.clock,
         )
+
+    def _claims(self) -> BatchClaims:
         rules = self.core.rules
-        batch_claims = BatchClaims(
+        return BatchClaims(
             self.client,
             self.contracts,
             rules.coordinator,
             self.core.state,
             self.sender,
             rules.limits,
-            clock,
+            self.service.clock,
         )
-        compared = asyncio.Event()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(actor.run(), name="actor")
-                await self._until_taken(actor, ev.Restarted())
-                group.create_task(watch.run(), name="chain")
-                group.create_task(keeper.run(), name="court")
-                if service.config.claims_for_all:
-                    group.create_task(batch_claims.run(), name="claims")
-                group.create_task(self._compare(compared), name="books")
-                group.create_task(self._end_when_shown(), name="shown")
-                group.create_task(self._ticks(actor, compared), name="ticks")
-                group.create_task(rounds.run(), name="beacon")
-                group.create_task(self.tables.run(), name="tables")
-                group.create_task(self._retention().run(), name="retention")
-                group.create_task(self._follow_history(), name="history")
-                group.create_task(
-                    refresh_for_ever(self.staging, clock, HISTORY_SECONDS), name="staging"
-                )
-                group.create_task(service.notifier.watch(clock), name="watchdog")
-                group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
-                self._announce()
-        finally:
-            service.is_stopping = True
-
-    def _announce(self) -> None:
-        service = self.service
-        log.info("coordinator 0x%s serves at %s", self.core.rules.coordinator.hex(), service.url)
-        ready = service.config.ready_file
-        if ready is not None:
-            part = ready.with_suffix(".part")
-            part.write_text(
-                json.dumps(
-                    {"url": service.url, "coordinator": "0x" + self.core.rules.coordinator.hex()}
-                )
-            )
-            os.replace(part, ready)
-        service.ready.set()
-        service.notifier.ready(f"serves at {service.url}")
-
-    async def _ticks(self, actor: Actor[ev.Event, Effect], compared: asyncio.Event) -> None:
-        await self._hear(compared)
-        while True:
-            if compared.is_set():
-                compared.clear()  # noted once
-                await self._until_taken(actor, ev.Compared())
-            if self.core.needs_tick(int(self.service.clock.now())):
-                await self._until_taken(actor, ev.Tick())
-            await self.service.clock.sleep(TICK_SECONDS)
-
-    async def _hear(self, compared: asyncio.Event) -> None:
-        """Sums are signed by ticks alone. Before the first, others have a moment to show newer
-        ones: the chain unless it is away, and after a longer time away, as between a backup and
-        today, providers too.
-        """
-        with contextlib.suppress(
-            TimeoutError
-        ):  # not re-raised: nothing can be posted then, and deadlines are to pass
-            async with asyncio.timeout(COMPARE_SECONDS):
-                await compared.wait()
-        if self.found.may_be_older:
-            await self.service.clock.sleep(
-                startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every
-            )
-
-    async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
-        """An event of our own. While effects wait in heaps (a full disk, a chain that is away)
-        it waits for them: ending the process would not perform one of them, and it could not
-        start again before them either.
-        """
-        board, clock = self.service.board, self.service.clock
-        while True:
-            try:
-                await actor.submit(event)
-            except Unavailable as error:
-                # Not re-raised: told to people, until the outbox has made room.
-                board.put("outbox", str(error))
-                await clock.sleep(TICK_SECONDS)
-            else:
-                board.put("outbox")
-                return
-
-    async def _follow_history(self) -> None:
-        while True:
-            self.history.refresh()
-            await self.service.clock.sleep(HISTORY_SECONDS)
-
-    def _retention(self) -> Retention:
-        """What lets old runs go, from the archive and from the tables."""
-        service, limits = self.service, self.core.rules.limits
-        keeping = replace(
-            service.config.archive,
-            least_seconds=max(service.config.archive.least_seconds, demanded_seconds(limits)),
-        )
-
-        async def hide(over: Sequence[ArchivedRun]) -> None:
-            await self.tables.forget(item.run.job_id for item in over)
-
-        async def is_stored(digest: Hash32) -> bool:
-            found = [
-                await store.resolve(digest) for store in self.staging.stores
-            ]  # readers are served from all of them
-            return any(cid is not None for cid in found)
-
-        return Retention(self.history, keeping, is_stored, hide, service.clock, service.board)
-
-
-def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:
-    """The same rules, once the own URL is known."""
-    return replace(rules, sources=sources)

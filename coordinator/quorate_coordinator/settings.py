@@ -1,20 +1,21 @@
-"""The settings of one coordinator: a JSON file in its folder."""
+"""What `coordinator init` writes and `up` reads: `<home>/coordinator.json`."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from quorate_contracts import deploy
 from quorate_coordinator.config import FEE_CAP_GWEI
 from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 
-SETTINGS = "coordinator.json"
+FILE = "coordinator.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `quorate coordinator init` writes and `up` reads."""
+class Settings(Struct, frozen=True):
+    """The operator's choices."""
 
     deployment: deploy.Deployment
     chain_url: str
@@ -29,11 +30,34 @@ class Settings:
     database: str = ""  # URL of the tables that people query; "" = a SQLite file
 
 
-def write_settings(folder: Path, settings: Settings) -> None:
-    """Writes the settings into a coordinator's folder. Only its owner may read them, because a
-    database's URL may hold a password.
+def write(home: Path, settings: Settings) -> None:
+    """Writes the file. Only its owner may read it, because a database's URL may hold a
+    password.
     """
-    path = folder / SETTINGS
+    path = home / FILE
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_bytes(canonical.encode(settings))
+
+
+def read(home: Path) -> Settings:
+    """Reads the file. Refused with the remedy when it is missing (UNKNOWN) or damaged
+    (MALFORMED).
+    """
+    path = home / FILE
+    try:
+        settings = canonical.decode(Settings, path.read_bytes())
+        if not 0 <= settings.port <= 65535:
+            raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
+    except OSError as error:
+        raise Refused(
+            Code.UNKNOWN,
+            f"{path} cannot be read ({error.strerror}); run `quorate coordinator init` first",
+        ) from error
+    except Refused as damage:
+        raise Refused(
+            Code.MALFORMED,
+            f"{path} is damaged ({damage.detail}); make it again with `quorate coordinator init`: "
+            f"keys stay",
+        ) from damage
+    return settings

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_contracts.deploy import plan
 from quorate_coordinator.api.while_starting import refuse_early
-from quorate_coordinator.config import BOOKS, Config
+from quorate_coordinator.config import FILES_KEPT, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
@@ -84,7 +84,8 @@ async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
     in_its_place = tmp_path / "market.sqlite"
     (in_its_place / "somebody's").mkdir(parents=True)
     service = Service(
-        Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(BOOKS)), keys
+        Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(FILES_KEPT)),
+        keys,
     )
     running, deadline = asyncio.create_task(service.run()), time.monotonic() + 20
 
@@ -100,7 +101,7 @@ async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
             await asyncio.sleep(0.02)
         assert not service.ready.is_set()
         monkeypatch.undo()
-        monkeypatch.setattr("quorate_coordinator.service.PROJECTION_SECONDS", 0.02)
+        monkeypatch.setattr("quorate_coordinator.reporting.market_tables.REFRESH_SECONDS", 0.02)
         async with asyncio.timeout(10):
             await service.ready.wait()
         while "outbox" in (found := await problems()) or "tables" not in found:

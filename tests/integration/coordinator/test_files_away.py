@@ -19,7 +19,7 @@ from quorate_content.dag.cid import Cid, Codec
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import CombinedStores
 from quorate_contracts.deploy import plan
-from quorate_coordinator.config import BOOKS, Config
+from quorate_coordinator.config import FILES_KEPT, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
@@ -383,4 +383,4 @@ async def test_it_goes_on_without_and_takes_up_what_is_put_back(tmp_path: Path) 
         async with home.session.get(f"{home.service.url}/metrics") as response:
             assert response.status == 200
         assert "documents" not in await home.problems()
-    assert {path.name for path in tmp_path.iterdir()} >= set(BOOKS)
+    assert {path.name for path in tmp_path.iterdir()} >= set(FILES_KEPT)

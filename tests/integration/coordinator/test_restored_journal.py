@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -17,10 +17,10 @@ from fuzz.core_world import DOMAIN, World
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import State
+from quorate_coordinator.journal_comparison import JournalComparison
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
-from quorate_coordinator.service import _Parts
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
@@ -254,13 +254,12 @@ async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(
     may_be_older: bool,
 ) -> None:
     """Its pause between two tries reaches a heartbeat and a half, and was given one."""
-    clock, compared = VirtualClock(0.0), asyncio.Event()
-    compared.set()
-    core = SimpleNamespace(rules=SimpleNamespace(limits=MAINNET))
-    parts = SimpleNamespace(
-        found=startup_checks.Found(0, may_be_older), service=SimpleNamespace(clock=clock), core=core
-    )
-    await _Parts._hear(cast("_Parts", parts), compared)
+    clock, nobody = VirtualClock(0.0), cast("Any", None)
+    core = cast("Any", SimpleNamespace(rules=SimpleNamespace(limits=MAINNET)))
+    comparison = JournalComparison(nobody, core, nobody, nobody, nobody, nobody, clock)
+    comparison.found = startup_checks.Found(0, may_be_older)
+    comparison.compared.set()
+    await comparison.wait()
     assert (
         clock.elapsed >= 1.5 * MAINNET.heartbeat_every + HELLO_SECONDS
         if may_be_older

@@ -1,0 +1,127 @@
+"""The coordinator's HTTP server: API, event streams, uploads, metrics."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from quorate_content.dag.cid import Cid, parse
+from quorate_content.transfer.gateway import CombinedStores
+from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_content.transfer.upload_limits import UploadGrant
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.routes import VERSION, Api
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.config import Config
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.reporting.market_tables import MarketTables
+from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging import Staging
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.ports import Clock
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.http.listener import Listener, ListenerProtocol, closed
+from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
+from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
+
+
+@dataclass(slots=True)
+class HttpServer:
+    """Everything that the server answers from."""
+
+    config: Config
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    rates: Rates
+    staging: Staging
+    documents: Documents
+    history: RunReader
+    tables: MarketTables
+    logs: RunLogs
+    registry: CollectorRegistry
+    board: Board
+    clock: Clock
+    is_stopping: Callable[[], bool]
+
+    async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
+        """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
+        config = self.config
+        self._add_routes(app)
+        await runner.setup()
+        protocol = ListenerProtocol(self.rates.bounds, config.proxies)
+        try:
+            await Listener(runner, config.host, config.port, protocol).start()
+        except OSError as error:
+            raise closed(config.host, config.port, error) from error
+        port = runner.addresses[0][1]
+        return config.public_url or f"http://{config.host}:{port}"
+
+    def _add_routes(self, app: web.Application) -> None:
+        core, clock = self.core, self.clock
+        auth = Auth(core.rules, core.state, clock, self.rates)
+        Api(
+            core,
+            self.actor,
+            auth,
+            self._info(),
+            core.rules.limits,
+            clock,
+            self._document,
+            self.history,
+            self._problems,
+            self.tables.history,
+        ).add_routes(app)
+        Streams(self.history, auth, clock, self.logs, self.is_stopping).add_routes(app)
+        library = CombinedStores(self.staging.stores, self.documents.find)
+
+        async def may_read(request: web.Request, cid: Cid) -> bool:
+            return await self.staging.may_read(cid, auth.account(request), self.documents.find)
+
+        async def grant(request: web.Request) -> UploadGrant:
+            return self.staging.grant(auth.required(request), request)
+
+        add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
+        app.router.add_get("/metrics", self._metrics)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if request.remote not in ("127.0.0.1", "::1"):
+            return web.Response(status=403, text="metrics are served on loopback only\n")
+        return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
+
+    def _problems(self) -> tuple[Problem, ...]:
+        """What is wrong at this moment."""
+        time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
+        self.board.put("chain", chain_problem(self.clock, time, self.config.chain_url, depth))
+        self.board.put("disk", disk_problem(self.config.home))
+        self.board.put("documents", self.documents.file.problem)
+        if self.history.archive.problem:
+            # `Retention` works on the archive every minute, and takes the problem away.
+            self.board.put("archive", self.history.archive.problem)
+        return self.board.problems()
+
+    async def _document(self, cid: str) -> bytes | None:
+        return await self.documents.find(parse(cid))
+
+    def _info(self) -> InfoView:
+        config, rules = self.config, self.core.rules
+        deployment = config.deployment
+        names = {name: address for address, name in deployment.names().items()}
+        info = deployment.beacon_info()
+        beacon = BeaconView(config.beacon_url, info.public_key, info.period, info.genesis_time)
+        return InfoView(
+            coordinator=rules.coordinator,
+            statement_key=rules.statement_key,
+            chain_id=deployment.chain_id,
+            chain_url=config.chain_url,
+            contracts=names,
+            beacon=beacon,
+            fee_bps=rules.fee_bps,
+            limits=deployment.limits,
+            version=VERSION,
+        )

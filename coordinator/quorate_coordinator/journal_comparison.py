@@ -1,0 +1,118 @@
+"""Compares the journal with what others know, before and after the coordinator begins to sign.
+
+A journal that is older than what was signed after it (a backup put back) would make this
+coordinator contradict itself with its own keys. Then it ends.
+"""
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.queries import newest_epoch
+from quorate_coordinator.config import TRANSACTIONS, Config
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.records.retirement import ARCHIVED
+from quorate_coordinator.storage import startup_checks
+from quorate_coordinator.storage.archive import RunArchive
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.chain import ChainClient, Sender
+
+log = logging.getLogger(__name__)
+COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
+
+
+@dataclass(slots=True)
+class JournalComparison:
+    """One comparison, from the start of the coordinator on. `compared` is set once the chain has
+    answered, or need not be asked.
+    """
+
+    config: Config
+    core: Coordinator
+    archive: RunArchive
+    contracts: Contracts
+    client: ChainClient
+    sender: Sender
+    clock: Clock
+    compared: asyncio.Event = field(default_factory=asyncio.Event)
+    unknown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    """What a provider showed with our signature and our state does not have."""
+    found: startup_checks.Found = startup_checks.Found()
+
+    async def check_files(self, newest_at: int) -> None:
+        """Compares the journal with the files beside it. `newest_at`: the second of its newest
+        event.
+        """
+        config, state = self.config, self.core.state
+        self.found = startup_checks.Found.of(state.own, newest_at, self.clock.now())
+        self._compare_archive()
+        path = config.path(TRANSACTIONS)
+        if startup_checks.is_begun_anew(path, state, config.begin_anew):
+            await startup_checks.check_nothing_is_under_way(self.client, self.sender.address, path)
+        startup_checks.check_sends(path, state, config.begin_anew)
+        if not config.is_newest:
+            startup_checks.check_archive(state, self.archive)
+
+    def _compare_archive(self) -> None:
+        wanted = self.core.state.counters.get(ARCHIVED) or 0
+        try:
+            there = self.archive.count()
+        except Unavailable:
+            return  # not re-raised: `health` says what is wrong with it
+        if there < wanted:
+            log.error(
+                "the archive has %d of %d finished runs: it is older than the journal. "
+                "Bring back its newest backup",
+                there,
+                wanted,
+            )
+
+    async def compare_with_chain(self) -> None:
+        """Compares the journal with the epochs on the chain, as soon as the chain answers."""
+        coordinator, path = self.core.rules.coordinator, self.config.path(TRANSACTIONS)
+        while not self.config.is_newest:
+            try:
+                newest = await newest_epoch(self.client, self.contracts, coordinator)
+                await asyncio.to_thread(
+                    startup_checks.check_chain,
+                    newest.number,
+                    self.found.epochs,
+                    path,
+                    self.sender.address,
+                )
+                break
+            except Unavailable as error:
+                # Not re-raised: nothing can be posted before the chain answers.
+                log.warning("the journal is not compared with the chain yet: %s", error)
+                await self.clock.sleep(COMPARE_RETRY_SECONDS)
+        self.compared.set()
+
+    async def wait(self) -> None:
+        """Waits before the first tick, because only ticks sign sums.
+
+        The chain has a moment to show a newer epoch, unless it is away. After a longer time away,
+        as between a backup and today, providers have a moment to show newer statements too.
+        """
+        # A chain that is away is not waited for: nothing can be posted then, and deadlines must
+        # pass.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COMPARE_SECONDS):
+                await self.compared.wait()
+        if self.found.may_be_older:
+            pause = startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every
+            await self.clock.sleep(pause)
+
+    def show(self, what: str) -> None:
+        """Takes what a provider has shown with our signature and our state does not have."""
+        if self.config.is_newest:
+            log.error("the journal may not be the newest: %s", what)
+        elif self.unknown.empty():
+            self.unknown.put_nowait(what)
+
+    async def end_when_older(self) -> NoReturn:
+        """Raises `JournalOlder` once a provider has shown that the journal is not the newest."""
+        raise startup_checks.older(await self.unknown.get())
