@@ -50,7 +50,7 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.limits import BY_NAME
-from quorate_protocol.ports import Beacon, Clock
+from quorate_protocol.ports import Beacon, Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
@@ -58,7 +58,7 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.client import GWEI
+from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
@@ -116,7 +116,7 @@ class Service:
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session), config.fee_cap_gwei * GWEI)
-        sender = Sender(client, self.keys.posting, config.path(TRANSACTIONS), self.clock)
+        sender = self._sender(client, self.keys.posting, TRANSACTIONS)
         stack.callback(sender.close)
         has_worked = journal.last_offset > 0
         await self._register(client, contracts, has_worked)
@@ -194,7 +194,7 @@ class Service:
         """Registers on chain. `is_known`: it has worked here before, so it is registered, and
         need not wait for a chain node that is away.
         """
-        owner = Sender(client, self.keys.account, self.config.path("account.sqlite"), self.clock)
+        owner = self._sender(client, self.keys.account, "account.sqlite")
         try:
             await ensure_registered(client, contracts, self.keys, owner)
         except Unavailable as error:
@@ -204,6 +204,10 @@ class Service:
             log.error("started without the chain, from what the journal knows: %s", error)
         finally:
             owner.close()
+
+    def _sender(self, client: ChainClient, key: Signer, file: str) -> Sender:
+        chain_id = self.config.deployment.chain_id
+        return Sender(client, key, self.config.path(file), self.clock, chain_id=chain_id)
 
     def _rules(self) -> Rules:
         deployment = self.config.deployment

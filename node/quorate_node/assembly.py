@@ -33,7 +33,7 @@ from quorate_protocol.units import Address, Price, Small
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.chain.client import GWEI
+from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
@@ -100,7 +100,9 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         Rpc(chain_url_of(config, given.infos[0]), given.session), config.fee_cap_gwei * GWEI
     )
     operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
-    operator_sender = OperatorSender(operator_keys, client, config.path("operator.sqlite"), clock)
+    chain_id = contracts.deployment.chain_id
+    operator_file = config.path("operator.sqlite")
+    operator_sender = OperatorSender(operator_keys, client, operator_file, clock, chain_id)
     stack.callback(operator_sender.close)
     store = ContentStore(config.path("store"), config.store_quota_bytes)
     stack.push_async_callback(store.close)

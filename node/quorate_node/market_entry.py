@@ -126,7 +126,11 @@ class MarketEntry:
         keys, told, owner = self.keys, "", None
         if keys.owner is not None:
             owner = Sender(
-                self.parts.client, keys.owner, self.config.path("owner.sqlite"), self.clock
+                self.parts.client,
+                keys.owner,
+                self.config.path("owner.sqlite"),
+                self.clock,
+                chain_id=self.parts.contracts.deployment.chain_id,
             )
         try:
             while (problem := await self._try_to_register(owner)) is not None:

@@ -130,7 +130,11 @@ class Rotation:
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
             return  # accepted under the old key, and to be answered under it: seconds
         owner = Sender(
-            self._client, self._keys.owner, self._config.path("owner.sqlite"), self._clock
+            self._client,
+            self._keys.owner,
+            self._config.path("owner.sqlite"),
+            self._clock,
+            chain_id=self._contracts.deployment.chain_id,
         )
         try:
             await rotate(self._contracts, self._keys, owner)

@@ -52,7 +52,8 @@ async def fund(
                     f"chain {pins.chain_id}: nothing was signed"
                 )
                 raise Refused(Code.CHAIN, detail)
-        sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
+        path = profile.home / "transactions.sqlite"
+        sender = Sender(client, profile.account, path, clock, chain_id=pins.chain_id)
         outgoing = [
             Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls
         ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
+from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
@@ -40,9 +41,7 @@ BlockId = BlockNumber | Hash32 | str
 
 CALL_RETRY_SECONDS = 2.0
 FEE_BLOCKS = 20  # the tips of so many blocks bound ours
-GWEI = 10**9
 FEE_CAP_GWEI = 500  # by default
-TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or the node does not say what was paid in them
 
 Topics = Sequence[Hash32 | Sequence[Hash32] | None]
 """One entry a topic: a value, several alternatives, or None for any value."""

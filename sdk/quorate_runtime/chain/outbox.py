@@ -1,9 +1,8 @@
-"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, and how
-it ended.
+"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, outcome.
 
-One SQLite file may serve several keys and chains: rows are kept per domain (chain id and genesis
-hash, so that a devnet started anew does not meet the nonces of the old one) and account.
-Synchronous; the Sender calls it in a thread.
+One SQLite file may serve several keys and chains. Each row names its domain and its account. The
+domain is the chain id and the genesis hash, so that a fresh devnet does not meet the nonces of an
+older one. All methods are synchronous; `AccountNonces` calls them in a thread.
 """
 
 import sqlite3
@@ -33,20 +32,30 @@ CREATE TABLE IF NOT EXISTS sends (
     PRIMARY KEY (domain, account, purpose), UNIQUE (domain, account, nonce));
 CREATE TABLE IF NOT EXISTS attempts (
     hash BLOB PRIMARY KEY, domain BLOB NOT NULL, account BLOB NOT NULL, nonce INTEGER NOT NULL,
-    raw BLOB NOT NULL, fee_max TEXT NOT NULL, tip_max TEXT NOT NULL, taken INTEGER NOT NULL DEFAULT 0);
+    raw BLOB NOT NULL, fee_max TEXT NOT NULL, tip_max TEXT NOT NULL,
+    taken INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
+    cancels INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS attempts_nonce ON attempts (domain, account, nonce);
 """
+_LATER_COLUMNS = ("refused", "cancels")  # files of earlier versions lack them
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One signed transaction for a nonce; a bump adds another. `taken`: a node has accepted it."""
+    """One signed transaction for a nonce. A higher fee adds another attempt.
+
+    `taken`: a node has said that it accepts it. `refused`: each hand-over was answered, and the
+    answer was no, so an honest node does not have it. `cancels`: an empty transfer to ourselves,
+    which does not do the purpose.
+    """
 
     hash: Hash32
     raw: bytes
     fee_max: int
     tip_max: int
     taken: bool = False
+    refused: bool = False
+    cancels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +72,21 @@ class Entry:
     receipt: Receipt | None = None
     reason: str = ""  # of a revert
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether nodes have refused every attempt."""
+        return all(attempt.refused for attempt in self.attempts)
+
 
 class Outbox:
     """The sends of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
-        """Opens or makes the file. FileDamaged when there is one that is not whole: what it
-        forgot could be done a second time.
+        """Opens or makes the file. FileDamaged when it is not whole: a purpose that is missing
+        from it could be done a second time.
 
         Every method raises Unavailable while the disk or another process's lock keeps it from
-        its file; nothing has changed then.
+        its file. Nothing has changed then.
         """
         self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
@@ -91,6 +105,16 @@ class Outbox:
         with self._using():
             return self._select(
                 "receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX
+            )
+
+    def settled(self, first: int, last: int) -> tuple[Entry, ...]:
+        """Entries with an end and a nonce from `first` to `last`, at most `UNSETTLED_MAX`."""
+        with self._using():
+            return self._select(
+                "receipt IS NOT NULL AND nonce BETWEEN ? AND ? ORDER BY nonce LIMIT ?",
+                first,
+                last,
+                UNSETTLED_MAX,
             )
 
     def nonces(self, first: int) -> frozenset[int]:
@@ -129,13 +153,19 @@ class Outbox:
         with self._changing():
             self._insert(entry.nonce, attempt)
 
-    def taken(self, attempt: Attempt) -> None:
-        """Notes that a node accepted it."""
+    def mark(
+        self, attempt: Attempt, *, taken: bool | None = None, refused: bool | None = None
+    ) -> None:
+        """Stores what a node answered; None leaves a mark as it is."""
+        query = (
+            "UPDATE attempts SET taken=coalesce(?, taken), refused=coalesce(?, refused) "
+            "WHERE hash=?"
+        )
         with self._using():
-            self._db.execute("UPDATE attempts SET taken=1 WHERE hash=?", (attempt.hash,))
+            self._db.execute(query, (taken, refused, attempt.hash))
 
     def renumber(self, entry: Entry, nonce: int, attempt: Attempt) -> None:
-        """Gives a purpose a new nonce, because the old one was used for good by something else."""
+        """Gives a purpose a new nonce, because another program has used the old one for good."""
         with self._changing():
             self._db.execute(
                 "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
@@ -148,26 +178,30 @@ class Outbox:
             self._insert(nonce, attempt)
 
     def settle(self, purpose: str, receipt: Receipt, reason: str) -> None:
-        """Stores how it ended."""
+        """Stores the outcome of a purpose."""
         with self._using():
             self._db.execute(
                 "UPDATE sends SET receipt=?, reason=? WHERE domain=? AND account=? AND purpose=?",
                 (canonical.encode(receipt), reason, *self._key, purpose),
             )
 
-    def reopen(self, purpose: str) -> None:
-        """Takes back how it ended: the chain has changed its mind."""
-        with self._using():
+    def reopen(self, entry: Entry) -> None:
+        """Removes the outcome, because a reorganisation removed the block. No node may have the
+        transactions any more.
+        """
+        with self._changing():
             self._db.execute(
-                (
-                    "UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND "
-                    "purpose=?"
-                ),
-                (*self._key, purpose),
+                "UPDATE sends SET receipt=NULL, reason='' "
+                "WHERE domain=? AND account=? AND purpose=?",
+                (*self._key, entry.purpose),
+            )
+            self._db.execute(
+                "UPDATE attempts SET taken=0 WHERE domain=? AND account=? AND nonce=?",
+                (*self._key, entry.nonce),
             )
 
     def forget(self, entry: Entry) -> None:
-        """Removes a purpose that no node has ever taken; its nonce is free again."""
+        """Removes a purpose whose nonce another transaction has used."""
         with self._changing():
             self._db.execute(
                 "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
@@ -185,23 +219,21 @@ class Outbox:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """One task at a time."""
+        """Lets one thread at a time use the file."""
         try:
             with self._lock:
                 yield
         except sqlite3.OperationalError as error:
             raise Unavailable(f"{self._path}: {error}", RETRY_SECONDS) from error
         except sqlite3.ProgrammingError:
-            raise  # ours
+            raise  # a bug of ours, not damage
         except sqlite3.DatabaseError as error:
-            # Nothing is sent from what cannot be read: what it forgot could be done a second time.
+            # Nothing is sent from a damaged file: a missing purpose could be done a second time.
             raise Unavailable(str(trouble(self._path, error)), RETRY_SECONDS) from error
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """As `_using`, in one transaction: all of it, durable at the end of the block, or
-        nothing.
-        """
+        """As `_using`, in one database transaction, durable at the end of the block."""
         with self._using():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -219,12 +251,18 @@ class Outbox:
             attempt.raw,
             str(attempt.fee_max),
             str(attempt.tip_max),
-            int(attempt.taken),
+            attempt.taken,
+            attempt.refused,
+            attempt.cancels,
         )
-        self._db.execute("INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?)", values)
+        self._db.execute(
+            "INSERT INTO attempts (hash, domain, account, nonce, raw, fee_max, tip_max, taken, "
+            "refused, cancels) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            values,
+        )
 
     def _select(self, condition: str, *values: str | int) -> tuple[Entry, ...]:
-        # `condition` is one of the two literals above, never input.
+        # `condition` is one of the literals above, never input.
         columns = "purpose, nonce, destination, data, value, gas, receipt, reason"
         query = f"SELECT {columns} FROM sends WHERE domain=? AND account=? AND {condition}"
         rows = self._db.execute(query, (*self._key, *values)).fetchall()
@@ -243,15 +281,14 @@ class Outbox:
     ) -> Entry:
         rows = self._db.execute(
             (
-                "SELECT hash, raw, fee_max, tip_max, taken FROM attempts WHERE domain=? AND "
-                "account=? "
-                "AND nonce=? ORDER BY rowid"
+                "SELECT hash, raw, fee_max, tip_max, taken, refused, cancels FROM attempts "
+                "WHERE domain=? AND account=? AND nonce=? ORDER BY rowid"
             ),
             (*self._key, nonce),
         )
         attempts = tuple(
-            Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken))
-            for h, raw, fee, tip, taken in rows
+            Attempt(Hash32(h), raw, int(fee), int(tip), *(bool(mark) for mark in marks))
+            for h, raw, fee, tip, *marks in rows
         )
         done = None if receipt is None else canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
         return Entry(
@@ -268,15 +305,15 @@ class Outbox:
 
 
 def ensure(path: Path) -> None:
-    """Makes the file if there is none. `FileDamaged` when there is one that is not whole,
-    `Unavailable` while that cannot be seen.
+    """Makes the file if there is none. FileDamaged when it is not whole, Unavailable while that
+    cannot be determined.
     """
     _opened(path).close()
 
 
 def has_signed(path: Path, account: Address, prefix: str) -> bool:
-    """Whether an account's purpose that begins so stands there, of whichever chain. Raises as
-    `ensure`.
+    """Whether the file has a purpose of an account that begins with `prefix`, on any chain.
+    Raises as `ensure`.
     """
     with closing(_opened(path)) as connection:
         query = "SELECT 1 FROM sends WHERE account=? AND substr(purpose, 1, ?)=? LIMIT 1"
@@ -315,6 +352,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         check_whole(path, connection)
         _check_tables(path, connection)
+        _add_later_columns(path, connection)
         connection.execute(
             "PRAGMA synchronous=FULL"
         )  # a nonce that is forgotten after a power cut could be used twice
@@ -326,9 +364,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
-    """Another file put back under this name has others; and none of this one's could be read
-    from it.
-    """
+    """FileDamaged when another kind of file was put in the place of this one."""
     for table, columns in (
         ("sends", "domain, account, purpose, nonce, data, receipt"),
         ("attempts", "hash, nonce, raw, taken"),
@@ -337,3 +373,15 @@ def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 1")
         except sqlite3.DatabaseError as error:
             raise trouble(path, error) from error
+
+
+def _add_later_columns(path: Path, connection: sqlite3.Connection) -> None:
+    known = {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
+    try:
+        for name in _LATER_COLUMNS:
+            if name not in known:
+                connection.execute(
+                    f"ALTER TABLE attempts ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
+                )
+    except sqlite3.OperationalError as error:
+        raise trouble(path, error) from error

@@ -1,47 +1,36 @@
-"""One key's transactions: each purpose exactly once, whatever crashes or hangs in between.
+"""Sends one key's transactions: each purpose once, whatever crashes or hangs in between.
 
-Order of things: sign, persist (nonce, raw, hash), then send. So after a crash the same bytes are
-sent again, and "already known" or "nonce too low" with a known hash is success. A purpose never
-gets a second transaction unless its nonce was used up, at depth k, by something else. Nodes are
-asked through `ChainClient`; while they are away the caller's deadline runs.
+The order is: sign, store (nonce, raw bytes, hash), then send. After a crash the same bytes are
+sent again, and "already known" or "nonce too low" with a known hash is success. A purpose gets a
+transaction with another nonce only when another transaction has used its nonce, at depth k.
+While the node is away, the caller's deadline runs.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, BlockNumber
-from quorate_runtime.chain.client import FEE_CAP_GWEI, GWEI, TIP_LEAST_WEI, ChainClient
+from quorate_protocol.units import Address
+from quorate_runtime.chain.account_nonces import AccountNonces
+from quorate_runtime.chain.client import FEE_CAP_GWEI, ChainClient
+from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.outbox import Entry, Outbox
 from quorate_runtime.chain.revert import revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
-from quorate_runtime.chain.transactions import Transaction, sign
-from quorate_runtime.chain.types import Fees, Receipt
+from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
-
-GAP_PURPOSE = "nonce-gap/"
-GAPS_MAX = 16
-TRANSFER_GAS = 21_000
-# so old is the use of a nonce before a receipt that no node shows means that another program used
-# it
-LOST_BLOCKS = 8
-# times what recent blocks were paid: a node that keeps transactions back would have us raise it
-# without end
-TIP_RISE_MAX = 8
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei, of
-    which most is only ever offered.
-    """
+    """Depth k, waits in seconds, and the greatest fee per gas in wei, which is rarely offered."""
 
     depth: int = 1
     poll_seconds: float = 0.5
@@ -51,14 +40,12 @@ class SendPolicy:
 
 
 class Unfunded(Refused):
-    """The account has too few coins for the transaction, which was not sent and is forgotten. It
-    may be asked for again.
-    """
+    """The account has too few coins for the transaction. Send coins to it and call again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One transaction to be sent: as the arguments of `Sender.send`."""
+    """One transaction to be sent: the arguments of `Sender.send`."""
 
     purpose: str
     to: Address | None
@@ -67,8 +54,20 @@ class Outgoing:
     gas: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Where the chain has a purpose: its receipt at depth k, or whether some block has it."""
+
+    receipt: Receipt | None = None
+    is_in_block: bool = False
+    is_cancelled: bool = False  # at depth k; the purpose may have another nonce now
+
+
 class Sender:
-    """Sends for one key; one instance per key and file. `path` is the outbox's SQLite file."""
+    """Sends for one key; use one instance per key and file. `path` is the outbox's SQLite file.
+
+    `chain_id` is the chain that the caller trusts and has compared with the node's.
+    """
 
     def __init__(
         self,
@@ -77,19 +76,25 @@ class Sender:
         path: Path,
         clock: Clock,
         policy: SendPolicy | None = None,
+        *,
+        chain_id: int,
     ) -> None:
         self._client = client
-        self._signer = signer
-        self._path = path
         self._clock = clock
         self._policy = policy or SendPolicy(fee_cap_wei=client.fee_cap_wei)
-        self._lock = asyncio.Lock()
-        self._opened: tuple[Outbox, int] | None = None  # with the chain id
+        self._nonces = AccountNonces(
+            client,
+            signer,
+            path,
+            chain_id=chain_id,
+            fee_cap_wei=self._policy.fee_cap_wei,
+            depth=self._policy.depth,
+        )
 
     @property
     def address(self) -> Address:
         """The account that pays and signs."""
-        return self._signer.address
+        return self._nonces.address
 
     async def send(
         self,
@@ -101,13 +106,14 @@ class Sender:
         value: int = 0,
         gas: int | None = None,
     ) -> Receipt:
-        """Does `purpose` once and returns its receipt at depth k; a purpose that is known is
-        only waited for, its first call stands.
+        """Does `purpose` once and returns its receipt at depth k. For a known purpose the first
+        call's arguments hold, and this call only waits.
 
-        `to` None creates a contract; `gas` None estimates. Refused(CHAIN, reason): the contract
-        reverted it (now or in the estimate), or no node will ever take it; `Unfunded`: none does
-        as things stand. Unavailable: not at depth k within the deadline; call again to go on
-        waiting.
+        `to` None creates a contract; `gas` None estimates.
+        Refused(CHAIN, reason): the contract reverted it (now or in the estimate), or the node will
+        not take it. The purpose keeps its nonce, and a later call hands it over again.
+        `Unfunded`: the same, for lack of coins.
+        Unavailable: not at depth k within the deadline. Call again to go on waiting.
         """
         wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
         limit = self._clock.now() + deadline_seconds
@@ -115,36 +121,32 @@ class Sender:
         while True:
             pause = self._policy.poll_seconds
             try:
-                entry = await self._prepare(wanted)
+                entry = await self._nonces.prepare(wanted)
                 now = self._clock.now()
-                receipt, in_block = await self._look(entry)
-                if receipt is not None:
-                    return receipt
+                found = await self._look(entry)
+                if found.receipt is not None:
+                    return found.receipt
                 bumped_at = now if bumped_at is None else bumped_at
-                if not in_block and now - bumped_at >= self._policy.bump_seconds:
-                    await self._bump_before(entry)
-                    entry = await self._bump(entry)
+                if not found.is_in_block and now - bumped_at >= self._policy.bump_seconds:
+                    await self._nonces.raise_fees_before(entry)
+                    entry = await self._nonces.raise_fee(entry)
                     sent_at, bumped_at = None, now
-                if not in_block and (
+                if found.is_cancelled:
+                    pause, sent_at = 0.0, None  # it gets another nonce at once
+                elif not found.is_in_block and (
                     sent_at is None or now - sent_at >= self._policy.resend_seconds
                 ):
                     await self._send_up_to(entry, again=sent_at is not None)
                     sent_at = now
             except Unavailable as error:
-                # The node is away or confused: the deadline decides how long that is borne.
+                # Not re-raised: the deadline decides how long the node may be away or confused.
                 _logger.warning("%s waits for the chain: %s", purpose, error)
                 pause, reason = max(pause, error.retry_after), str(error)
             else:
                 reason = "not mined yet"
             if self._clock.now() >= limit:
-                raise Unavailable(
-                    (
-                        f"{purpose}: not at depth {self._policy.depth} within "
-                        f"{deadline_seconds:g} s: "
-                        f"{reason}"
-                    ),
-                    pause,
-                )
+                told = f"not at depth {self._policy.depth} within {deadline_seconds:g} s"
+                raise Unavailable(f"{purpose}: {told}: {reason}", pause)
             await self._clock.sleep(min(pause, max(0.0, limit - self._clock.now())))
 
     async def send_in_order(
@@ -157,7 +159,7 @@ class Sender:
         between. The first failure is raised after all have ended.
         """
         for item in outgoing:
-            await self._prepare(
+            await self._nonces.prepare(
                 Entry(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ())
             )
         sends = (
@@ -180,89 +182,25 @@ class Sender:
         return tuple(receipts)
 
     async def known(self, purpose: str) -> bool:
-        """Whether a purpose has been signed before."""
-        outbox, _ = await self._open()
+        """Whether a purpose has been signed and holds a nonce."""
+        outbox = await self._nonces.outbox()
         return await asyncio.to_thread(outbox.find, purpose) is not None
 
     def close(self) -> None:
-        """Closes the outbox; what is on its way stays on its way."""
-        if self._opened is not None:
-            self._opened[0].close()
-            self._opened = None
+        """Closes the outbox. Transactions that nodes hold may still be mined."""
+        self._nonces.close()
 
-    async def _open(self) -> tuple[Outbox, int]:
-        if self._opened is None:
-            chain_id = await self._client.chain_id()
-            genesis = await self._client.block(BlockNumber(0))
-            if genesis is None:
-                raise Unavailable("the chain node has no genesis block")
-            domain = chain_id.to_bytes(32, "big") + genesis.hash
-            if self._opened is None:  # another task may have been faster
-                self._opened = (Outbox(self._path, domain, self.address), chain_id)
-        return self._opened
-
-    async def _prepare(self, wanted: Entry) -> Entry:
-        """The stored entry of a purpose, made and signed first if need be."""
-        outbox, _ = await self._open()
-        found = await asyncio.to_thread(outbox.find, wanted.purpose)
-        if found is not None:
-            return found
-        gas = wanted.gas or await self._client.estimate_gas(
-            wanted.to, wanted.data, self.address, wanted.value
-        )
-        fees = await self._client.fees()
-        async with self._lock:
-            found = await asyncio.to_thread(outbox.find, wanted.purpose)
-            if found is None:
-                found = await self._reserve(
-                    Entry(wanted.purpose, -1, wanted.to, wanted.data, wanted.value, gas, ()), fees
-                )
-        return found
-
-    async def _reserve(self, wanted: Entry, fees: Fees) -> Entry:
-        """Takes the lowest free nonce, signs and stores. The lock is held."""
-        outbox, _ = await self._open()
-        nonce = await self._free_nonce(outbox)
-        attempt = await self._sign(
-            wanted, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
-        )
-        entry = Entry(
-            wanted.purpose, nonce, wanted.to, wanted.data, wanted.value, wanted.gas, (attempt,)
-        )
-        await asyncio.to_thread(outbox.add, entry)
-        return entry
-
-    async def _free_nonce(self, outbox: Outbox) -> int:
-        # From the chain, not from a counter: so a resynchronisation is nothing special. Nonces of
-        # the outbox are skipped even when a node that lags behind reports less than has been used.
-        nonce = await self._client.nonce(self.address)
-        held = await asyncio.to_thread(outbox.nonces, nonce)
-        while nonce in held:
-            nonce += 1
-        return nonce
-
-    async def _sign(self, entry: Entry, nonce: int, fee_max: int, tip_max: int) -> Attempt:
-        _, chain_id = await self._open()
-        crash_point("chain.before-sign")
-        fee = min(fee_max, self._policy.fee_cap_wei)
-        tip = min(tip_max, fee)
-        signed = sign(
-            Transaction(chain_id, nonce, entry.to, entry.data, entry.value, entry.gas, fee, tip),
-            self._signer,
-        )
-        return Attempt(signed.hash, signed.raw, fee, tip)
-
-    async def _look(self, entry: Entry) -> tuple[Receipt | None, bool]:
-        """(receipt at depth k, whether it is in a block at all). Refused when it reverted."""
+    async def _look(self, entry: Entry) -> _Outcome:
+        """What the chain has of a purpose. Refused when it reverted."""
+        outbox = await self._nonces.outbox()
         if entry.receipt is not None:
-            if not (entry.receipt.success and await self._was_taken_away(entry.receipt)):
-                return _ended(entry.receipt, entry.reason), True
-            outbox, _ = await self._open()
-            await asyncio.to_thread(outbox.reopen, entry.purpose)
+            # A transaction that a reorganisation removed is sent again: others may wait for it,
+            # such as for a step of a case. Handing over the same bytes twice is harmless.
+            if not (entry.receipt.success and await self._nonces.is_removed(entry.receipt)):
+                return _Outcome(_ended(entry.receipt, entry.reason), True)
+            await asyncio.to_thread(outbox.reopen, entry)
             _logger.warning(
-                "%s: block %d was taken away by a reorganisation",
-                entry.purpose,
-                entry.receipt.block,
+                "%s: a reorganisation removed block %d", entry.purpose, entry.receipt.block
             )
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
@@ -270,33 +208,25 @@ class Sender:
                 continue
             head = await self._client.head()
             if head.number - receipt.block + 1 < self._policy.depth:
-                return None, True
+                return _Outcome(is_in_block=True)
+            if attempt.cancels:
+                await asyncio.to_thread(outbox.forget, entry)
+                return _Outcome(is_in_block=True, is_cancelled=True)
             reason = "" if receipt.success else await self._why(entry, receipt)
-            outbox, _ = await self._open()
             crash_point("chain.after-receipt")
             await asyncio.to_thread(outbox.settle, entry.purpose, receipt, reason)
             crash_point("chain.after-settle")
-            return _ended(receipt, reason), True
-        return None, False
-
-    async def _was_taken_away(self, receipt: Receipt) -> bool:
-        """Whether another block stands where it was mined. A node that is behind, or has
-        forgotten that block, says nothing.
-
-        Handing over the same transaction again is harmless; one that others wait for, such as a
-        step of a case, must not be missing.
-        """
-        block = await self._client.block(receipt.block)
-        return block is not None and block.hash != receipt.block_hash
+            return _Outcome(_ended(receipt, reason), True)
+        return _Outcome()
 
     async def _has_ended(self, entry: Entry) -> bool:
-        """Whether it is in a block. Noted then: perhaps nobody waits for it any more, and it
-        would be handed over for ever.
+        """Whether some block has it. Its end is stored then: perhaps no caller waits for it any
+        more, and it would be handed over for ever.
         """
         try:
-            return (await self._look(entry))[1]
+            return (await self._look(entry)).is_in_block
         except Refused:
-            return True  # not re-raised: it reverted, and its own caller is told
+            return True  # not re-raised: it reverted, and its own caller hears of it
 
     async def _why(self, entry: Entry, receipt: Receipt) -> str:
         """The reason of a revert: from the receipt, else by calling again at its block."""
@@ -307,21 +237,21 @@ class Sender:
         try:
             await self._client.call(entry.to, entry.data, self.address, receipt.block, entry.value)
         except Refused as refused:
-            # This is what was asked for.
+            # Not re-raised: this is the reason that was asked for.
             return refused.detail
         except Unavailable as error:
-            # Not re-raised: how it ended is known, and a node may never again have the state of
+            # Not re-raised: how it ended is known, and no node may ever again have the state of
             # that block.
-            return f"reverted, and why is not to be had: {error}"
+            return f"reverted, for a reason that the node does not give: {error}"
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
     async def _send_up_to(self, entry: Entry, again: bool) -> None:
-        """Hands over this entry and what is before it, so that no gap holds it up: what no node
-        has taken yet, or (`again`) all.
+        """Hands over this entry and those with lower nonces, which would hold it up: those that
+        no node has taken yet, or (`again`) all.
         """
-        await self._fill_gaps(entry)
-        outbox, _ = await self._open()
+        await self._nonces.free_the_way(entry)
+        outbox = await self._nonces.outbox()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose
             if is_own or (
@@ -331,6 +261,10 @@ class Sender:
 
     async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
         attempt = entry.attempts[-1]
+        # Only if no node can have this transaction yet, a refusal proves that none has it.
+        is_first = self._nonces.was_unsent(attempt) or attempt.refused
+        if attempt.refused:
+            await asyncio.to_thread(outbox.mark, attempt, refused=False)
         try:
             crash_point("chain.before-send")
             await self._client.send_raw(attempt.raw)
@@ -340,123 +274,37 @@ class Sender:
                 case Answer.KNOWN:
                     pass
                 case Answer.NONCE_USED:
-                    await self._renumber_if_lost(outbox, entry)
+                    await self._nonces.renumber_if_lost(entry)
                     return
-                case Answer.NEVER | Answer.UNFUNDED as answer if not any(
-                    a.taken for a in entry.attempts
-                ):
-                    if is_own:
-                        await asyncio.to_thread(outbox.forget, entry)
-                        kind = Unfunded if answer is Answer.UNFUNDED else Refused
-                        raise kind(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
-                    return  # its own caller is told
+                case Answer.NEVER | Answer.UNFUNDED as answer:
+                    if is_first:
+                        await asyncio.to_thread(outbox.mark, attempt, refused=True)
+                    await self._refused(outbox, entry, answer, failure, is_own)
+                    return
                 case _:
                     raise Unavailable(
                         f"{entry.purpose}: the chain node says: {failure.message}"
                     ) from failure
         if not attempt.taken:
-            await asyncio.to_thread(outbox.taken, attempt)
+            await asyncio.to_thread(outbox.mark, attempt, taken=True)
 
-    async def _renumber_if_lost(self, outbox: Outbox, entry: Entry) -> None:
-        """After "nonce too low": if the nonce has been used for some blocks and none of our
-        transactions used it, sign with a free one.
+    async def _refused(
+        self, outbox: Outbox, entry: Entry, answer: Answer, failure: RpcFailure, is_own: bool
+    ) -> None:
+        """Tells the caller that the node refuses its purpose, if no node can have taken it.
 
-        Of several nodes behind one URL the one that is asked for the receipt may not have the
-        block that has it: done twice, it would be paid twice.
+        Otherwise its nonce has to decide. If the node will never take it (again), an empty
+        transfer takes part in the race for the nonce, so that there is an end.
         """
-        async with self._lock:
-            head = await self._client.head()
-            deep = BlockNumber(max(0, head.number - max(self._policy.depth, LOST_BLOCKS) + 1))
-            if await self._client.nonce(self.address, deep) <= entry.nonce:
-                return
-            # Asked after the nonce: if one of ours had used it, its receipt is there by now.
-            for attempt in entry.attempts:
-                if await self._client.receipt(attempt.hash) is not None:
-                    return
-            if entry.purpose.startswith(GAP_PURPOSE):
-                await asyncio.to_thread(outbox.forget, entry)
-                return
-            nonce = await self._free_nonce(outbox)
-            fees = await self._client.fees()
-            again = await self._sign(
-                entry, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
-            )
-            await asyncio.to_thread(outbox.renumber, entry, nonce, again)
-            _logger.warning(
-                "%s: nonce %d was used by something else, now %d", entry.purpose, entry.nonce, nonce
-            )
-
-    async def _fill_gaps(self, entry: Entry) -> None:
-        """Nonces before ours that nothing holds any more (a purpose was forgotten) get an empty
-        transfer to ourselves.
-        """
-        outbox, _ = await self._open()
-        async with self._lock:
-            nonce = await self._client.nonce(self.address, "pending")
-            held = await asyncio.to_thread(outbox.nonces, nonce)
-            gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]
-            fees = await self._client.fees() if gaps else Fees(0, 0)
-            for gap in gaps:
-                filler = Entry(f"{GAP_PURPOSE}{gap}", gap, self.address, b"", 0, TRANSFER_GAS, ())
-                attempt = await self._sign(
-                    filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
-                )
-                await asyncio.to_thread(
-                    outbox.add,
-                    Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)),
-                )
-
-    async def _bump_before(self, entry: Entry) -> None:
-        """What stands before this one and was left behind by the price holds it up, and perhaps
-        nobody waits for it any more.
-        """
-        outbox, _ = await self._open()
-        fees, mined = await self._client.fees(), await self._client.nonce(self.address)
-        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
-            if (
-                waiting.nonce >= mined
-                and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei
-            ):
-                await self._bump(waiting)
-
-    async def _bump(self, entry: Entry) -> Entry:
-        """One more attempt at the same nonce for 12.5 % more, or today's price if that is more;
-        none past the cap.
-        """
-        fees = await self._client.fees()
-        async with self._lock:
-            outbox, _ = await self._open()
-            now = await asyncio.to_thread(outbox.find, entry.purpose)
-            if now is None or now.nonce != entry.nonce or len(now.attempts) != len(entry.attempts):
-                return now or entry  # another task was faster
-            return await self._one_more(outbox, entry, fees)
-
-    async def _one_more(self, outbox: Outbox, entry: Entry, fees: Fees) -> Entry:
-        last = entry.attempts[-1]
-        tip = max(_raised(last.tip_max), fees.tip_wei)
-        fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
-        if min(fee, self._policy.fee_cap_wei) < _raised(last.fee_max):
-            _logger.warning(
-                "%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei
-            )
-            return entry
-        is_left_behind = last.fee_max < fees.base_fee_wei + last.tip_max
-        if tip > TIP_RISE_MAX * max(fees.tip_wei, TIP_LEAST_WEI) and not is_left_behind:
-            _logger.warning(
-                "%s: nobody takes it for a tip of %d wei; is the chain node all right?",
-                entry.purpose,
-                last.tip_max,
-            )
-            return entry
-        attempt = await self._sign(entry, entry.nonce, fee, tip)
-        await asyncio.to_thread(outbox.attempt, entry, attempt)
-        _logger.info("%s: fee raised to %d wei", entry.purpose, attempt.fee_max)
-        return replace(entry, attempts=(*entry.attempts, attempt))
-
-
-def _raised(wei: int) -> int:
-    """12.5 % more, rounded up: nodes ask for 10 %."""
-    return -(-wei * 9 // 8)
+        now = await asyncio.to_thread(outbox.find, entry.purpose)
+        if now is not None and now.is_refused and not now.attempts[-1].cancels:
+            if is_own:
+                kind = Unfunded if answer is Answer.UNFUNDED else Refused
+                raise kind(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
+            return  # its own caller hears of it
+        if now is not None and answer is Answer.NEVER:
+            await self._nonces.cancel(now)
+        raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
 
 
 def _ended(receipt: Receipt, reason: str) -> Receipt:

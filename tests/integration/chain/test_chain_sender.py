@@ -21,7 +21,7 @@ from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Sender
 from quorate_runtime.chain.outbox import Entry
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
-from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
+from support.chain.chain_nodes import CHAIN_ID, Key, Node, calldata, node, pinger_code
 from support.chain.chain_proxy import through
 
 KINDS = ["devnet", "anvil"]
@@ -47,7 +47,7 @@ async def mining(chain: Node, every: float = 0.05) -> AsyncIterator[None]:
 
 
 def new_sender(chain: Node, path: Path, index: int = 0, policy: SendPolicy = QUICK) -> Sender:
-    return Sender(chain.client, Key(index), path, SystemClock(), policy)
+    return Sender(chain.client, Key(index), path, SystemClock(), policy, chain_id=CHAIN_ID)
 
 
 async def deploy(chain: Node, sender: Sender) -> Address:
@@ -127,7 +127,7 @@ async def test_killed_between_persisting_and_sending(
         path, key = tmp_path / "outbox", Key(0)
         dying = new_sender(chain, path)
         # What send() does up to the crash: sign and persist, perhaps hand over, never wait.
-        entry = await dying._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        entry = await dying._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
         if sent_before_the_crash:
             await chain.client.send_raw(entry.attempts[0].raw)
             await chain.mine()
@@ -165,7 +165,7 @@ async def test_a_forgotten_crash_does_not_hold_up_later_purposes(tmp_path: Path)
     async with node("devnet") as chain:
         path = tmp_path / "outbox"
         dying = new_sender(chain, path)
-        await dying._prepare(Entry("never asked for again", -1, SINK, b"", 1, 21_000, ()))
+        await dying._nonces.prepare(Entry("never asked for again", -1, SINK, b"", 1, 21_000, ()))
         dying.close()
         async with mining(chain):
             await new_sender(chain, path).send("next", SINK, b"", value=2, deadline_seconds=10)
@@ -191,7 +191,7 @@ async def test_a_revert_is_refused_with_its_reason_and_stays_so(kind: str, tmp_p
 async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender, key = new_sender(chain, tmp_path / "outbox"), Key(0)
-        entry = await sender._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
         assert entry.nonce == 0
         await chain.client.send_raw(
             sign(Transaction(31337, 0, Address(bytes(20)), b"", 0, 21_000, 10**11, 10**9), key).raw
@@ -203,7 +203,9 @@ async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> No
         assert await chain.client.balance(SINK) == 9
 
 
-async def test_what_no_node_takes_is_refused_and_its_nonce_is_free_again(tmp_path: Path) -> None:
+async def test_purpose_that_no_node_takes_is_refused_and_an_empty_transfer_uses_its_nonce(
+    tmp_path: Path,
+) -> None:
     async with node("devnet") as chain:
         sender = new_sender(chain, tmp_path / "outbox")
         async with mining(chain):
@@ -211,16 +213,17 @@ async def test_what_no_node_takes_is_refused_and_its_nonce_is_free_again(tmp_pat
                 await sender.send(
                     "too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10
                 )
-            assert not await sender.known("too much")
+            assert await sender.known("too much"), "no answer of a node proves that none has it"
             await sender.send("enough", SINK, b"", value=1, deadline_seconds=10)
-        assert await chain.client.nonce(sender.address) == 1
+        assert await chain.client.nonce(sender.address) == 2
+        assert await chain.client.balance(SINK) == 1
 
 
 async def test_a_gap_left_by_a_refused_purpose_is_filled(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = new_sender(chain, tmp_path / "outbox")
-        first = await sender._prepare(Entry("too much", -1, SINK, b"", 10**30, 21_000, ()))
-        second = await sender._prepare(Entry("behind it", -1, SINK, b"", 4, 21_000, ()))
+        first = await sender._nonces.prepare(Entry("too much", -1, SINK, b"", 10**30, 21_000, ()))
+        second = await sender._nonces.prepare(Entry("behind it", -1, SINK, b"", 4, 21_000, ()))
         assert (first.nonce, second.nonce) == (0, 1)
         async with mining(chain):
             with pytest.raises(Refused, match="insufficient funds"):
@@ -237,7 +240,7 @@ async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> Non
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
         with pytest.raises(Unavailable, match="not at depth 1"):
             await sender.send("slow", SINK, b"", value=1, deadline_seconds=0.6)
-        entry = await sender._prepare(Entry("slow", -1, SINK, b"", 1, 21_000, ()))
+        entry = await sender._nonces.prepare(Entry("slow", -1, SINK, b"", 1, 21_000, ()))
         fees = [attempt.fee_max for attempt in entry.attempts]
         assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in pairwise(fees))
         assert len({attempt.tip_max for attempt in entry.attempts}) == len(fees)
@@ -312,7 +315,9 @@ async def proxied(chain: Node) -> AsyncIterator[tuple[Proxy, ChainClient]]:
 
 async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
-        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         proxy.mode = "swallow"
         assert (await sender.send("pay", SINK, b"", value=3, deadline_seconds=10)).success
         assert proxy.mode == "forward"  # it did swallow one
@@ -323,7 +328,9 @@ async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path)
 
 async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
-        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         proxy.mode = "away"
         with pytest.raises(Unavailable, match="pay"):
             await sender.send("pay", SINK, b"", value=3, deadline_seconds=0.5)

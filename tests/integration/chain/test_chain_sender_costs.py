@@ -12,7 +12,7 @@ from quorate_protocol.units import Address
 from quorate_runtime.chain import Sender, SendPolicy
 from quorate_runtime.chain.outbox import Entry
 from quorate_runtime.clock import SystemClock
-from support.chain.chain_nodes import Key, Node, node
+from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
 from support.chain.chain_proxy import through
 
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=60)
@@ -69,11 +69,12 @@ async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
             tmp_path / "outbox",
             SystemClock(),
             SendPolicy(poll_seconds=0, resend_seconds=9, bump_seconds=0),
+            chain_id=CHAIN_ID,
         )
-        entry = await sender._prepare(Entry("pay", -1, SINK, b"", 1, 21_000, ()))
+        entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 1, 21_000, ()))
         assert entry.attempts[0].tip_max == 3 * 10**9
         for _ in range(40):
-            entry = await sender._bump(entry)
+            entry = await sender._nonces.raise_fee(entry)
         tips = [attempt.tip_max for attempt in entry.attempts]
         assert len(tips) > 10 and tips[-1] <= 8 * 3 * 10**9
         sender.close()
@@ -111,8 +112,10 @@ async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_secon
             return web.json_response(found)
 
         async with through(answer) as client:
-            sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
-            entry = await sender._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+            sender = Sender(
+                client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+            )
+            entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
             await chain.client.send_raw(entry.attempts[0].raw)
             await chain.mine()
             lag = 1

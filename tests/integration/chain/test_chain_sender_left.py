@@ -23,7 +23,7 @@ from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.sqlite.durable import open_whole
-from support.chain.chain_nodes import Key, Node, node
+from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
 from support.chain.chain_proxy import through
 
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
@@ -63,13 +63,15 @@ async def between(chain: Node) -> AsyncIterator[tuple[Between, ChainClient]]:
 
 
 def outbox_of(sender: Sender) -> Outbox:
-    assert sender._opened is not None
-    return sender._opened[0]
+    assert sender._nonces._outbox is not None
+    return sender._nonces._outbox
 
 
 async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path: Path) -> None:
     async with node("devnet") as chain, between(chain) as (proxy, client):
-        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         with pytest.raises(Unavailable):
             await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
         proxy.base_fee = 100 * 10**9
@@ -89,7 +91,9 @@ async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path:
 
 async def test_what_ended_with_nobody_waiting_is_noted(tmp_path: Path) -> None:
     async with node("devnet") as chain:
-        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         with pytest.raises(Unavailable):
             await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
         await chain.mine()
@@ -105,7 +109,9 @@ async def test_what_ended_with_nobody_waiting_is_noted(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_locked_or_full_is_waited_for(tmp_path: Path) -> None:
     async with node("devnet") as chain:
-        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         await sender.known("anything")
         box = outbox_of(sender)
         box._db.execute("PRAGMA busy_timeout = 20")
@@ -174,7 +180,9 @@ async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
 
 async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -> None:
     async with node("devnet") as chain:
-        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         with pytest.raises(Unfunded, match="insufficient funds"):
             await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
         sender.close()
@@ -186,14 +194,18 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
     """
     async with node("devnet") as chain:
         poor = KeySigner(b"\x77" * 32)
-        sender = Sender(chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         nobody: Any = None
         parts = [nobody] * 6 + [sender, SystemClock()] + [nobody] * 3
         performer = EffectPerformer(*parts)
         with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs coins"):
             await performer._transact("case-1", Call(SINK, b"", 21_000))
-        assert not await sender.known("case-1")
-        rich = Sender(chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK)
+        assert await sender.known("case-1"), "it keeps its nonce"
+        rich = Sender(
+            chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
         giving = asyncio.create_task(
             rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5)
         )
@@ -214,7 +226,9 @@ async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_o
     tmp_path: Path,
 ) -> None:
     async with node("devnet") as chain:
-        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        sender = Sender(
+            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
+        )
 
         async def pay() -> bool:
             paying = asyncio.create_task(

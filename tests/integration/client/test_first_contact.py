@@ -289,7 +289,9 @@ async def test_an_owner_signs_for_no_other_chain_than_the_market_s(tmp_path: Pat
     )
     async with on_loopback(app) as url, aiohttp.ClientSession() as session:
         client = ChainClient(Rpc(url, session))
-        sender = Sender(client, owner, tmp_path / "owner.sqlite", SystemClock())
+        sender = Sender(
+            client, owner, tmp_path / "owner.sqlite", SystemClock(), chain_id=TRUSTED.chain_id
+        )
         with pytest.raises(Refused, match="serves chain 1, the contracts are on chain 31337"):
             async with asyncio.timeout(5):
                 await stand(

@@ -57,7 +57,13 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
     )
     coordinator, domain = stage.keys.account.address, stage.deployment.domain()
     senders = {
-        name: Sender(chain, signer, stage.home / f"{name}.sqlite", SystemClock())
+        name: Sender(
+            chain,
+            signer,
+            stage.home / f"{name}.sqlite",
+            SystemClock(),
+            chain_id=stage.deployment.chain_id,
+        )
         for name, signer in (
             ("client", stage.client),
             ("posting", stage.keys.posting),

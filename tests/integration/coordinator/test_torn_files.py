@@ -114,7 +114,7 @@ def fill_outbox(outbox: object, number: int) -> Iterator[None]:
         Entry(f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,))
     )
     yield
-    outbox.taken(attempt)
+    outbox.mark(attempt, taken=True)
     yield
 
 

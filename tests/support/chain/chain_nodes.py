@@ -16,6 +16,8 @@ from quorate_protocol.units import Address, Signature
 from quorate_runtime.chain import ChainClient, Rpc
 from support.requirements import require
 
+CHAIN_ID = 31337  # of both kinds of node
+
 SOURCE = """
 # pragma version 0.4.3
 event Ping:

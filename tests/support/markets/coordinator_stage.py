@@ -113,7 +113,11 @@ class Stage:
         """These transactions, in order; each time anew."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
         sender = Sender(
-            ChainClient(Rpc(self.chain_url, self.session)), key, self.home / name, SystemClock()
+            ChainClient(Rpc(self.chain_url, self.session)),
+            key,
+            self.home / name,
+            SystemClock(),
+            chain_id=self.deployment.chain_id,
         )
         try:
             orders = [
@@ -170,16 +174,16 @@ async def deploy(
 ) -> Deployment:
     """All contracts, and 5,000 USD for each account, in order."""
     chain = ChainClient(Rpc(url, session))
+    chain_id = await chain.chain_id()
     sender = Sender(
         chain,
         KeySigner(dev_account(0)),
         folder / "deployer.sqlite",
         SystemClock(),
         SendPolicy(poll_seconds=0.1),
+        chain_id=chain_id,
     )
-    made = plan(
-        sender.address, 0, await chain.chain_id(), BlockNumber(0), DEVNET, info, faucet=True
-    )
+    made = plan(sender.address, 0, chain_id, BlockNumber(0), DEVNET, info, faucet=True)
     contracts = Contracts.of(made.deployment)
     orders = [
         Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations

@@ -331,6 +331,7 @@ class Stage:
             self.home.parent / f"{key.address.hex()[:8]}.sqlite",
             SystemClock(),
             QUICK,
+            chain_id=self.contracts.deployment.chain_id,
         )
         try:
             orders = [
@@ -363,7 +364,14 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
         store = ContentStore(folder / "staging", 1 << 30)
         scripted = ScriptedCoordinator(made.deployment, chain.url, store)
         found = Stage(chain.url, client, contracts, scripted, folder / "node")
-        sender = Sender(client, deployer, folder / "deployer.sqlite", SystemClock(), QUICK)
+        sender = Sender(
+            client,
+            deployer,
+            folder / "deployer.sqlite",
+            SystemClock(),
+            QUICK,
+            chain_id=made.deployment.chain_id,
+        )
         async with found.fast():
             creations = [
                 Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations

@@ -1,0 +1,277 @@
+"""One account's nonces: which purpose holds which, and what was signed for it.
+
+A purpose keeps its nonce until a transaction with that nonce is in a block at depth k. What a node
+answers to a transaction proves nothing: it may have accepted a transaction and then lost its
+answer, or have lied. So two transactions for one purpose always have the same nonce, and the chain
+accepts at most one of them.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.fee_bids import Bid, first_bid, lowered_bid, outbidding, raised_bid
+from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.chain.types import Receipt
+from quorate_runtime.process.crash_points import crash_point
+
+GAP_PURPOSE = "nonce-gap/"
+GAPS_MAX = 16
+TRANSFER_GAS = 21_000
+# A nonce that was used so many blocks ago, while no node shows a receipt of ours, was used by
+# another program.
+LOST_BLOCKS = 8
+
+_logger = logging.getLogger(__name__)
+
+
+class AccountNonces:
+    """The nonces of one key on one chain. `path` is the outbox's SQLite file.
+
+    `chain_id` is the chain that the caller trusts. Every transaction is signed for it, whatever
+    id the node names.
+    """
+
+    def __init__(
+        self,
+        client: ChainClient,
+        signer: Signer,
+        path: Path,
+        *,
+        chain_id: int,
+        fee_cap_wei: int,
+        depth: int,
+    ) -> None:
+        self.client, self.signer = client, signer
+        self._path, self._chain_id, self._fee_cap_wei = path, chain_id, fee_cap_wei
+        self._lost_blocks = max(depth, LOST_BLOCKS)
+        self._lock = asyncio.Lock()
+        self._outbox: Outbox | None = None
+        self._unsent: set[Hash32] = set()  # signed by this process, and handed to no node yet
+
+    @property
+    def address(self) -> Address:
+        """The account that pays and signs."""
+        return self.signer.address
+
+    async def outbox(self) -> Outbox:
+        """The outbox of this account on this chain."""
+        if self._outbox is None:
+            genesis = await self.client.block(BlockNumber(0))
+            if genesis is None:
+                raise Unavailable("the chain node has no genesis block")
+            domain = self._chain_id.to_bytes(32, "big") + genesis.hash
+            if self._outbox is None:  # another task may have been faster
+                self._outbox = Outbox(self._path, domain, self.address)
+        return self._outbox
+
+    def close(self) -> None:
+        """Closes the outbox. Transactions that nodes hold may still be mined."""
+        if self._outbox is not None:
+            self._outbox.close()
+            self._outbox = None
+
+    async def prepare(self, wanted: Entry) -> Entry:
+        """The stored entry of a purpose. A new purpose gets a nonce, is signed and stored."""
+        outbox = await self.outbox()
+        found = await asyncio.to_thread(outbox.find, wanted.purpose)
+        if found is not None:
+            return await self._lower_fee(outbox, found) if found.is_refused else found
+        gas = wanted.gas or await self.client.estimate_gas(
+            wanted.to, wanted.data, self.address, wanted.value
+        )
+        bid = first_bid(await self.client.fees(), self._fee_cap_wei)
+        async with self._lock:
+            found = await asyncio.to_thread(outbox.find, wanted.purpose)
+            if found is None:
+                nonce = await self._free_nonce(outbox)
+                found = self._signed(replace(wanted, gas=gas, nonce=nonce), bid)
+                await asyncio.to_thread(outbox.add, found)
+        return found
+
+    def was_unsent(self, attempt: Attempt) -> bool:
+        """Notes that an attempt is handed over now; whether this is certainly the first time."""
+        if attempt.hash not in self._unsent:
+            return False
+        self._unsent.discard(attempt.hash)
+        return True
+
+    async def raise_fee(self, entry: Entry) -> Entry:
+        """Signs one more attempt at the same nonce, for a higher fee if `raised_bid` allows it."""
+        outbox = await self.outbox()
+        fees = await self.client.fees()
+        async with self._lock:
+            now = await asyncio.to_thread(outbox.find, entry.purpose)
+            if now is None or now.nonce != entry.nonce or len(now.attempts) != len(entry.attempts):
+                return now or entry  # another task was faster
+            bid = raised_bid(_bid_of(entry), fees, self._fee_cap_wei)
+            if isinstance(bid, str):
+                _logger.warning("%s: %s", entry.purpose, bid)
+                return entry
+            _logger.info("%s: fee raised to %d wei", entry.purpose, bid.fee_max)
+            return await self._add_attempt(outbox, entry, bid, cancels=entry.attempts[-1].cancels)
+
+    async def raise_fees_before(self, entry: Entry) -> None:
+        """Raises the fee of earlier transactions that the base fee has left behind.
+
+        They hold this one up, and perhaps no caller waits for them any more.
+        """
+        outbox = await self.outbox()
+        fees, mined = await self.client.fees(), await self.client.nonce(self.address)
+        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
+            if (
+                waiting.nonce >= mined
+                and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei
+            ):
+                await self.raise_fee(waiting)
+
+    async def cancel(self, entry: Entry) -> None:
+        """Signs an empty transfer to ourselves at the purpose's nonce, unless there is one.
+
+        Either it or the purpose's own transaction is mined, never both. Only when the transfer is,
+        the purpose may get another nonce.
+        """
+        async with self._lock:
+            await self._cancel(entry)
+
+    async def free_the_way(self, entry: Entry) -> None:
+        """Makes sure that each nonce before the entry's is held by a transaction that nodes take.
+
+        Three things hold it up otherwise: a nonce without a purpose, a purpose that nodes refuse,
+        and a purpose that had ended in a block which a reorganisation has removed.
+        """
+        outbox = await self.outbox()
+        await self._reopen_removed(outbox, entry)
+        async with self._lock:
+            for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
+                if waiting.is_refused:
+                    await self._cancel(waiting)
+            await self._fill_gaps(outbox, entry)
+
+    async def renumber_if_lost(self, entry: Entry) -> None:
+        """After "nonce too low": signs with a free nonce if another program used this one.
+
+        Behind one URL there may be several nodes, and the one that is asked for the receipt may
+        lack the block that has it. A second transaction would then pay twice. So the nonce must
+        have been used for `LOST_BLOCKS` while no receipt of ours is found.
+        """
+        outbox = await self.outbox()
+        async with self._lock:
+            head = await self.client.head()
+            deep = BlockNumber(max(0, head.number - self._lost_blocks + 1))
+            if await self.client.nonce(self.address, deep) <= entry.nonce:
+                return
+            # Asked after the nonce: if one of ours had used it, its receipt is there by now.
+            for attempt in entry.attempts:
+                if await self.client.receipt(attempt.hash) is not None:
+                    return
+            if entry.purpose.startswith(GAP_PURPOSE):
+                await asyncio.to_thread(outbox.forget, entry)
+                return
+            bid = first_bid(await self.client.fees(), self._fee_cap_wei)
+            again = self._signed(replace(entry, nonce=await self._free_nonce(outbox)), bid)
+            await asyncio.to_thread(outbox.renumber, entry, again.nonce, again.attempts[0])
+            _logger.warning(
+                "%s: another program used nonce %d, now %d", entry.purpose, entry.nonce, again.nonce
+            )
+
+    async def is_removed(self, receipt: Receipt) -> bool:
+        """Whether the chain has another block at the receipt's height.
+
+        A node that is behind, or has forgotten that block, says nothing about it.
+        """
+        block = await self.client.block(receipt.block)
+        return block is not None and block.hash != receipt.block_hash
+
+    async def _free_nonce(self, outbox: Outbox) -> int:
+        # From the chain, not from a counter, so that no resynchronisation is needed. Nonces of the
+        # outbox are skipped even when a node that lags behind reports fewer than have been used.
+        nonce = await self.client.nonce(self.address)
+        held = await asyncio.to_thread(outbox.nonces, nonce)
+        while nonce in held:
+            nonce += 1
+        return nonce
+
+    async def _lower_fee(self, outbox: Outbox, entry: Entry) -> Entry:
+        """One more attempt for less, where fees fell: what was refused for lack of coins at a
+        high price may be within reach at today's.
+        """
+        fees = await self.client.fees()
+        async with self._lock:
+            now = await asyncio.to_thread(outbox.find, entry.purpose)
+            if now is None or not now.is_refused or now.attempts[-1].cancels:
+                return now or entry
+            bid = lowered_bid(_bid_of(now), fees, self._fee_cap_wei)
+            return now if bid is None else await self._add_attempt(outbox, now, bid)
+
+    async def _cancel(self, entry: Entry) -> None:
+        if any(attempt.cancels for attempt in entry.attempts):
+            return
+        bids = [Bid(attempt.fee_max, attempt.tip_max) for attempt in entry.attempts]
+        highest = Bid(max(bid.fee_max for bid in bids), max(bid.tip_max for bid in bids))
+        bid = outbidding(highest, await self.client.fees(), self._fee_cap_wei)
+        await self._add_attempt(await self.outbox(), entry, bid, cancels=True)
+        _logger.warning("%s: nonce %d gets an empty transfer", entry.purpose, entry.nonce)
+
+    async def _reopen_removed(self, outbox: Outbox, entry: Entry) -> None:
+        mined = await self.client.nonce(self.address)
+        for ended in await asyncio.to_thread(outbox.settled, mined, entry.nonce - 1):
+            if ended.receipt is not None and await self.is_removed(ended.receipt):
+                await asyncio.to_thread(outbox.reopen, ended)
+                _logger.warning(
+                    "%s: a reorganisation removed block %d", ended.purpose, ended.receipt.block
+                )
+
+    async def _fill_gaps(self, outbox: Outbox, entry: Entry) -> None:
+        """Nonces before ours that no purpose holds get an empty transfer to ourselves."""
+        nonce = await self.client.nonce(self.address, "pending")
+        held = await asyncio.to_thread(outbox.nonces, nonce)
+        gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]
+        if not gaps:
+            return
+        bid = first_bid(await self.client.fees(), self._fee_cap_wei)
+        for gap in gaps:
+            purpose = f"{GAP_PURPOSE}{gap}"
+            filler = Entry(purpose, gap, self.address, b"", 0, TRANSFER_GAS, ())
+            await asyncio.to_thread(outbox.add, self._signed(filler, bid))
+
+    async def _add_attempt(
+        self, outbox: Outbox, entry: Entry, bid: Bid, *, cancels: bool = False
+    ) -> Entry:
+        asked = replace(entry, to=self.address, data=b"", value=0, gas=TRANSFER_GAS)
+        attempt = replace(
+            self._signed(asked if cancels else entry, bid).attempts[0], cancels=cancels
+        )
+        await asyncio.to_thread(outbox.attempt, entry, attempt)
+        return replace(entry, attempts=(*entry.attempts, attempt))
+
+    def _signed(self, entry: Entry, bid: Bid) -> Entry:
+        """The entry with one attempt, which is signed and not stored."""
+        crash_point("chain.before-sign")
+        transaction = Transaction(
+            chain_id=self._chain_id,
+            nonce=entry.nonce,
+            to=entry.to,
+            data=entry.data,
+            value=entry.value,
+            gas=entry.gas,
+            fee_max=bid.fee_max,
+            tip_max=bid.tip_max,
+        )
+        signed = sign(transaction, self.signer)
+        self._unsent.add(signed.hash)
+        return replace(entry, attempts=(Attempt(signed.hash, signed.raw, *_pair(bid)),))
+
+
+def _bid_of(entry: Entry) -> Bid:
+    return Bid(entry.attempts[-1].fee_max, entry.attempts[-1].tip_max)
+
+
+def _pair(bid: Bid) -> tuple[int, int]:
+    return bid.fee_max, bid.tip_max

@@ -1,0 +1,58 @@
+"""What a transaction offers per gas: at first, and when no block takes it. Pure."""
+
+from dataclasses import dataclass
+
+from quorate_runtime.chain.types import Fees
+
+GWEI = 10**9
+TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or the node does not say what was paid in them
+# Times what recent blocks were paid. Otherwise a node that keeps transactions back could raise the
+# tip without end.
+TIP_RISE_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """Wei per gas: the most in all, and of this the tip."""
+
+    fee_max: int
+    tip_max: int
+
+
+def first_bid(fees: Fees, cap_wei: int) -> Bid:
+    """Twice the base fee, so that it may double before the transaction is left behind."""
+    return _capped(2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei, cap_wei)
+
+
+def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
+    """12.5 % more, or today's price if that is more. A text says why there is no higher bid."""
+    tip = max(_raised(last.tip_max), fees.tip_wei)
+    fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
+    if min(fee, cap_wei) < _raised(last.fee_max):
+        return f"the fee cap of {cap_wei} wei is reached"
+    is_left_behind = last.fee_max < fees.base_fee_wei + last.tip_max
+    if tip > TIP_RISE_MAX * max(fees.tip_wei, TIP_LEAST_WEI) and not is_left_behind:
+        return f"no block takes it for a tip of {last.tip_max} wei; check the chain node"
+    return _capped(fee, tip, cap_wei)
+
+
+def lowered_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | None:
+    """Today's price where it is at least an eighth lower, for what no node has taken."""
+    now = first_bid(fees, cap_wei)
+    return now if _raised(now.fee_max) <= last.fee_max else None
+
+
+def outbidding(last: Bid, fees: Fees, cap_wei: int) -> Bid:
+    """A bid that replaces `last` in a node's pool, as far as the cap allows."""
+    tip = max(_raised(last.tip_max), fees.tip_wei)
+    return _capped(max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip), tip, cap_wei)
+
+
+def _raised(wei: int) -> int:
+    """12.5 % more, rounded up. Nodes ask for 10 %."""
+    return -(-wei * 9 // 8)
+
+
+def _capped(fee: int, tip: int, cap_wei: int) -> Bid:
+    fee = min(fee, cap_wei)
+    return Bid(fee, min(tip, fee))

@@ -1,0 +1,203 @@
+"""Nodes that lose answers, refuse what they accepted, reorganise deeply, or change their id: each
+purpose is paid once, and the key goes on.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from eth_account.typed_transactions.typed_transaction import TypedTransaction
+from hexbytes import HexBytes
+
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address
+from quorate_runtime.chain import Sender, SendPolicy
+from quorate_runtime.chain.sender import Unfunded
+from quorate_runtime.clock import SystemClock
+from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
+from support.chain.chain_proxy import through
+
+QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=60)
+SINK = Address(b"\x22" * 20)
+NOT_TAKEN = ["insufficient funds for gas * price + value", "invalid sender", "exceeds gas limit"]
+Change = Callable[[str, Any], Any]
+
+
+class Meddler:
+    """Stands before a real node. `sends` says what happens to each hand-over, in order; after the
+    last one all are forwarded.
+
+    "lost": forwarded, and the answer is lost. "dropped": neither forwarded nor answered. Other
+    words: forwarded, and the caller is told these words. "-" and words: not forwarded.
+    """
+
+    def __init__(self, target: str, sends: list[str]) -> None:
+        self.target, self.sends = target, sends
+        self.methods, self.raw = list[str](), list[str]()
+        self.change: Change = lambda method, tree: tree
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.methods.append(body["method"])
+        is_send = body["method"] == "eth_sendRawTransaction"
+        self.raw += body["params"] if is_send else []
+        step = self.sends.pop(0) if is_send and self.sends else ""
+        tree = None if step.startswith(("-", "dropped")) else await self._forward(body)
+        if step in ("lost", "dropped"):
+            assert request.transport is not None
+            request.transport.abort()
+        if step:
+            tree = {
+                "jsonrpc": "2.0",
+                "id": body["id"],
+                "error": {"code": -32000, "message": step.removeprefix("-")},
+            }
+        return web.json_response(self.change(body["method"], tree))
+
+    async def _forward(self, body: Any) -> Any:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.target, json=body) as response,
+        ):
+            return json.loads(await response.read())
+
+
+@asynccontextmanager
+async def meddled(
+    chain: Node, path: Path, *sends: str, policy: SendPolicy = QUICK
+) -> AsyncIterator[tuple[Meddler, Sender]]:
+    meddler = Meddler(chain.url, list(sends))
+    async with through(meddler.handle) as client:
+        sender = Sender(client, Key(0), path, SystemClock(), policy, chain_id=CHAIN_ID)
+        yield meddler, sender
+        sender.close()
+
+
+async def pay(sender: Sender, purpose: str, value: int, seconds: float = 5) -> None:
+    receipt = await sender.send(
+        purpose, SINK, b"", value=value, gas=21_000, deadline_seconds=seconds
+    )
+    assert receipt.success
+
+
+@asynccontextmanager
+async def mining(chain: Node) -> AsyncIterator[None]:
+    async def tick() -> None:
+        while True:
+            await chain.mine()
+            await asyncio.sleep(0.05)
+
+    task = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("words", NOT_TAKEN)
+async def test_refusal_after_a_lost_answer_is_no_second_payment(words: str, tmp_path: Path) -> None:
+    sends = ["lost", *20 * [f"-{words}"]]
+    async with node("devnet") as chain:
+        async with meddled(chain, tmp_path / "outbox", *sends) as (meddler, sender):
+            with pytest.raises(Unavailable):
+                await pay(sender, "pay", 9, seconds=1.5)
+            assert len(meddler.sends) < 20, "the node has refused it"
+            async with mining(chain):
+                await pay(sender, "pay", 9, seconds=15)
+            await chain.mine(3)
+        assert await chain.client.balance(SINK) == 9
+
+
+@pytest.mark.parametrize("words", NOT_TAKEN)
+async def test_node_that_accepts_and_says_no_gets_no_second_payment(
+    words: str, tmp_path: Path
+) -> None:
+    async with node("devnet") as chain:
+        async with meddled(chain, tmp_path / "outbox", words) as (_, sender):
+            with pytest.raises(Refused, match=words[:12]):
+                await pay(sender, "pay", 9)
+            await chain.mine()
+            await pay(sender, "pay", 9)
+        assert await chain.client.balance(SINK) == 9
+        assert await chain.client.nonce(Key(0).address) == 1
+
+
+async def test_refusal_after_a_crash_is_no_second_payment(tmp_path: Path) -> None:
+    """After a restart, whether a node has the transaction is unknown, as after a lost answer."""
+    async with node("devnet") as chain:
+        async with meddled(chain, tmp_path / "outbox", "lost") as (_, sender):
+            with pytest.raises(Unavailable):
+                await pay(sender, "pay", 9, seconds=0.01)
+        async with meddled(chain, tmp_path / "outbox", *3 * ["-insufficient funds"]) as (_, sender):
+            with pytest.raises(Unavailable, match="insufficient funds"):
+                await pay(sender, "pay", 9, seconds=0.03)
+            async with mining(chain):
+                await pay(sender, "pay", 9)
+        assert await chain.client.balance(SINK) == 9
+
+
+async def test_purpose_that_no_node_takes_does_not_hold_up_later_ones(tmp_path: Path) -> None:
+    """The answer is lost, so the purpose keeps its nonce; an empty transfer then uses it up."""
+    never = ["dropped", *2 * ["-exceeds gas limit"]]
+    async with node("devnet") as chain, mining(chain):
+        async with meddled(chain, tmp_path / "outbox", *never) as (_, sender):
+            with pytest.raises(Unavailable):
+                await pay(sender, "never taken", 5, seconds=0.05)
+            await pay(sender, "later", 3)
+            await pay(sender, "never taken", 5)
+        assert await chain.client.balance(SINK) == 8, "each once"
+        assert await chain.client.nonce(Key(0).address) == 3, "the empty transfer took the first"
+
+
+async def test_refused_purpose_is_done_when_coins_have_come(tmp_path: Path) -> None:
+    async with node("devnet") as chain, mining(chain):
+        async with meddled(chain, tmp_path / "outbox", "-insufficient funds") as (_, sender):
+            with pytest.raises(Unfunded):
+                await pay(sender, "pay", 9)
+            assert await sender.known("pay"), "it keeps its nonce"
+            await pay(sender, "pay", 9)
+        assert await chain.client.balance(SINK) == 9
+        assert await chain.client.nonce(Key(0).address) == 1
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_reorganisation_as_deep_as_depth_does_not_block_the_key(
+    depth: int, tmp_path: Path
+) -> None:
+    policy = SendPolicy(depth, poll_seconds=0.02, resend_seconds=0.05)
+    async with node("devnet") as chain:
+        async with meddled(chain, tmp_path / "outbox", policy=policy) as (_, sender):
+            async with mining(chain):
+                await pay(sender, "first", 5)
+            head = await chain.client.head()
+            await chain.drop(int(head.number))
+            assert await chain.client.nonce(sender.address) == 0
+            async with mining(chain):
+                await pay(sender, "second", 3)
+                await pay(sender, "first", 5)
+        assert await chain.client.balance(SINK) == 8
+        assert await chain.client.nonce(Key(0).address) == 2
+
+
+async def test_transactions_are_signed_for_the_trusted_chain_whatever_the_node_says(
+    tmp_path: Path,
+) -> None:
+    def other_chain(method: str, tree: Any) -> Any:
+        return {**tree, "result": "0x1"} if method == "eth_chainId" else tree
+
+    async with (
+        node("devnet") as chain,
+        mining(chain),
+        meddled(chain, tmp_path / "outbox") as (meddler, sender),
+    ):
+        meddler.change = other_chain
+        await pay(sender, "pay", 9)
+        signed = TypedTransaction.from_bytes(HexBytes(meddler.raw[0])).as_dict()
+        assert signed["chainId"] == CHAIN_ID and "eth_chainId" not in meddler.methods
