@@ -6,11 +6,11 @@ What a coordinator says of itself is checked against the chain before anything i
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
+from msgspec import Struct
 from msgspec.structs import fields
 
 from quorate_content.dag.cid import Cid
@@ -35,8 +35,7 @@ ANSWER_BYTES_MAX = 1 << 20
 TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ProofView:
+class ProofView(Struct, frozen=True):
     """GET /v1/epochs/{epoch}/proofs/{account}"""
 
     leaf: Leaf

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
+from msgspec import Struct
 
 from quorate.client.sse import server_events
 from quorate.client.timeouts import (
@@ -64,18 +65,15 @@ class ContentStat:
     size_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Offers:
+class _Offers(Struct, frozen=True):
     offers: tuple[OfferView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     runs: tuple[RunView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cases:
+class _Cases(Struct, frozen=True):
     cases: tuple[CaseView, ...]
 
 
