@@ -55,7 +55,7 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.fee_bids import GWEI
@@ -260,7 +260,7 @@ class _Parts:
     async def serve(self, stack: AsyncExitStack) -> None:
         """Replays the journal, listens, and runs all tasks."""
         service, core, clock = self.service, self.core, self.service.clock
-        codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+        codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
         actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
         service.is_settled = actor.is_settled
         comparison = JournalComparison(

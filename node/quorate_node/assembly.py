@@ -31,7 +31,7 @@ from quorate_protocol.ports import Clock, Executor
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Price, Small
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
@@ -196,8 +196,8 @@ def terms_of(
     )
 
 
-def _codec() -> CanonicalCodec[events.Event, effects.Effect]:
-    return CanonicalCodec(events.Event, effects.Effect)
+def _codec() -> PackedCodec[events.Event, effects.Effect]:
+    return PackedCodec(events.Event, effects.Effect)
 
 
 def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Address, Coordinator]:

@@ -10,11 +10,13 @@ keep that order, so a restored core walks its rows exactly as the one that was k
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, Protocol, TypeVar, cast, overload
 
-from msgspec import defstruct
+from msgspec import Raw
 
-from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec import packed
+from quorate_protocol.codec.canonical import memo
+from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
@@ -46,30 +48,19 @@ class Part(Protocol):
     def rollback(self) -> None:
         """Takes back what was written."""
 
-    def text(self) -> str:
-        """Canonical text of the committed state."""
+    def pack(self) -> bytes:
+        """Bytes of the committed state."""
 
-    def load_json(self, tree: canonical.Json) -> None:
-        """Replaces the state; `Refused` for a tree that is not one of this part's."""
-
-
-class _Row(Protocol[K, V]):
-    key: K
-    value: V
-
-    def __init__(self, key: K, value: V) -> None: ...
+    def load(self, data: bytes) -> None:
+        """Replaces the state; `Refused` for bytes that are not a state of this part."""
 
 
-@canonical.memo
-def _row_types(kinds: tuple[object, object]) -> type:
-    return defstruct("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True)
-
-
-def _row_type(key_kind: object, value_kind: object) -> type:
-    """One class for each pair of kinds: a core made anew (replay, tests) must not compile its
-    rows and their codecs again.
+@memo
+def _rows_of(kinds: tuple[object, object]) -> Packed[list[tuple[object, object]]]:
+    """The decoder of a table's rows, made once for each pair of kinds: replay and tests make a
+    core many times.
     """
-    return _row_types((key_kind, value_kind))
+    return Packed(list[tuple[kinds[0], kinds[1]]])  # type: ignore[valid-type]
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
@@ -78,7 +69,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     """
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
-        self._row: type[_Row[K, V]] = _row_type(key_kind, value_kind)
+        self._packed = _rows_of((key_kind, value_kind))
         self._rows: dict[K, V] = {}
         self._before: list[
             tuple[K, V | _Missing]
@@ -210,21 +201,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
                 rows[key] = value
         return rows
 
-    def text(self) -> str:
-        """Rows in order."""
-        assert self.is_clean(), "a snapshot is of what was committed"
-        write, row = text_writer.writer_of(self._row), self._row
-        return f"[{','.join([write(row(key, value)) for key, value in self._rows.items()])}]"
+    def pack(self) -> bytes:
+        """Bytes of the rows in order."""
+        assert self.is_clean(), "a snapshot holds committed rows only"
+        return packed.encode_rows(list(self._rows.items()))
 
-    def load_json(self, tree: canonical.Json) -> None:
-        """Replaces all rows."""
-        if not isinstance(tree, list):
-            raise Refused(Code.MALFORMED, "a table is a list of rows")
+    def load(self, data: bytes) -> None:
+        """Replaces all rows; `Refused` for bytes that are not rows of these types."""
+        rows = cast(list[tuple[K, V]], self._packed.decode(data))
         self.rollback()
-        gone, self._rows = self._rows, {}
-        for index, item in enumerate(tree):
-            row: _Row[K, V] = value_reader.from_json(self._row, item, f"[{index}]")
-            self._rows[row.key] = row.value
+        gone, self._rows = self._rows, dict(rows)
         for follower in self._all_followers():
             follower.update(gone, self._rows)
 
@@ -239,6 +225,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for follower, matters in self._choosy:
             if not is_there or matters(self[key], value):
                 follower.add(key)
+
+
+_SNAPSHOT: Packed[dict[str, Raw]] = Packed(dict[str, Raw])
 
 
 class Tables:
@@ -279,24 +268,21 @@ class Tables:
         self.commit()
 
     def snapshot(self) -> bytes:
-        """Canonical bytes of the committed state; equal states with equal histories give equal
-        bytes.
+        """MessagePack bytes of the committed state: a map of each table's rows, by name. Equal
+        states with equal histories give equal bytes.
         """
         self.begin()
-        return (
-            "{"
-            + ",".join([f'"{name}":{part.text()}' for name, part in sorted(self._parts().items())])
-            + "}"
-        ).encode()
+        parts = sorted(self._parts().items())
+        return packed.encode({name: Raw(part.pack()) for name, part in parts})
 
     def restore(self, data: bytes) -> None:
         """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""
-        tree = canonical.parse(data, len(data))
+        tables = _SNAPSHOT.decode(data)
         parts = self._parts()
-        if not isinstance(tree, dict) or tree.keys() != parts.keys():
+        if tables.keys() != parts.keys():
             raise Refused(Code.MALFORMED, f"snapshot: the tables {sorted(parts)} are expected")
         for name, part in parts.items():
-            part.load_json(tree[name])
+            part.load(bytes(tables[name]))
         self._waiting.clear()
 
     def _parts(self) -> dict[str, Part]:

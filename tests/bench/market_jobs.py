@@ -78,13 +78,13 @@ from quorate_protocol.units import (
     VerifyTier,
 )
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import KeySigner, SecretStream, recover, recover_again
 from quorate_runtime.process import gc_tuning
 
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 CLIENTS = 8
 BEACON_POLL_SECONDS = 0.02
 TICK_SECONDS = 0.5

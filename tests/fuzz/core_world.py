@@ -56,7 +56,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
 
@@ -66,7 +66,7 @@ HOSTS = (
     HostClass("ada", sm_count=128, driver_branch="550"),
     HostClass("aarch64", "armv8", "ARM"),  # offered, staked by nobody
 )
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
 
 

@@ -49,7 +49,7 @@ from quorate_protocol.units import (
     Ppm,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
@@ -62,7 +62,7 @@ from sim.schedule import Schedule
 ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
 FUND = 1_000_000  # what premiums of earlier jobs have filled the audit fund of a large market with
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
 
 @dataclass(frozen=True, slots=True)

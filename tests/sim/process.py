@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Core, Effect, Input, Outcome
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.actor.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
 from sim.clock import clock_of
 from sim.network import Silence
@@ -68,12 +68,7 @@ class Process(Generic[E, F]):
     """One daemon. Subclasses perform effects and take frames in."""
 
     def __init__(
-        self,
-        name: str,
-        plan: Plan,
-        schedule: Schedule,
-        watcher: Watcher,
-        codec: CanonicalCodec[E, F],
+        self, name: str, plan: Plan, schedule: Schedule, watcher: Watcher, codec: PackedCodec[E, F]
     ) -> None:
         self.name, self.plan, self.schedule, self.watcher = name, plan, schedule, watcher
         self.random, self.clock = plan.stream(name), clock_of(name, schedule, plan.clocks)
@@ -125,7 +120,7 @@ class Process(Generic[E, F]):
             offset, self._at, state = self.disk.snapshot
             core.restore(state)
         for at, random, payload in self.disk.records[offset:]:
-            core.step(Input(at, random, self._codec.decode_event(1, payload)))
+            core.step(Input(at, random, self._codec.decode_event(self._codec.version, payload)))
             self._at = at
         if self._expected is not None:
             assert core.snapshot() == self._expected, (
@@ -138,7 +133,7 @@ class Process(Generic[E, F]):
         self._lanes = {}
         for payload, is_done in list(self.disk.outbox.values()):
             if not is_done:
-                self._queue(self._codec.decode_effect(1, payload))
+                self._queue(self._codec.decode_effect(self._codec.version, payload))
         self.awake()
 
     def die(self, is_disk_complete: bool = True) -> None:

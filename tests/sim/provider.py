@@ -30,7 +30,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload
 from sim.chain import Chain
@@ -43,7 +43,7 @@ from sim.process import Again, Finish, Process, Watcher
 from sim.schedule import Schedule
 
 SEND_SECONDS = 2.0
-CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+CODEC: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
 
 
 class Provider(Process[events.Event, effects.Effect]):

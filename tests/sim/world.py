@@ -335,7 +335,7 @@ class World:
         """I10: whoever has the same journal has the same state, from the first event on."""
         again = new_core(self.plan)
         for at, random, payload in self.coordinator.disk.records:
-            again.step(Input(at, random, CODEC.decode_event(1, payload)))
+            again.step(Input(at, random, CODEC.decode_event(CODEC.version, payload)))
         assert again.snapshot() == core.snapshot(), "I10: a replay gives another state"
 
     def trace(self) -> Hash32:

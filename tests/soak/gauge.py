@@ -8,7 +8,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate_protocol.codec import canonical
+import msgspec
+from msgspec import msgpack
+
 from quorate_runtime.journal import journal_files
 
 MB = 1 << 20
@@ -117,11 +119,10 @@ def tables(journal: Path) -> dict[str, tuple[int, int]]:
     snapshot = journal_files.read_snapshot(journal)
     if snapshot is None or len(snapshot.payload) > LOOKED_AT_BYTES_MAX:
         return {}
-    tree = canonical.parse(snapshot.payload[8:], len(snapshot.payload))
-    assert isinstance(tree, dict), "a snapshot is an object of tables"
+    found = msgpack.decode(snapshot.payload[8:], type=dict[str, msgspec.Raw])
     sizes = {
-        name: (len(rows) if isinstance(rows, list) else 1, len(canonical.canonical(rows)))
-        for name, rows in tree.items()
+        name: (len(msgpack.decode(rows, type=list[msgspec.Raw])), len(rows))
+        for name, rows in found.items()
     }
     return dict(
         sorted(

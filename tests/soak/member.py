@@ -37,7 +37,7 @@ from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal
@@ -45,7 +45,7 @@ from quorate_runtime.keys.crypto import new_secret, recover
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from soak.plan import NOOP_MILLISECONDS, PRICE, SLOTS, WHOLE, listen_host
 
-CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+CODEC: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
 
 
 @dataclass(frozen=True, slots=True)

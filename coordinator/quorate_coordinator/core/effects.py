@@ -9,7 +9,7 @@ from quorate_protocol.rules.epoch_tree import Node
 from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
-class Send(Struct, frozen=True):
+class Send(Struct, frozen=True, tag=True):
     """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own
     deadline judges that).
     """
@@ -27,7 +27,7 @@ class Send(Struct, frozen=True):
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
-class StoreSpec(Struct, frozen=True):
+class StoreSpec(Struct, frozen=True, tag=True):
     """A job's spec into the content store, pinned; written when it is performed, from the job."""
 
     key: str
@@ -42,7 +42,7 @@ class StoreSpec(Struct, frozen=True):
         return f"documents-{self.key[-1:]}"
 
 
-class StoreReceipt(Struct, frozen=True):
+class StoreReceipt(Struct, frozen=True, tag=True):
     """The receipt of a job's verdict into the content store, pinned; written when it is
     performed, from the state (0007).
     """
@@ -65,7 +65,7 @@ class PaidVoucher(Struct, frozen=True):
     session: Envelope[Session]
 
 
-class PostEpoch(Struct, frozen=True):
+class PostEpoch(Struct, frozen=True, tag=True):
     """Post a Merkle-sum root with the newest vouchers."""
 
     key: str
@@ -93,7 +93,7 @@ class Evidence(Struct, frozen=True):
     reveal: Reveal
 
 
-class OpenCase(Struct, frozen=True):
+class OpenCase(Struct, frozen=True, tag=True):
     """Open a case on chain, with a bond."""
 
     key: str
@@ -107,7 +107,7 @@ class OpenCase(Struct, frozen=True):
         return "cases"
 
 
-class ArchiveRuns(Struct, frozen=True):
+class ArchiveRuns(Struct, frozen=True, tag=True):
     """Write these runs, which are over, into the archive as the state has them, and say so by
     `RunsArchived`.
     """

@@ -26,35 +26,35 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, 
 # ----------------------------------------------------------------------------------- from providers
 
 
-class OfferReceived(Struct, frozen=True):
+class OfferReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     offer: OfferEnvelope
     key: Address
 
 
-class HeartbeatReceived(Struct, frozen=True):
+class HeartbeatReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     heartbeat: Envelope[Heartbeat]
     key: Address
 
 
-class AcceptReceived(Struct, frozen=True):
+class AcceptReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     accept: Envelope[Accept]
     key: Address
 
 
-class DeclineReceived(Struct, frozen=True):
+class DeclineReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     decline: Envelope[Decline]
     key: Address
 
 
-class CommitReceived(Struct, frozen=True):
+class CommitReceived(Struct, frozen=True, tag=True):
     """`key` signed it; `is_stored`: its ciphertext lies in the staging store."""
 
     commit: Envelope[Commit]
@@ -62,7 +62,7 @@ class CommitReceived(Struct, frozen=True):
     is_stored: bool
 
 
-class RevealReceived(Struct, frozen=True):
+class RevealReceived(Struct, frozen=True, tag=True):
     """`has_opened`: the stored ciphertext opened to the digest under this salt."""
 
     reveal: Reveal
@@ -72,27 +72,27 @@ class RevealReceived(Struct, frozen=True):
 # ------------------------------------------------------------------------------------- from clients
 
 
-class OrderReceived(Struct, frozen=True):
+class OrderReceived(Struct, frozen=True, tag=True):
     """Signatures, spec and session have passed `order.validate`."""
 
     submission: Submission
 
 
-class WitnessReceived(Struct, frozen=True):
+class WitnessReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     witness: Envelope[Witness]
     key: Address
 
 
-class VoucherReceived(Struct, frozen=True):
+class VoucherReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     voucher: Envelope[Voucher]
     key: Address
 
 
-class StopReceived(Struct, frozen=True):
+class StopReceived(Struct, frozen=True, tag=True):
     """`key` signed it."""
 
     stop: Envelope[Stop]
@@ -102,7 +102,7 @@ class StopReceived(Struct, frozen=True):
 # ------------------------------------------------------------------------- from beacon, chain, time
 
 
-class RoundAppeared(Struct, frozen=True):
+class RoundAppeared(Struct, frozen=True, tag=True):
     """A verified beacon round."""
 
     round: Round
@@ -110,7 +110,7 @@ class RoundAppeared(Struct, frozen=True):
     randomness: bytes
 
 
-class ProviderRegistered(Struct, frozen=True):
+class ProviderRegistered(Struct, frozen=True, tag=True):
     """From `Stakes`: an owner, its registration index and its current keys."""
 
     owner: Address
@@ -120,7 +120,7 @@ class ProviderRegistered(Struct, frozen=True):
     network: Hash32
 
 
-class SlotOpened(Struct, frozen=True):
+class SlotOpened(Struct, frozen=True, tag=True):
     """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a
     block.
     """
@@ -131,7 +131,7 @@ class SlotOpened(Struct, frozen=True):
     active_from: BlockNumber
 
 
-class SlotClosed(Struct, frozen=True):
+class SlotClosed(Struct, frozen=True, tag=True):
     """From `Stakes`: the entry is active no longer from a block on."""
 
     host_class: Hash32
@@ -139,14 +139,14 @@ class SlotClosed(Struct, frozen=True):
     active_until: BlockNumber
 
 
-class AccountIndexed(Struct, frozen=True):
+class AccountIndexed(Struct, frozen=True, tag=True):
     """From `Stakes`: registration index of a client or coordinator."""
 
     account: Address
     index: int
 
 
-class AllocationChanged(Struct, frozen=True):
+class AllocationChanged(Struct, frozen=True, tag=True):
     """From `Escrow`: what a client has allocated to this coordinator, charged amounts included,
     less announced releases.
     """
@@ -164,7 +164,7 @@ class AllocationChanged(Struct, frozen=True):
     )
 
 
-class KeyRotated(Struct, frozen=True):
+class KeyRotated(Struct, frozen=True, tag=True):
     """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is
     valid up to and including `since`.
     """
@@ -174,14 +174,14 @@ class KeyRotated(Struct, frozen=True):
     since: UnixSeconds
 
 
-class PayoutChanged(Struct, frozen=True):
+class PayoutChanged(Struct, frozen=True, tag=True):
     """From `Stakes`: where a provider's money goes."""
 
     owner: Address
     payout: Address
 
 
-class ProviderSlashed(Struct, frozen=True):
+class ProviderSlashed(Struct, frozen=True, tag=True):
     """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens
     new ones.
     """
@@ -191,14 +191,14 @@ class ProviderSlashed(Struct, frozen=True):
     out_block: BlockNumber
 
 
-class EpochPosted(Struct, frozen=True):
+class EpochPosted(Struct, frozen=True, tag=True):
     """From `Epochs`: our root stands on chain."""
 
     number: int
     root: Hash32
 
 
-class NewestEpoch(Struct, frozen=True):
+class NewestEpoch(Struct, frozen=True, tag=True):
     """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root
     zero before the first.
     """
@@ -207,7 +207,7 @@ class NewestEpoch(Struct, frozen=True):
     root: Hash32
 
 
-class CaseOpened(Struct, frozen=True):
+class CaseOpened(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -215,14 +215,14 @@ class CaseOpened(Struct, frozen=True):
     assignments: tuple[Hash32, ...]
 
 
-class JuryDrawn(Struct, frozen=True):
+class JuryDrawn(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
     jurors: tuple[Address, ...]
 
 
-class CaseDecided(Struct, frozen=True):
+class CaseDecided(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -247,7 +247,7 @@ ChainNote = (
 )
 
 
-class ChainAdvanced(Struct, frozen=True):
+class ChainAdvanced(Struct, frozen=True, tag=True):
     """A confirmed block (depth k) and what it and those since the last one changed, in log
     order.
     """
@@ -258,7 +258,7 @@ class ChainAdvanced(Struct, frozen=True):
     notes: tuple[ChainNote, ...]
 
 
-class ChainReorganised(Struct, frozen=True):
+class ChainReorganised(Struct, frozen=True, tag=True):
     """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what
     changed, so repeating them is harmless.
     """
@@ -266,7 +266,7 @@ class ChainReorganised(Struct, frozen=True):
     kept: BlockNumber
 
 
-class ChainAsked(Struct, frozen=True):
+class ChainAsked(Struct, frozen=True, tag=True):
     """What the chain answered when it was asked, apart from its blocks: logs do not say what a
     reorganisation took away.
     """
@@ -274,36 +274,36 @@ class ChainAsked(Struct, frozen=True):
     notes: tuple[ChainNote, ...]
 
 
-class SessionReceived(Struct, frozen=True):
+class SessionReceived(Struct, frozen=True, tag=True):
     """A client's session, signed by its account, before its first order: its key may upload."""
 
     session: Envelope[Session]
 
 
-class TransactionRefused(Struct, frozen=True):
+class TransactionRefused(Struct, frozen=True, tag=True):
     """The chain refused a transaction for good; `purpose` is its effect's key."""
 
     purpose: str
     reason: str
 
 
-class RunsArchived(Struct, frozen=True):
+class RunsArchived(Struct, frozen=True, tag=True):
     """These runs are in the archive, durably: nothing of them is needed here any more."""
 
     jobs: tuple[Hash32, ...]
 
 
-class Restarted(Struct, frozen=True):
+class Restarted(Struct, frozen=True, tag=True):
     """The process came up again; what it had closed must be told anew."""
 
 
-class Compared(Struct, frozen=True):
+class Compared(Struct, frozen=True, tag=True):
     """Since it came up the chain was asked, and providers had the time to say, what we have
     signed: it was known here.
     """
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, tag=True):
     """Time passes."""
 
 

@@ -20,32 +20,32 @@ from quorate_protocol.units import Address, Hash32, UnixSeconds
 # ------------------------------------------------------------------------------------------- phases
 
 
-class Assigned(Struct, frozen=True):
+class Assigned(Struct, frozen=True, tag=True):
     """Sent, not answered; ends at acceptBy."""
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, tag=True):
     """The provider runs it; no commit by `commit_by` means lapse."""
 
     accept: Envelope[Accept]
     commit_by: UnixSeconds
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, tag=True):
     """Bound to a hidden result; the run slot is free again."""
 
     commit: Envelope[Commit]
     at: UnixSeconds
 
 
-class Closed(Struct, frozen=True):
+class Closed(Struct, frozen=True, tag=True):
     """In a signed CommitSet; must reveal by `reveal_by`."""
 
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
 
 
-class Revealed(Struct, frozen=True):
+class Revealed(Struct, frozen=True, tag=True):
     """Opened. `result` is the result digest."""
 
     commit: Envelope[Commit]
@@ -53,13 +53,13 @@ class Revealed(Struct, frozen=True):
     result: Hash32
 
 
-class Declined(Struct, frozen=True):
+class Declined(Struct, frozen=True, tag=True):
     """Not taken; `start_by` > 0 keeps the place until then."""
 
     start_by: UnixSeconds
 
 
-class Lapsed(Struct, frozen=True):
+class Lapsed(Struct, frozen=True, tag=True):
     """No answer, no commit in time, or given up after its Accept: unpaid, counts against
     availability only.
     """
@@ -67,13 +67,13 @@ class Lapsed(Struct, frozen=True):
     was_accepted: bool
 
 
-class Silent(Struct, frozen=True):
+class Silent(Struct, frozen=True, tag=True):
     """Committed and closed but not revealed in time."""
 
     commit: Envelope[Commit]
 
 
-class Stopped(Struct, frozen=True):
+class Stopped(Struct, frozen=True, tag=True):
     """Ended by the client before the commit."""
 
 
@@ -114,19 +114,19 @@ class Lease(Struct, frozen=True):
 # ------------------------------------------------------------------------------------------- events
 
 
-class AcceptReceived(Struct, frozen=True):
+class AcceptReceived(Struct, frozen=True, tag=True):
     """Signed by the provider."""
 
     accept: Envelope[Accept]
 
 
-class DeclineReceived(Struct, frozen=True):
+class DeclineReceived(Struct, frozen=True, tag=True):
     """Signed by the provider."""
 
     decline: Envelope[Decline]
 
 
-class CommitReceived(Struct, frozen=True):
+class CommitReceived(Struct, frozen=True, tag=True):
     """Signed by the provider; its ciphertext is stored."""
 
     commit: Envelope[Commit]
@@ -138,7 +138,7 @@ class BatchClosed(Struct, frozen=True):
     closed_at: UnixSeconds
 
 
-class RevealReceived(Struct, frozen=True):
+class RevealReceived(Struct, frozen=True, tag=True):
     """Opens the commitment; the ciphertext was found to open to its digest."""
 
     reveal: Reveal
@@ -148,7 +148,7 @@ class ClientStopped(Struct, frozen=True):
     """The client's signed Stop."""
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, tag=True):
     """Time has come to `at`."""
 
 

@@ -186,13 +186,13 @@ class BeaconUsed(Struct, frozen=True):
     randomness: bytes
 
 
-class Matching(Struct, frozen=True):
+class Matching(Struct, frozen=True, tag=True):
     """The primary is still to be placed."""
 
     not_before: UnixSeconds
 
 
-class Running(Struct, frozen=True):
+class Running(Struct, frozen=True, tag=True):
     """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the
     draw's tries.
     """
@@ -207,7 +207,7 @@ class Running(Struct, frozen=True):
     is_again: bool = False  # the draw had found nobody when it was gone through first
 
 
-class AwaitingRound(Struct, frozen=True):
+class AwaitingRound(Struct, frozen=True, tag=True):
     """A draw waits for its beacon round."""
 
     batch: int
@@ -217,13 +217,13 @@ class AwaitingRound(Struct, frozen=True):
     is_again: bool = False  # only to wait for it: drawn is by the round of before, once more
 
 
-class Revealing(Struct, frozen=True):
+class Revealing(Struct, frozen=True, tag=True):
     """A batch is closed; its members reveal."""
 
     batch: Batch
 
 
-class Decided(Struct, frozen=True):
+class Decided(Struct, frozen=True, tag=True):
     """A verdict stands; provisional until `is_final`."""
 
     verdict: Envelope[Verdict]
@@ -231,7 +231,7 @@ class Decided(Struct, frozen=True):
     hold_until: UnixSeconds
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, tag=True):
     """Over without a verdict on results: stopped, or nobody could be matched before the order's
     expiry.
     """

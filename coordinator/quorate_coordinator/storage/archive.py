@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_protocol.codec import text_writer
+from quorate_protocol.codec import packed
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, share_bps
 
 Row = Mapping[str, str | int | None]
@@ -158,7 +158,7 @@ class MemoryArchive:
 
     def used_bytes(self) -> int:
         """As `RunArchive`: what the texts would take."""
-        return sum(len(text_writer.encode(run)) for run in self.by_id.values())
+        return sum(len(packed.encode(run)) for run in self.by_id.values())
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
         """As `RunArchive`."""

@@ -21,28 +21,27 @@ from quorate_coordinator.storage.archive import (
     readers_of,
     row_of,
 )
-from quorate_protocol.codec import canonical, text_writer
+from quorate_protocol.codec import packed
+from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.sqlite.optional import OptionalFile
 
 WRITING = "does not take finished runs"
+VERSION = 3  # 1 and 2 held runs as canonical JSON
+_RUN: Packed[ArchivedRun] = Packed(ArchivedRun)
 TABLES = """
 CREATE TABLE runs (
-    job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL, last_line INTEGER NOT NULL, shown TEXT NOT NULL,
-    body BLOB NOT NULL
+    job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL,
+    last_line INTEGER NOT NULL, shown TEXT NOT NULL, body BLOB NOT NULL, over_at INTEGER NOT NULL
 );
 CREATE INDEX runs_by_age ON runs (client, created_at, last_line);
 CREATE INDEX runs_by_client_line ON runs (client, last_line);
 CREATE INDEX runs_by_line ON runs (last_line);
-CREATE TABLE outputs (digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL) WITHOUT ROWID;
-"""
-# From when on a run counts its days; those that are there already begin now. `left`: outputs of
-# runs that have gone.
-TABLES_2 = """
-ALTER TABLE runs ADD COLUMN over_at INTEGER NOT NULL DEFAULT 0;
-UPDATE runs SET over_at = CAST(strftime('%s', 'now') AS INTEGER);
 CREATE INDEX runs_by_end ON runs (over_at, job_id);
+CREATE TABLE outputs (
+    digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE left_outputs (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE gone (only INTEGER PRIMARY KEY CHECK (only = 1), runs INTEGER NOT NULL);
 INSERT INTO gone VALUES (1, 0);
@@ -54,9 +53,9 @@ class FileArchive:
 
     def __init__(self, path: Path, gone: str = "") -> None:
         """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
-        `FileNewer` when it is a newer program's.
+        `OtherVersion` when another version of Quorate wrote it.
         """
-        self.file = OptionalFile(path, (TABLES, TABLES_2), gone)
+        self.file = OptionalFile(path, (TABLES,), gone, VERSION)
 
     @property
     def problem(self) -> str:
@@ -193,8 +192,8 @@ class FileArchive:
 
     def _decoded(self, body: bytes) -> ArchivedRun:
         try:
-            return canonical.from_json(ArchivedRun, canonical.parse(body, len(body)))
-        except (Refused, ValueError, TypeError) as error:
+            return _RUN.decode(body)
+        except Refused as error:
             raise self.file.damaged(f"a run in it cannot be decoded ({error})") from error
 
 
@@ -207,6 +206,6 @@ def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
         run.created_at,
         over.last_line,
         json.dumps(row_of(over)),
-        text_writer.encode(over),
+        packed.encode(over),
         over_at,
     )

@@ -71,7 +71,7 @@ class DocumentFile:
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
     ) -> None:
         """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
-        `FileNewer` when it is a newer program's.
+        `OtherVersion` when a newer Quorate wrote it.
         """
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()

@@ -50,7 +50,7 @@ class OfCase(Struct, frozen=True):
         return "chain"
 
 
-class SendAccept(OfLease, frozen=True):
+class SendAccept(OfLease, frozen=True, tag=True):
     """Send the Accept until the coordinator takes it, or until `give_up_at`."""
 
     coordinator: Address
@@ -58,7 +58,7 @@ class SendAccept(OfLease, frozen=True):
     give_up_at: UnixSeconds
 
 
-class SendDecline(OfLease, frozen=True):
+class SendDecline(OfLease, frozen=True, tag=True):
     """Send the Decline until the coordinator takes it, or until `give_up_at`."""
 
     coordinator: Address
@@ -74,7 +74,7 @@ class SendDecline(OfLease, frozen=True):
         return f"decline/{self.lease.hex()}"
 
 
-class Fetch(OfLease, frozen=True):
+class Fetch(OfLease, frozen=True, tag=True):
     """Fetch image and inputs into the content store and pin them, by `give_up_at`."""
 
     coordinator: Address
@@ -83,20 +83,20 @@ class Fetch(OfLease, frozen=True):
     give_up_at: UnixSeconds
 
 
-class StartTask(OfLease, frozen=True):
+class StartTask(OfLease, frozen=True, tag=True):
     """Start the container."""
 
     spec: JobSpec
     host_class: Hash32
 
 
-class WatchTask(OfLease, frozen=True):
+class WatchTask(OfLease, frozen=True, tag=True):
     """Wait for the container's exit, and send its log lines to the coordinator."""
 
     coordinator: Address
 
 
-class StopTask(OfLease, frozen=True):
+class StopTask(OfLease, frozen=True, tag=True):
     """End the container now."""
 
     @property
@@ -105,7 +105,7 @@ class StopTask(OfLease, frozen=True):
         return f"stop/{self.lease.hex()}"
 
 
-class PublishOutput(OfLease, frozen=True):
+class PublishOutput(OfLease, frozen=True, tag=True):
     """Collect the outputs, seal them under the salt's key, and put the ciphertext into the
     coordinator's staging store.
 
@@ -117,7 +117,7 @@ class PublishOutput(OfLease, frozen=True):
     salt: Hash32
 
 
-class SendCommit(OfLease, frozen=True):
+class SendCommit(OfLease, frozen=True, tag=True):
     """Send the Commit to the coordinator. `attempt` makes each repeat a new effect."""
 
     coordinator: Address
@@ -130,7 +130,7 @@ class SendCommit(OfLease, frozen=True):
         return f"{type(self).__name__}/{self.lease.hex()}/{self.attempt}"
 
 
-class SendReveal(OfLease, frozen=True):
+class SendReveal(OfLease, frozen=True, tag=True):
     """Send the Reveal to the coordinator.
 
     `closed_at` makes it a new effect when the coordinator signs the same set again.
@@ -146,15 +146,15 @@ class SendReveal(OfLease, frozen=True):
         return f"{type(self).__name__}/{self.lease.hex()}/{self.closed_at}"
 
 
-class RemoveTask(OfLease, frozen=True):
+class RemoveTask(OfLease, frozen=True, tag=True):
     """Remove container and mounts, and unpin inputs and image."""
 
 
-class Forget(OfLease, frozen=True):
+class Forget(OfLease, frozen=True, tag=True):
     """Remove what is left of the lease. No coordinator can ask for it any more."""
 
 
-class SendOffer(Struct, frozen=True):
+class SendOffer(Struct, frozen=True, tag=True):
     """Sign the offer with this sequence number and send it to every coordinator.
 
     With `expires` = WITHDRAWN it replaces all earlier offers by none.
@@ -174,7 +174,7 @@ class SendOffer(Struct, frozen=True):
         return "offer"
 
 
-class Reexecute(OfCase, frozen=True):
+class Reexecute(OfCase, frozen=True, tag=True):
     """Repeat one execution of a case, and report its result digest."""
 
     index: int
@@ -193,24 +193,24 @@ class Reexecute(OfCase, frozen=True):
         return f"case/{self.case_id}"
 
 
-class SendVote(OfCase, frozen=True):
+class SendVote(OfCase, frozen=True, tag=True):
     """Send the ballot to the court."""
 
     ballot: Hash32
 
 
-class SendJuryReveal(OfCase, frozen=True):
+class SendJuryReveal(OfCase, frozen=True, tag=True):
     """Open the ballot at the court."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-class WithdrawCredit(OfCase, frozen=True):
+class WithdrawCredit(OfCase, frozen=True, tag=True):
     """Withdraw this juror's credit from the court once its case is decided."""
 
 
-class SendClaim(Struct, frozen=True):
+class SendClaim(Struct, frozen=True, tag=True):
     """Claim the credit of a final epoch."""
 
     coordinator: Address

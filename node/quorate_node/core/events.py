@@ -34,7 +34,7 @@ STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 # -------------------------------------------------------------------------------- from coordinators
 
 
-class AssignmentReceived(Struct, frozen=True):
+class AssignmentReceived(Struct, frozen=True, tag=True):
     """A coordinator assigns a job to this provider.
 
     `is_rotating`: the operator key is being changed, so one key could not sign all messages of this
@@ -49,14 +49,14 @@ class AssignmentReceived(Struct, frozen=True):
     store_room: int = STORE_ROOM_UNKNOWN
 
 
-class CommitReceiptReceived(Struct, frozen=True):
+class CommitReceiptReceived(Struct, frozen=True, tag=True):
     """The coordinator has stored the Commit and its ciphertext."""
 
     receipt: Envelope[CommitReceipt]
     signer: Address
 
 
-class CommitSetReceived(Struct, frozen=True):
+class CommitSetReceived(Struct, frozen=True, tag=True):
     """The batch of this lease is closed."""
 
     lease: Hash32
@@ -64,7 +64,7 @@ class CommitSetReceived(Struct, frozen=True):
     signer: Address
 
 
-class VerdictReceived(Struct, frozen=True):
+class VerdictReceived(Struct, frozen=True, tag=True):
     """The job of this lease has ended."""
 
     lease: Hash32
@@ -72,7 +72,7 @@ class VerdictReceived(Struct, frozen=True):
     signer: Address
 
 
-class StopReceived(Struct, frozen=True):
+class StopReceived(Struct, frozen=True, tag=True):
     """The client stopped the job. The coordinator confirms the client's session by passing it
     on.
     """
@@ -82,7 +82,7 @@ class StopReceived(Struct, frozen=True):
     coordinator: Address
 
 
-class StatementReceived(Struct, frozen=True):
+class StatementReceived(Struct, frozen=True, tag=True):
     """A coordinator's cumulative debt to this provider."""
 
     coordinator: Address
@@ -93,25 +93,25 @@ class StatementReceived(Struct, frozen=True):
 # ------------------------------------------------------------------------------- from the own shell
 
 
-class AcceptDelivered(Struct, frozen=True):
+class AcceptDelivered(Struct, frozen=True, tag=True):
     """The coordinator took the Accept."""
 
     lease: Hash32
 
 
-class Fetched(Struct, frozen=True):
+class Fetched(Struct, frozen=True, tag=True):
     """Image and inputs are verified and on this machine."""
 
     lease: Hash32
 
 
-class Started(Struct, frozen=True):
+class Started(Struct, frozen=True, tag=True):
     """The container runs, or has already run."""
 
     lease: Hash32
 
 
-class Failed(Struct, frozen=True):
+class Failed(Struct, frozen=True, tag=True):
     """The task cannot be finished or committed. This is never a result.
 
     This machine or its sources failed, or the coordinator refused a message for good. `why` says
@@ -122,7 +122,7 @@ class Failed(Struct, frozen=True):
     why: str
 
 
-class Exited(Struct, frozen=True):
+class Exited(Struct, frozen=True, tag=True):
     """The task ended by itself, by its limits or by a stop.
 
     `status` is the exit status of PROTOCOL §3; `usage_ms` is the run time.
@@ -133,7 +133,7 @@ class Exited(Struct, frozen=True):
     usage_ms: Milliseconds
 
 
-class OutputPublished(Struct, frozen=True):
+class OutputPublished(Struct, frozen=True, tag=True):
     """The staging store holds the sealed output. `ciphertext` is the digest of its CID."""
 
     lease: Hash32
@@ -141,21 +141,21 @@ class OutputPublished(Struct, frozen=True):
     ciphertext: Hash32
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, tag=True):
     """The time has reached the input's `at`."""
 
 
-class OfferDue(Struct, frozen=True):
+class OfferDue(Struct, frozen=True, tag=True):
     """The offer must be signed with the next sequence number; while draining it is withdrawn."""
 
 
-class DrainRequested(Struct, frozen=True):
+class DrainRequested(Struct, frozen=True, tag=True):
     """The owner wants no new work (`is_on`), or wants work again."""
 
     is_on: bool
 
 
-class Configured(Struct, frozen=True):
+class Configured(Struct, frozen=True, tag=True):
     """The owner's terms from now on.
 
     They are journaled, so that the replay repeats earlier decisions under earlier terms.
@@ -177,7 +177,7 @@ class CaseExecution(Struct, frozen=True):
     host_class: Hash32
 
 
-class CaseOpened(Struct, frozen=True):
+class CaseOpened(Struct, frozen=True, tag=True):
     """A case was opened. It says what its jury will have to repeat.
 
     The provider keeps only cases of host classes that it offers.
@@ -188,7 +188,7 @@ class CaseOpened(Struct, frozen=True):
     executions: tuple[CaseExecution, ...]
 
 
-class JuryDrawn(Struct, frozen=True):
+class JuryDrawn(Struct, frozen=True, tag=True):
     """The court drew a jury, or drew again for its empty seats."""
 
     case_id: Nonce
@@ -196,7 +196,7 @@ class JuryDrawn(Struct, frozen=True):
     vote_by: UnixSeconds
 
 
-class Reexecuted(Struct, frozen=True):
+class Reexecuted(Struct, frozen=True, tag=True):
     """This juror repeated one execution of a case.
 
     `digest` is the result digest; zero when the inputs or the image are not available.
@@ -207,26 +207,26 @@ class Reexecuted(Struct, frozen=True):
     digest: Hash32
 
 
-class VoteConfirmed(Struct, frozen=True):
+class VoteConfirmed(Struct, frozen=True, tag=True):
     """This juror's vote is on chain."""
 
     case_id: Nonce
 
 
-class VotingEnded(Struct, frozen=True):
+class VotingEnded(Struct, frozen=True, tag=True):
     """Every juror voted, or the voting window passed. Ballots may be opened until `reveal_by`."""
 
     case_id: Nonce
     reveal_by: UnixSeconds
 
 
-class CaseDecided(Struct, frozen=True):
+class CaseDecided(Struct, frozen=True, tag=True):
     """The court decided the case, or declared it void."""
 
     case_id: Nonce
 
 
-class EpochFinal(Struct, frozen=True):
+class EpochFinal(Struct, frozen=True, tag=True):
     """The newest final epoch of a coordinator credits this provider with `final` cumulative."""
 
     coordinator: Address
@@ -234,7 +234,7 @@ class EpochFinal(Struct, frozen=True):
     final: Amount
 
 
-class ClaimConfirmed(Struct, frozen=True):
+class ClaimConfirmed(Struct, frozen=True, tag=True):
     """The chain has paid up to `amount` cumulative."""
 
     coordinator: Address

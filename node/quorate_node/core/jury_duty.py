@@ -18,31 +18,31 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32, Nonce, UnixSecond
 from quorate_protocol.values import replace
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, tag=True):
     """No run slot is free yet."""
 
 
-class Repeating(Struct, frozen=True):
+class Repeating(Struct, frozen=True, tag=True):
     """Execution number `len(digests)` is being repeated."""
 
     digests: tuple[Hash32, ...]
 
 
-class Voting(Struct, frozen=True):
+class Voting(Struct, frozen=True, tag=True):
     """The ballot is being sent to the chain."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-class Voted(Struct, frozen=True):
+class Voted(Struct, frozen=True, tag=True):
     """The ballot is on chain. It is opened once voting has ended."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
-class Opening(Struct, frozen=True):
+class Opening(Struct, frozen=True, tag=True):
     """The ballot is being opened on chain, by `reveal_by`."""
 
     digests: tuple[Hash32, ...]
@@ -50,7 +50,7 @@ class Opening(Struct, frozen=True):
     reveal_by: UnixSeconds
 
 
-class Served(Struct, frozen=True):
+class Served(Struct, frozen=True, tag=True):
     """The case is decided, or it is too late for this juror (`why`)."""
 
     why: str

@@ -30,7 +30,7 @@ FAULTED = (
 LEFT_OUT = "it was not revealed in time, so other providers ran the job"
 
 
-class Declined(Struct, frozen=True):
+class Declined(Struct, frozen=True, tag=True):
     """The provider answered with a signed Decline."""
 
     decline: Decline
@@ -38,15 +38,15 @@ class Declined(Struct, frozen=True):
     forget_at: UnixSeconds = UnixSeconds(0)
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, tag=True):
     """The Accept is being delivered. Nothing runs before the coordinator took it."""
 
 
-class Fetching(Struct, frozen=True):
+class Fetching(Struct, frozen=True, tag=True):
     """Image and inputs are being fetched and verified."""
 
 
-class Starting(Struct, frozen=True):
+class Starting(Struct, frozen=True, tag=True):
     """The container is being started. After a restart, starting it again finds out whether it runs.
 
     `is_stopping`: it is stopped as soon as it runs.
@@ -55,7 +55,7 @@ class Starting(Struct, frozen=True):
     is_stopping: bool = False
 
 
-class Running(Struct, frozen=True):
+class Running(Struct, frozen=True, tag=True):
     """The container runs.
 
     `is_stopping`: the client stopped it, and the exit that follows is the result.
@@ -65,7 +65,7 @@ class Running(Struct, frozen=True):
     is_stopping: bool = False
 
 
-class Publishing(Struct, frozen=True):
+class Publishing(Struct, frozen=True, tag=True):
     """The task has exited. The daemon collects its outputs, seals them and uploads the
     ciphertext.
 
@@ -78,7 +78,7 @@ class Publishing(Struct, frozen=True):
     salt: Hash32
 
 
-class Committed(Struct, frozen=True):
+class Committed(Struct, frozen=True, tag=True):
     """The one Commit of this Assignment. It is sent again at `resend_at` until it is receipted."""
 
     commit: Commit
@@ -87,7 +87,7 @@ class Committed(Struct, frozen=True):
     attempts: int = 1
 
 
-class Receipted(Struct, frozen=True):
+class Receipted(Struct, frozen=True, tag=True):
     """From here on the coordinator owes this execution its pay."""
 
     commit: Commit
@@ -95,7 +95,7 @@ class Receipted(Struct, frozen=True):
     receipt: Envelope[CommitReceipt]
 
 
-class Revealed(Struct, frozen=True):
+class Revealed(Struct, frozen=True, tag=True):
     """The result was revealed for this CommitSet. It is never revealed for other members."""
 
     commit: Commit
@@ -103,7 +103,7 @@ class Revealed(Struct, frozen=True):
     commit_set: Envelope[CommitSet]
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, tag=True):
     """The job ended with a verdict.
 
     The execution is kept whole for ten minutes. A line of it and the ciphertext are kept until
@@ -115,7 +115,7 @@ class Done(Struct, frozen=True):
     forget_at: UnixSeconds
 
 
-class Lapsed(Struct, frozen=True):
+class Lapsed(Struct, frozen=True, tag=True):
     """The execution ended without pay.
 
     A signed Commit is kept, so that no other one can ever be signed for this Assignment. `decline`

@@ -33,7 +33,7 @@ LOG_TEXT_MAX = 64 * 1024
 # coordinator -> provider
 
 
-class AssignmentSent(Struct, frozen=True):
+class AssignmentSent(Struct, frozen=True, tag=True):
     """Run this. `sources` are gateway base URLs that hold image, inputs and spec
     (`<base>/<cid>`).
     """
@@ -43,27 +43,27 @@ class AssignmentSent(Struct, frozen=True):
     sources: tuple[str, ...]
 
 
-class ReceiptSent(Struct, frozen=True):
+class ReceiptSent(Struct, frozen=True, tag=True):
     """Commit and ciphertext are stored."""
 
     receipt: Envelope[CommitReceipt]
 
 
-class CommitSetSent(Struct, frozen=True):
+class CommitSetSent(Struct, frozen=True, tag=True):
     """The batch with this assignment is closed: reveal."""
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
 
 
-class VerdictSent(Struct, frozen=True):
+class VerdictSent(Struct, frozen=True, tag=True):
     """How the job of this assignment ended."""
 
     assignment_hash: Hash32
     verdict: Envelope[Verdict]
 
 
-class StatementSent(Struct, frozen=True):
+class StatementSent(Struct, frozen=True, tag=True):
     """The coordinator's cumulative debt. A provider says the newest one back at each connection,
     to a coordinator that may have lost it.
     """
@@ -71,7 +71,7 @@ class StatementSent(Struct, frozen=True):
     statement: Envelope[Statement]
 
 
-class StopSent(Struct, frozen=True):
+class StopSent(Struct, frozen=True, tag=True):
     """End it now; a primary commits what it has, with its elapsed time."""
 
     assignment_hash: Hash32
@@ -81,50 +81,50 @@ class StopSent(Struct, frozen=True):
 # provider -> coordinator
 
 
-class OfferSent(Struct, frozen=True):
+class OfferSent(Struct, frozen=True, tag=True):
     """A new or refreshed offer."""
 
     offer: OfferEnvelope
 
 
-class HeartbeatSent(Struct, frozen=True):
+class HeartbeatSent(Struct, frozen=True, tag=True):
     """Alive, with free slots."""
 
     heartbeat: Envelope[Heartbeat]
 
 
-class AcceptSent(Struct, frozen=True):
+class AcceptSent(Struct, frozen=True, tag=True):
     """Will run it."""
 
     accept: Envelope[Accept]
 
 
-class DeclineSent(Struct, frozen=True):
+class DeclineSent(Struct, frozen=True, tag=True):
     """Not now or not at all."""
 
     decline: Envelope[Decline]
 
 
-class CommitSent(Struct, frozen=True):
+class CommitSent(Struct, frozen=True, tag=True):
     """Bound to a result; the ciphertext was uploaded to the staging store before."""
 
     commit: Envelope[Commit]
 
 
-class RevealSent(Struct, frozen=True):
+class RevealSent(Struct, frozen=True, tag=True):
     """Opens the commitment."""
 
     reveal: Reveal
 
 
-class LogsSent(Struct, frozen=True):
+class LogsSent(Struct, frozen=True, tag=True):
     """Log lines for the client; never part of the result, may be dropped."""
 
     assignment_hash: Hash32
     text: str
 
 
-class Ok(Struct, frozen=True):
+class Ok(Struct, frozen=True, tag=True):
     """Taken note of, durably where the frame is a message of the protocol."""
 
 

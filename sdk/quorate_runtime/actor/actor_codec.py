@@ -1,21 +1,19 @@
-"""How an actor's events and effects are written down: versioned canonical JSON of tagged unions."""
+"""How an actor's events and effects are written down: MessagePack with a version."""
 
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
-from msgspec import defstruct
-
-from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec import packed
+from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Code, Refused
 
 E = TypeVar("E")
 F = TypeVar("F")
-ITEM_BYTES_MAX = 64 << 20  # our own journal, so only a guard against nonsense
+VERSION = 2
+"""Of the form of events and effects. Version 1 was canonical JSON."""
 
 
 class ActorCodec(Protocol[E, F]):
-    """Encoding of one core's events and effects. `version` is what is written; decoding takes
-    all versions ever written.
-    """
+    """Encodes and decodes one core's events and effects. `version` is the one that it writes."""
 
     version: int
 
@@ -23,50 +21,44 @@ class ActorCodec(Protocol[E, F]):
         """Bytes of an event."""
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """The event."""
+        """The event; `Refused` for bytes that are not one in a known version."""
 
     def encode_effect(self, effect: F) -> bytes:
         """Bytes of an effect."""
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """The effect."""
+        """The effect; `Refused` for bytes that are not one in a known version."""
 
 
-class CanonicalCodec(Generic[E, F]):
-    """`ActorCodec` by `quorate_protocol.codec.canonical`, for a dataclass or a union of
-    dataclasses each. Knows one version.
-    """
+class PackedCodec(Generic[E, F]):
+    """`ActorCodec` in MessagePack. Events and effects are each a union of tagged Structs."""
 
-    def __init__(self, event_kind: object, effect_kind: object, version: int = 1) -> None:
+    def __init__(self, event_kind: Any, effect_kind: Any, version: int = VERSION) -> None:
         self.version = version
-        self._event: Any = defstruct("EventCarrier", [("item", event_kind)], frozen=True)
-        self._effect: Any = defstruct("EffectCarrier", [("item", effect_kind)], frozen=True)
-        self._write_event, self._write_effect = (
-            text_writer.writer_of(event_kind),
-            text_writer.writer_of(effect_kind),
-        )
+        self._events: Packed[E] = Packed(event_kind)
+        self._effects: Packed[F] = Packed(effect_kind)
 
     def encode_event(self, event: E) -> bytes:
         """Bytes of an event."""
-        return text_writer.enclose("item", self._write_event, event)
+        return packed.encode(event)
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """The event."""
-        return cast(E, self._decode(self._event, version, data))
+        """The event; `Refused` for another version, and for bytes that are not an event."""
+        self._check(version)
+        return self._events.decode(data)
 
     def encode_effect(self, effect: F) -> bytes:
         """Bytes of an effect."""
-        return text_writer.enclose("item", self._write_effect, effect)
+        return packed.encode(effect)
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """The effect."""
-        return cast(F, self._decode(self._effect, version, data))
+        """The effect; `Refused` for another version, and for bytes that are not an effect."""
+        self._check(version)
+        return self._effects.decode(data)
 
-    def _decode(self, carrier: Any, version: int, data: bytes) -> object:
+    def _check(self, version: int) -> None:
         if version != self.version:
             raise Refused(
                 Code.UNSUPPORTED,
                 f"its form has version {version}, and this program knows {self.version}",
             )
-        # Our own bytes under a checksum: whether they are canonical need not be asked again.
-        return value_reader.from_json(carrier, canonical.parse(data, ITEM_BYTES_MAX)).item

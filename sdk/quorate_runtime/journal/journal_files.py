@@ -21,12 +21,10 @@ from quorate_runtime.journal.journal_port import (
     Stored,
 )
 from quorate_runtime.journal.pending_effects import PendingEffects
-from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world
+from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world, newer, older
 
 log = logging.getLogger(__name__)
-# 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is
-# carried
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4  # up to 3, events, effects and snapshots were canonical JSON
 SNAPSHOTS_KEPT = 2
 PIECE_BYTES = 64 * 1024
 BUSY_SECONDS = 10.0
@@ -69,13 +67,10 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
                 # SQLite takes a file cut to nothing for a new database; ours are never without a
                 # version.
                 raise _damaged(path, "it is empty")
-            if version == 2:
-                _add_checksums(connection)
-            elif version != SCHEMA_VERSION:
-                raise JournalError(
-                    f"{path} was written by another version (schema {version}, not "
-                    f"{SCHEMA_VERSION}). Use that version."
-                )
+            if version < SCHEMA_VERSION:
+                raise JournalError(older(path, folder.parent, version, SCHEMA_VERSION))
+            if version > SCHEMA_VERSION:
+                raise JournalError(newer(path, version, SCHEMA_VERSION))
             _check_whole(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(SMALL_CACHE)
@@ -101,31 +96,6 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
         raise _damaged(
             path, f"a snapshot stands at event {kept}, and the newest event is {newest or 0}"
         )
-
-
-def _add_checksums(connection: sqlite3.Connection) -> None:
-    """From schema 2 to 3, whole or not at all. A snapshot that did not have its checksum has
-    none afterwards.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("ALTER TABLE carried ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
-    for row in connection.execute(
-        "SELECT offset, place, key, version, payload FROM carried"
-    ).fetchall():
-        connection.execute(
-            "UPDATE carried SET checksum = ? WHERE offset = ? AND place = ?",
-            (_carried_checksum(*row), *row[:2]),
-        )
-    for offset, version, payload, checksum in connection.execute(
-        "SELECT offset, version, payload, checksum FROM snapshots"
-    ).fetchall():
-        if crc32(payload) == checksum:
-            connection.execute(
-                "UPDATE snapshots SET checksum = ? WHERE offset = ?",
-                (_checksum(offset, version, payload), offset),
-            )
-    connection.execute("PRAGMA user_version = 3")
-    connection.execute("COMMIT")
 
 
 def _create(folder: Path, path: Path) -> None:

@@ -41,8 +41,8 @@ class FileDamaged(Exception):
     """The file is not whole; the message names it and the remedy."""
 
 
-class FileNewer(FileDamaged):
-    """It is whole, and a newer program's."""
+class OtherVersion(FileDamaged):
+    """The file is whole, but another version of Quorate wrote it."""
 
 
 def make_whole(path: Path, schema: str) -> None:
@@ -76,13 +76,15 @@ def make_whole(path: Path, schema: str) -> None:
 
 
 def open_whole(
-    path: Path, versions: Sequence[str], timeout: float = 5.0
+    path: Path, versions: Sequence[str], timeout: float = 5.0, first: int = 1
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """A large file, made or brought up a version at a time (`versions`: the tables of each, from
-    1): a writer, whose commits are durable, and a reader. FileDamaged when there is one that is
-    not whole or of a newer program; Unavailable while it cannot be used.
+    """Opens a large file, or makes it: a writer, whose commits are durable, and a reader.
+
+    `versions` holds the statements that make each version from the one before; the first of them
+    makes version `first`. Raises `OtherVersion` for a file of an older or a newer version,
+    `FileDamaged` for a file that is not whole, and `Unavailable` while it cannot be used.
     """
-    make_whole(path, f"{versions[0]} PRAGMA user_version = 1;")
+    make_whole(path, f"{versions[0]} PRAGMA user_version = {first};")
     opened: list[sqlite3.Connection] = []
     try:
         for _ in range(2):
@@ -92,7 +94,7 @@ def open_whole(
         for connection in opened:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute(SMALL_CACHE)
-        _migrate(path, writer, versions)
+        _migrate(path, writer, versions, first)
     except sqlite3.DatabaseError as error:
         _close(opened)
         raise trouble(path, error) from error
@@ -113,14 +115,32 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     return (pages - free) * size
 
 
-def _migrate(path: Path, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
+def older(file: Path, home: Path, found: int, known: int) -> str:
+    """What to say of a file whose format this version does not read any more."""
+    return (
+        f"{file} was written by an older Quorate (format {found}; this version reads format "
+        f"{known}). Finish with that version, or move the folder {home} away and run `init` again."
+    )
+
+
+def newer(file: Path, found: int, known: int) -> str:
+    """What to say of a file whose format this version does not know yet."""
+    return (
+        f"{file} was written by a newer Quorate (format {found}; this version reads format "
+        f"{known}). Start that version."
+    )
+
+
+def _migrate(
+    path: Path, connection: sqlite3.Connection, versions: Sequence[str], first: int
+) -> None:
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found > len(versions):
-        raise FileNewer(
-            f"{path} was written by a newer program (version {found}, this one knows "
-            f"{len(versions)}); start that one"
-        )
-    for version, tables in enumerate(versions, 1):
+    last = first + len(versions) - 1
+    if found > last:
+        raise OtherVersion(newer(path, found, last))
+    if found < first and first > 1:
+        raise OtherVersion(older(path, path.parent, found, last))
+    for version, tables in enumerate(versions, first):
         if found < version:
             connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")
 

@@ -15,7 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.sqlite.durable import FileDamaged, FileNewer, damaged, open_whole, used_bytes
+from quorate_runtime.sqlite.durable import (
+    FileDamaged,
+    OtherVersion,
+    damaged,
+    open_whole,
+    used_bytes,
+)
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
@@ -31,14 +37,14 @@ class OptionalFile:
     backup may be put in its place.
     """
 
-    def __init__(self, path: Path, versions: Sequence[str], gone: str = "") -> None:
-        """Opens or makes it; `versions` as in `open_whole`. `gone`: it was there before, so it
-        is not made, and this is the remedy.
+    def __init__(self, path: Path, versions: Sequence[str], gone: str = "", first: int = 1) -> None:
+        """Opens or makes the file; `versions` and `first` as in `open_whole`. `gone`: the file
+        was there before, so it is not made, and this is the remedy.
 
-        Only a file of a newer program ends the start: `FileNewer`.
+        Only a file of another version ends the start: `OtherVersion`.
         """
         self.path = path
-        self._versions, self._gone = versions, gone
+        self._versions, self._gone, self._first = versions, gone, first
         self._lock = threading.RLock()
         self._opened: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
         self._file = 0  # which one is open
@@ -113,8 +119,8 @@ class OptionalFile:
                 OPENING, f"{self.path}: it is gone, and it was there before. {self._gone}"
             )
         try:
-            self._opened = open_whole(self.path, self._versions)
-        except FileNewer:
+            self._opened = open_whole(self.path, self._versions, first=self._first)
+        except OtherVersion:
             raise
         except (FileDamaged, Unavailable, OSError) as error:
             raise self._told(OPENING, str(error)) from error

@@ -23,7 +23,7 @@ from quorate_coordinator.storage.document_file import DAY_SECONDS, DocumentFile,
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.sqlite.durable import FileNewer
+from quorate_runtime.sqlite.durable import OtherVersion
 from support.clocks import SetClock
 from support.http_server import on_loopback
 
@@ -153,7 +153,7 @@ async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(FileNewer, match="newer program"):
+    with pytest.raises(OtherVersion, match="newer Quorate"):
         DocumentFile(path, KEEPING, SetClock())
     path.write_bytes(b"rubbish" * 1000)
     file = DocumentFile(path, KEEPING, SetClock())

@@ -19,7 +19,7 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.sqlite.durable import FileNewer
+from quorate_runtime.sqlite.durable import OtherVersion
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(FileNewer, match="newer program"):
+    with pytest.raises(OtherVersion, match="newer Quorate"):
         FileArchive(newer)
     with sqlite3.connect(newer) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (6,)

@@ -22,7 +22,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_port import Record
@@ -30,7 +30,7 @@ from support.cli_prompt import typed
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
 
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -123,8 +123,15 @@ def test_an_archive_of_a_newer_program(operator: Operator) -> None:
     for name in ("archive.sqlite", "documents.sqlite"):
         with closing(sqlite3.connect(operator.folder / "home" / name)) as newer:
             newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
-        operator.fails_to_start(name, "newer program")
+        operator.fails_to_start(name, "newer Quorate")
         (operator.folder / "home" / name).unlink()
+
+
+def test_an_archive_of_an_older_program(operator: Operator) -> None:
+    path = operator.folder / "home" / "archive.sqlite"
+    with closing(sqlite3.connect(path)) as older:
+        older.executescript("CREATE TABLE runs (job_id BLOB); PRAGMA user_version = 2")
+    operator.fails_to_start(str(path), "older Quorate", "run `init` again")
 
 
 def test_a_journal_of_another_day(operator: Operator) -> None:

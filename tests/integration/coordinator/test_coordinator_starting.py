@@ -23,7 +23,7 @@ from quorate_coordinator.service import Service
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.journal.journal import Journal
@@ -68,7 +68,7 @@ async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
     deployment = plan(
         ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
     ).deployment
-    codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+    codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
     journal = Journal.open(
         tmp_path / "journal"
     )  # one that has worked before starts without a chain

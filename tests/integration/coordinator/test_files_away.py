@@ -46,7 +46,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_port import Record
@@ -55,7 +55,7 @@ from quorate_runtime.sqlite.durable import FileDamaged
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 KEEPING = Keeping(1 << 30, 86_400)
 OTHER = Hash32(b"\x01" * 32)
 

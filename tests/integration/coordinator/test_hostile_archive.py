@@ -2,9 +2,8 @@
 what is sealed stays sealed.
 """
 
-import dataclasses
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,8 @@ from sqlalchemy import select
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.projection import Projection, runs
-from quorate_coordinator.storage import archive_file, retention
-from quorate_coordinator.storage.archive import (
-    START,
-    MemoryArchive,
-    RunArchive,
-    place_of,
-    readers_of,
-)
+from quorate_coordinator.storage import retention
+from quorate_coordinator.storage.archive import START, MemoryArchive, RunArchive, readers_of
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.output_access import Outputs
@@ -31,6 +24,7 @@ from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
+from quorate_runtime.sqlite.durable import OtherVersion
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 
@@ -118,7 +112,7 @@ async def test_runs_go_at_their_age_and_not_a_second_before(
 async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
-    bench = Bench(archive, dataclasses.replace(GENEROUS, bytes_max=1))
+    bench = Bench(archive, replace(GENEROUS, bytes_max=1))
     archive.keep(some)
     await bench.at(11 * DAY_SECONDS)
     assert not bench.hidden and [problem.name for problem in bench.board.problems()] == [
@@ -214,24 +208,12 @@ def rename(run: ArchivedRun, wave: int, number: int) -> ArchivedRun:
     return replace(run, run=replace(run.run, job_id=job_id))
 
 
-def test_a_file_of_the_first_version_is_brought_up_and_counts_from_today(
-    tmp_path: Path, some: list[ArchivedRun]
-) -> None:
+def test_a_file_of_an_older_quorate_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     base = sqlite3.connect(path)
-    base.executescript(f"{archive_file.TABLES} PRAGMA user_version = 1;")
-    columns: Callable[[ArchivedRun], tuple[object, ...]] = archive_file._columns
-    base.executemany(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [columns(run)[:6] for run in some]
-    )
-    base.commit()
+    base.executescript("CREATE TABLE runs (job_id BLOB PRIMARY KEY); PRAGMA user_version = 2;")
     base.close()
-    made = FileArchive(path)
-    assert made.count() == COUNT and [made.run(run.run.job_id) for run in some] == some
-    assert made.over_before(1_700_000_000, START, 10) == [], (
-        "their days begin now: nobody knows when they were over"
-    )
-    assert (
-        len(made.over_before(1 << 40, START, 10)) == COUNT and place_of(some[0])[0] == DAY_SECONDS
-    )
-    made.close()
+    before = path.read_bytes()
+    with pytest.raises(OtherVersion, match="was written by an older Quorate.*`init` again"):
+        FileArchive(path)
+    assert path.read_bytes() == before

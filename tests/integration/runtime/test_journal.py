@@ -378,13 +378,26 @@ async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(JournalError, match="another version"):
+    with pytest.raises(JournalError, match=r"journal\.db was written by a newer Quorate"):
         Journal.open(tmp_path / "j")
     await asyncio.sleep(0)
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {journal_files.SCHEMA_VERSION}")
     connection.close()
     await Journal.open(tmp_path / "j").close()  # the lock was let go
+
+
+async def test_a_journal_of_an_older_quorate_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "j")
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 3")
+    connection.close()
+    with pytest.raises(JournalError) as refused:
+        Journal.open(tmp_path / "j")
+    assert str(refused.value) == (
+        f"{path} was written by an older Quorate (format 3; this version reads format 4). Finish "
+        f"with that version, or move the folder {tmp_path} away and run `init` again."
+    )
 
 
 async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) -> None:

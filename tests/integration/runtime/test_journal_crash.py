@@ -67,7 +67,9 @@ async def replayed(folder: Path) -> Ledger:
     for stored in journal.replay(after):
         core.step(
             Input(
-                stored.record.at, stored.record.random, codec.decode_event(1, stored.record.payload)
+                stored.record.at,
+                stored.record.random,
+                codec.decode_event(stored.record.version, stored.record.payload),
             )
         )
     await journal.close()

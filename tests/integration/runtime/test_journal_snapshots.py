@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate_protocol.codec import packed
 from quorate_protocol.units import Amount, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
@@ -98,11 +99,11 @@ async def test_without_any_snapshot_what_is_missing_is_told(
     ("form", "version", "told"),
     [
         (
-            b'{"item":{"SomethingToCome":{}}}',
-            1,
+            packed.encode({"type": "SomethingToCome"}),
+            2,
             "event 1 in the journal was written by another version.*Nothing was changed",
         ),
-        (b"{}", 7, "event 1 in the journal.*version 7, and this program knows 1"),
+        (packed.encode({}), 7, "event 1 in the journal.*version 7, and this program knows 2"),
     ],
 )
 async def test_what_another_version_wrote_is_told_and_left_alone(
@@ -125,7 +126,9 @@ async def test_a_snapshot_with_tables_of_another_version_is_told(tmp_path: Path)
     assert found is not None
     await journal.save_snapshot(
         replace(
-            found, offset=journal.last_offset, payload=found.payload[:8] + b'{"tables-to-come":{}}'
+            found,
+            offset=journal.last_offset,
+            payload=found.payload[:8] + packed.encode({"tables to come": []}),
         )
     )
     await journal.close()

@@ -3,11 +3,8 @@ or refused by name with its remedy.
 """
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.journal.journal import Journal
@@ -121,25 +118,3 @@ async def test_a_wal_torn_anywhere_leaves_what_was_before_it(tmp_path: Path) -> 
     )
     restore(tmp_path / "j", files)
     assert await opened(tmp_path / "j") == told
-
-
-async def test_a_journal_of_the_version_before_gets_its_checksums(tmp_path: Path) -> None:
-    told, _ = await filled(tmp_path / "j")
-    with closing(sqlite3.connect(tmp_path / "j" / "journal.db")) as connection:
-        connection.executescript(
-            "CREATE TABLE old (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT "
-            "NULL, version INTEGER NOT NULL,"
-            " payload BLOB NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;"
-            "INSERT INTO old SELECT offset, place, key, version, payload FROM carried; DROP TABLE "
-            "carried;"
-            "ALTER TABLE old RENAME TO carried; PRAGMA user_version = 2;"
-        )
-        for offset, payload in connection.execute(
-            "SELECT offset, payload FROM snapshots"
-        ).fetchall():
-            connection.execute(
-                "UPDATE snapshots SET checksum = ? WHERE offset = ?", (crc32(payload), offset)
-            )
-        connection.commit()
-    assert await opened(tmp_path / "j") == told
-    assert await opened(tmp_path / "j") == told, "once is enough"

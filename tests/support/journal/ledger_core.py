@@ -10,17 +10,17 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 
 
-class Paid(Struct, frozen=True):
+class Paid(Struct, frozen=True, tag=True):
     """Money came in for a name."""
 
     name: str
     amount: Amount
 
 
-class Closed(Struct, frozen=True):
+class Closed(Struct, frozen=True, tag=True):
     """The account is no more."""
 
     name: str
@@ -29,7 +29,7 @@ class Closed(Struct, frozen=True):
 Event = Paid | Closed
 
 
-class Notify(Struct, frozen=True):
+class Notify(Struct, frozen=True, tag=True):
     """Tell the world about a balance."""
 
     name: str
@@ -45,7 +45,7 @@ class Notify(Struct, frozen=True):
         return self.name
 
 
-class Farewell(Struct, frozen=True):
+class Farewell(Struct, frozen=True, tag=True):
     """Tell the world that an account is gone."""
 
     name: str
@@ -113,6 +113,6 @@ class Ledger(Tables):
                     assert_never(other)
 
 
-def ledger_codec() -> CanonicalCodec[Event, Effect]:
+def ledger_codec() -> PackedCodec[Event, Effect]:
     """Codec of the ledger's events and effects."""
-    return CanonicalCodec(Event, Effect)
+    return PackedCodec(Event, Effect)

@@ -43,7 +43,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock, VirtualClock
 from support.markets.provider_world import (
     COORDINATOR,
@@ -327,9 +327,7 @@ def test_names_that_are_no_text_can_be_journaled() -> None:
     that its lease failed.
     """
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
-    codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(
-        events.Event, effects.Effect
-    )
+    codec: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
     event = events.Failed(Hash32(bytes(32)), why)
     assert codec.decode_event(codec.version, codec.encode_event(event)) == event
     assert "LD_\\ud800" in why

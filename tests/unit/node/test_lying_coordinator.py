@@ -37,7 +37,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.provider_world import (
     COORDINATOR,
@@ -60,7 +60,7 @@ from support.markets.provider_world import (
     verdict,
 )
 
-CODEC: CanonicalCodec[events.Event, Effect] = CanonicalCodec(events.Event, Effect)
+CODEC: PackedCodec[events.Event, Effect] = PackedCodec(events.Event, Effect)
 SOURCES = ("http://127.0.0.1:1/v1/content",)
 
 

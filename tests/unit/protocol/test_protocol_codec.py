@@ -24,7 +24,7 @@ from quorate_protocol.units import (
     Signature,
     UnixSeconds,
 )
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from vectors.generate import message_of
 
 
@@ -171,15 +171,13 @@ def test_frames_carry_their_name() -> None:
 
 
 def test_two_events_without_fields_stay_apart() -> None:
-    coded: CanonicalCodec[object, object] = CanonicalCodec(
-        coordinator_events.Event, node_events.Event
-    )
+    coded: PackedCodec[object, object] = PackedCodec(coordinator_events.Event, node_events.Event)
     for event in (
         coordinator_events.Tick(),
         coordinator_events.Compared(),
         coordinator_events.Restarted(),
     ):
-        assert type(coded.decode_event(1, coded.encode_event(event))) is type(event)
+        assert type(coded.decode_event(coded.version, coded.encode_event(event))) is type(event)
 
 
 @pytest.mark.rule("3.3")

@@ -10,11 +10,11 @@ from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
 
 
-class Open(Struct, frozen=True):
+class Open(Struct, frozen=True, tag=True):
     amount: Amount
 
 
-class Shut(Struct, frozen=True):
+class Shut(Struct, frozen=True, tag=True):
     reason: str | None
 
 

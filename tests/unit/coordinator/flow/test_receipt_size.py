@@ -14,7 +14,7 @@ from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import HOST, Market, Party
@@ -22,7 +22,7 @@ from support.markets.scripted_market import HOST, Market, Party
 BASE_BYTES = 10_000  # a job with one auditor: 13 signed messages, its spec and two reveals
 JOURNAL_BYTES = 30_000
 SHOWN_BYTES = 2_100  # one slot with its path, in a list of up to a million
-CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
 
 def market_of(slots: int) -> Market:
