@@ -176,7 +176,7 @@ async def _serve(service: "Service") -> None:
     """Runs until a signal. The journal holds everything that was acknowledged, and what was begun
     has a moment to end.
     """
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
         typer.echo("coordinator: stopped", err=True)
 

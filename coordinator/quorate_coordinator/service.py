@@ -67,7 +67,7 @@ from quorate_runtime.keys.crypto import SecretStream
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
-from quorate_runtime.process.systemd_notify import NOBODY, Notifier
+from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
 
 log = logging.getLogger(__name__)
 LEAVE_POLL_SECONDS = 0.05
@@ -85,7 +85,7 @@ class Service:
     is_stopping: bool = False  # streams end
     is_leaving: bool = False  # nothing new is taken
     board: Board = field(default_factory=Board)
-    notifier: Notifier = NOBODY
+    notifier: Notifier = NO_NOTIFIER
     is_settled: Callable[[], bool] = lambda: True
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     app: web.Application | None = None
@@ -365,7 +365,7 @@ class _Parts:
                 staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
                 group.create_task(staging, name="staging")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
-                group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
+                group.create_task(gc_tuning.collect_periodically(clock), name="memory")
                 service.announce(self.core.rules.coordinator)
         finally:
             service.is_stopping = True

@@ -129,7 +129,7 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
         typer.echo(BANNER, err=True)
     daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
     try:
-        gc_tuning.settle()
+        gc_tuning.tune_memory()
         if await serve_until_signal(
             daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
         ):

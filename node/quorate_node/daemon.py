@@ -38,7 +38,7 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
-from quorate_runtime.process.systemd_notify import NOBODY, Notifier
+from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class ProviderDaemon:
     is_on_offer: asyncio.Event = field(default_factory=asyncio.Event)
     core: ProviderCore | None = None
     board: Board = field(default_factory=Board)
-    notifier: Notifier = NOBODY
+    notifier: Notifier = NO_NOTIFIER
     drain: Drain | None = None
 
     async def run(self) -> None:
@@ -182,7 +182,7 @@ class ProviderDaemon:
                 "claims": self._claim_sender(parts).run(),
                 "health": self._health_monitor(parts, chain_url).run(),
                 "watchdog": self.notifier.watch(clock),
-                "memory": gc_tuning.tidy_for_ever(clock),
+                "memory": gc_tuning.collect_periodically(clock),
             }
             for name, task in tasks.items():
                 group.create_task(task, name=name)

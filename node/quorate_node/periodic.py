@@ -61,11 +61,11 @@ async def write_status(write: Callable[[], None], clock: Clock) -> None:
     while True:
         try:
             write()
-            trouble.is_over("the status file is written again")
+            trouble.recovered("the status file is written again")
         except OSError as error:
             # Not re-raised: the disk may have space again soon, and no decision depends on this
             # file.
-            trouble.lasts(f"the status file cannot be written: {error}")
+            trouble.failed(f"the status file cannot be written: {error}")
         await clock.sleep(STATUS_SECONDS)
 
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from quorate_content.content_limits import oversize
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.process.shield import ended_first
+from quorate_runtime.process.shield import finish_before_cancel
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ async def in_thread(executor: Executor, work: Callable[[], T], stop: StopSignal 
     that files stay in order.
     """
     future = asyncio.get_running_loop().run_in_executor(executor, work)
-    return await ended_first(future, stop.stop if stop is not None else None)
+    return await finish_before_cancel(future, stop.stop if stop is not None else None)
 
 
 class StreamReader:

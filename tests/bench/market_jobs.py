@@ -473,7 +473,7 @@ async def measure(
             for data in orders:
                 took.append(await market.job(data))
 
-        gc_tuning.settle()
+        gc_tuning.tune_memory()
         market.crypto.seconds, commits = 0.0, journal.commits
         begun, cpu = time.perf_counter(), time.process_time()
         if profiled is not None:

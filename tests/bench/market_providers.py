@@ -224,7 +224,7 @@ async def _play(count: int, is_signed: bool) -> None:
     fleet = _Fleet(
         Pipe(reader, writer.write), {party.address: party for party in parties(count, is_signed)}
     )
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     fleet.pipe.send(Address(bytes(20)), 0, b"ready")
     while batch := await fleet.pipe.receive():
         for peer, number, data in batch:

@@ -159,10 +159,8 @@ async def run_rounds(
             report.jobs, report.unresolved = crash.jobs, len(checks.unresolved)
             missed = [trial.point for trial in plan.trials if trial not in reached]
             print(
-                (
-                    f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} "
-                    f"{problems or ''}"
-                ),
+                f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} "
+                f"{problems or ''}",
                 flush=True,
             )
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
@@ -250,10 +248,8 @@ async def court(folder: Path, report: Report) -> None:
         seconds = time.monotonic() - start
         left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
         print(
-            (
-                f"{seconds:5.1f} s court: {len(reached)} reached, MISSED "
-                f"{[str(trial) for trial in left]} {report.violations or ''}"
-            ),
+            f"{seconds:5.1f} s court: {len(reached)} reached, MISSED "
+            f"{[str(trial) for trial in left]} {report.violations or ''}",
             flush=True,
         )
         if not left:

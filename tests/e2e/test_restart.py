@@ -30,8 +30,8 @@ T = TypeVar("T")
 RUN_SECONDS = 3
 DEADLINE_SECONDS = 60.0
 PROGRAM = (
-    f"import sys, time; time.sleep({RUN_SECONDS}); open(sys.argv[1], 'w').write('the answer "
-    f"of ' + sys.argv[2])"
+    f"import sys, time; time.sleep({RUN_SECONDS}); open(sys.argv[1], 'w').write('the answer of ' "
+    "+ sys.argv[2])"
 )
 
 

@@ -15,8 +15,8 @@ from quorate.client.coordinator_api import _tree, _view
 from quorate.client.sse import ServerEvent, server_events
 from quorate.errors import UnavailableError, from_answer
 from quorate_content.threads import StopSignal
-from quorate_node.executors.supervisor.supervisor import PIDS_MAX, told
-from quorate_node.images.registry_http import Pace, RegistryHttp
+from quorate_node.executors.supervisor.bwrap_status import PIDS_MAX, status_number
+from quorate_node.images.registry_http import RegistryHttp, TransferRate
 from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import BeaconInfo
@@ -129,7 +129,7 @@ class _Offline(RegistryHttp):
     """
 
     def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
-        super().__init__(image.host, image.path, False, StopSignal(60.0), Pace())
+        super().__init__(image.host, image.path, False, StopSignal(60.0), TransferRate())
         self._answers, self._open = iter(answers), list[socket.socket]()
 
     def _connected(self, place: SplitResult) -> socket.socket:
@@ -226,7 +226,7 @@ def _answer(status: bytes, body: bytes, more: bytes = b"") -> bytes:
 def fuzz_bwrap(data: bytes) -> None:
     """What bubblewrap tells of its child: a number that can be one, or nothing."""
     for name in ("child-pid", "exit-code"):
-        found = told(data, name)
+        found = status_number(data, name)
         assert found is None or (type(found) is int and 0 <= found <= PIDS_MAX)
 
 

@@ -202,11 +202,8 @@ def _tell(
     is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes or facts)
     if is_thin:
         print(
-            (
-                "an edge, a refusal code or a fact never occurred: make the plan reach it, or "
-                "remove "
-                "it from the table"
-            ),
+            "an edge, a refusal code or a fact never occurred: make the plan reach it, or remove "
+            "it from the table",
             file=sys.stderr,
         )
     return 1 if violations or is_thin or (tried is not None and tried.survivors) else 0

@@ -134,8 +134,7 @@ def describe(plan: Plan) -> str:
     lines = [
         (
             f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of "
-            f"{len(plan.behaviours)} "
-            f"owners"
+            f"{len(plan.behaviours)} owners"
         )
     ]
     lines += [

@@ -235,8 +235,8 @@ class World:
                 )
             elif self._shown(provider) != credit:
                 left.append(
-                    f"{provider.name} has no statement over {credit}, which the network may still "
-                    f"be bringing"
+                    f"{provider.name} has no statement over {credit}, which the network may "
+                    "still be bringing"
                 )
         return left
 

@@ -26,7 +26,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.host_class_probe import detect_hardware
-from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys

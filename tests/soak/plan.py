@@ -34,8 +34,8 @@ class Plan:
         """ValueError names what cannot be."""
         if not 3 <= self.providers <= PROVIDERS_MAX or self.per_process < 1 or self.clients < 1:
             raise ValueError(
-                f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at least, "
-                f"please"
+                f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at "
+                "least, please"
             )
 
     def hosts(self) -> list[range]:

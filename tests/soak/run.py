@@ -152,7 +152,7 @@ async def soak(plan: Plan, seed: int) -> dict[str, object]:
             ended = watch.second()
             _say(
                 f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the "
-                f"coordinator is killed once more"
+                "coordinator is killed once more"
             )
             warm = await asyncio.to_thread(_diagnosis, watch)
             await watch.kill_coordinator()

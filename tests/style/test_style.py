@@ -31,8 +31,6 @@ FILE_LINES_MAX = 500
 # an entry.
 EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
-    "node/quorate_node/executors/docker/docker_executor.py": 550,
-    "node/quorate_node/executors/supervisor/supervisor.py": 621,
     "sdk/quorate_protocol/messages/receipt.py": 604,
     "tests/bench/market_jobs.py": 505,
     "tests/contracts/test_epochs.py": 556,

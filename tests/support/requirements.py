@@ -19,10 +19,10 @@ from typing import NoReturn
 import pytest
 from docker.errors import DockerException
 
-from quorate_node.executors import mounts
 from quorate_node.executors.bwrap.bwrap_executor import check_bwrap
-from quorate_node.executors.docker.docker_executor import gvisor_problem
 from quorate_node.executors.docker.engine_connection import connect
+from quorate_node.executors.docker.engine_facts import gvisor_problem
+from quorate_node.executors.linux import mounts
 from quorate_protocol.refusals import Unavailable
 
 FILES_MIN = 6_000  # for a few thousand idle connections

@@ -52,7 +52,7 @@ from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Hash32, UnixSeconds
-from quorate_runtime.process.shield import ended_first
+from quorate_runtime.process.shield import finish_before_cancel
 
 log = logging.getLogger(__name__)
 ONLY = "runs"
@@ -90,7 +90,7 @@ def shielded(
 
     @functools.wraps(method)
     async def whole(*arguments: P.args, **named: P.kwargs) -> T:
-        return await ended_first(method(*arguments, **named))
+        return await finish_before_cancel(method(*arguments, **named))
 
     return whole
 

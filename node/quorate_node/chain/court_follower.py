@@ -73,7 +73,7 @@ class CourtFollower:
             try:
                 await self._follow()
             except (Unavailable, OSError) as error:
-                self._trouble.lasts(f"the court cannot be followed: {error}")
+                self._trouble.failed(f"the court cannot be followed: {error}")
                 await self._clock.sleep(
                     max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0)
                 )
@@ -102,7 +102,7 @@ class CourtFollower:
             ) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
                 self._save_cursor(batch.cursor)
                 saved_at = self._clock.now()
-            self._trouble.is_over("the court is followed again")
+            self._trouble.recovered("the court is followed again")
 
     def _read_cursor(self) -> Cursor | None:
         try:

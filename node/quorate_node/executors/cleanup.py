@@ -1,27 +1,25 @@
-"""Cleaning up after a daemon that will not come back: everything that one owner label, or one
-home folder, still holds.
+"""Removes everything that a daemon left behind when it will not start again.
 
-For the devnet's reaper, which waits on a pipe and acts when its parent was killed with -9.
-Blocking, no event loop, no daemon object.
+The devnet's cleanup process uses it after its parent was killed with SIGKILL. Blocking; needs no
+event loop and no daemon.
 """
 
 from pathlib import Path
 
 import docker.errors
 
-from quorate_node.executors import cgroups
 from quorate_node.executors.bwrap.bwrap_executor import end_lease
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.hardened_profile import LABEL_LEASE, LABEL_OWNER
 from quorate_node.executors.docker.lease_dirs import release_folder, remove_container
+from quorate_node.executors.linux import cgroups
 
 
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:
-    """Removes all containers and volumes labelled with `owner`, and the mounts and folders below
-    `home`; returns how many containers.
+    """Removes all containers, volumes, mounts and folders of `owner`; returns how many containers.
 
-    Safe to repeat, and while another reaper does the same. Raises the SDK's error when the
-    engine is away.
+    `home` is the folder of the owner's leases. Safe to repeat, and while another process does the
+    same. Raises the SDK's error when the engine does not answer.
     """
     api = connect(engine_url)
     try:
@@ -33,7 +31,7 @@ def reap(owner: str, home: Path | None = None, engine_url: str | None = None) ->
             try:
                 api.remove_volume(volume["Name"], force=True)
             except docker.errors.NotFound:
-                pass  # another reaper was faster
+                pass  # another process removed it first
         for lease in {str(item["Labels"][LABEL_LEASE]) for item in found}:
             cgroups.remove_lease_groups(lease)
         if home is not None and home.is_dir():
@@ -45,9 +43,7 @@ def reap(owner: str, home: Path | None = None, engine_url: str | None = None) ->
 
 
 def reap_processes(home: Path) -> int:
-    """Kills what the process or bwrap executor of `home` still runs, with its mounts and groups;
-    returns how many leases.
-    """
+    """Ends all leases of the process or bwrap executor of `home`; returns how many."""
     folders = list(home.iterdir()) if home.is_dir() else []
     for folder in folders:
         end_lease(folder)

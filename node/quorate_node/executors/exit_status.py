@@ -1,4 +1,4 @@
-"""From what an engine or the kernel reports to the exit status of PROTOCOL §3."""
+"""Converts an exit that the engine or the kernel reports to the exit status of PROTOCOL §3."""
 
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
@@ -18,10 +18,10 @@ def exit_status(
 ) -> int:
     """0-255 exit, 256 + signal, 512 time-out, 513 memory kill.
 
-    Engines report a signal as 128 + n, exactly like a shell, and nothing tells it from a program
-    that exits so. Every executor reads 129-192 as a signal, so that equal programs get equal
-    statuses. A time-out is derived from the measured time, not remembered: a program that nobody
-    watched while the daemon was down has outlived its time all the same.
+    Engines report a signal as 128 + n, like a shell, and a program can exit with the same code.
+    Every executor reads 129-192 as a signal, so that equal programs get equal statuses. A time-out
+    follows from the measured time: a program that ran while the daemon was down has also exceeded
+    its time.
     """
     if wall_ms >= max_duration * 1000:
         return EXIT_TIMEOUT

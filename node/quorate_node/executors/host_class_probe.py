@@ -1,6 +1,8 @@
-"""What decides bits on this machine: the CPU host class as a program inside the sandbox sees it,
-and the GPUs as the driver reports them (L0). The flags that each x86-64 level needs:
-https://gitlab.com/x86-psABIs/x86-64-ABI (micro-architecture levels).
+"""Finds the hardware properties that decide the bits of a result.
+
+The CPU host class is read as a program inside the sandbox sees it, and the GPUs as the driver
+reports them. Flags of each x86-64 level: https://gitlab.com/x86-psABIs/x86-64-ABI
+(micro-architecture levels).
 """
 
 import importlib
@@ -23,8 +25,9 @@ LEVELS = (("v4", V4_FLAGS), ("v3", V3_FLAGS), ("v2", V2_FLAGS))
 
 @dataclass(frozen=True, slots=True)
 class CpuInfo:
-    """The first processor of /proc/cpuinfo: vendor, model name and flags. Containers see the
-    same file as the host.
+    """The first processor of /proc/cpuinfo: vendor, model name and flags.
+
+    Containers see the same file as the host.
     """
 
     vendor: str
@@ -44,7 +47,7 @@ def read_cpuinfo(text: str) -> CpuInfo:
 
 
 def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
-    """Host class of a CPU; unknown vendors share one."""
+    """Host class of a CPU; all unknown vendors have one class together."""
     if machine in ("aarch64", "arm64"):
         return HostClass("aarch64", "armv8", "ARM")
     level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")
@@ -59,7 +62,7 @@ def detect_cpu_class() -> HostClass:
 
 
 def detect_hardware(disk: Path) -> Hardware:
-    """Cores that this process may use, memory, free disk below `disk`, GPUs."""
+    """Cores that this process may use, memory, free disk below `disk`, and GPUs."""
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     place = os.statvfs(disk)
     return Hardware(
@@ -68,11 +71,11 @@ def detect_hardware(disk: Path) -> Hardware:
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
-    """GPUs by NVML; none when the driver or its Python binding is absent."""
+    """GPUs that NVML reports; none if the driver or its Python binding is absent."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    # not re-raised: no driver, no library and no device all mean "no GPUs to offer"
+    # Not re-raised: without driver, library or device there are no GPUs to offer.
     except Exception as error:  # noqa: BLE001
         _logger.debug("no GPUs: %s", error)
         return ()

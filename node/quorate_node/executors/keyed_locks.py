@@ -1,5 +1,6 @@
-"""One lock for each name, forgotten when nobody holds or waits for it: work on one thing must
-not wait for work on another.
+"""A lock for each key, so that work on one thing does not wait for work on another.
+
+A lock that no thread holds or waits for is forgotten.
 """
 
 import threading
@@ -9,7 +10,7 @@ from weakref import WeakValueDictionary
 
 
 class KeyedLocks:
-    """For threads."""
+    """Locks between threads, by key."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -25,7 +26,7 @@ class KeyedLocks:
 
 
 class _Lock:
-    """The module's own locks cannot be referred to weakly."""
+    """A lock that can have weak references, unlike those of the standard library."""
 
     def __init__(self) -> None:
         self.inner = threading.Lock()

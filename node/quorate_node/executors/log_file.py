@@ -1,4 +1,4 @@
-"""Reading a log file while another thread or process writes it."""
+"""Reads a log file while another thread or process writes it."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,14 +12,15 @@ _POLL_SECONDS = 0.1
 async def follow_file(
     path: Path, clock: Clock, is_written: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yields what the file holds, then what is appended while `is_written()`; nothing if there
-    is no file.
+    """Yields what the file holds, then what is appended while `is_written()`.
+
+    Yields nothing if there is no file.
     """
     offset = 0
     while True:
         will_grow = (
             is_written()
-        )  # asked before the read: what is written between the two is read in the next round
+        )  # Asked before the read: what is written in between comes in the next round.
         while chunk := _read(path, offset):
             offset += len(chunk)
             yield chunk
@@ -34,4 +35,4 @@ def _read(path: Path, offset: int) -> bytes:
             file.seek(offset)
             return file.read(_CHUNK_BYTES)
     except FileNotFoundError:
-        return b""  # no output yet, or the lease is removed
+        return b""  # no output yet, or the lease was removed

@@ -1,9 +1,9 @@
-"""Collecting what a hostile program left in its output folder: regular files and directories
-only, within caps.
+"""Copies the output folder of a hostile program: regular files and directories only, within caps.
 
-Never follows a link, never opens a FIFO or device, never recurses (a 3,000-deep tree ends a
-recursive walk), never trusts a size: apparent size is checked before the copy, copied bytes
-during it. What is refused is refused whole; the caller commits the empty directory then.
+It follows no link, opens no FIFO or device, and does not recurse, because a tree of 3,000 levels
+would end a recursive walk. It checks the apparent size of a file before the copy and counts bytes
+during it. A tree with one refused entry is refused whole; the caller then commits the empty
+directory.
 """
 
 import os
@@ -30,13 +30,13 @@ class OutputCaps:
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left of the caps while a tree is collected."""
+    """Counts a tree against its caps while it is collected."""
 
     caps: OutputCaps
     total_bytes: int = 0
     inodes: int = 0
 
-    def entry(self, path: str, name: str, depth: int) -> None:
+    def add_entry(self, path: str, name: str, depth: int) -> None:
         """Counts one file or directory and checks its name. Refused names the path."""
         check_name(path, name)
         self.inodes += 1
@@ -49,16 +49,16 @@ class Allowance:
                 Code.MALFORMED, f"{path[:200]}: deeper than {self.caps.depth} directories"
             )
 
-    def promise(self, path: str, size: int) -> None:
-        """Refuses a file whose apparent size cannot fit, before one byte of it is read."""
+    def check_size(self, path: str, size: int) -> None:
+        """Refuses a file whose apparent size is over the cap, before it is read."""
         if self.total_bytes + size > self.caps.total_bytes:
             raise Refused(
                 Code.OVERSIZE, f"{path}: outputs are larger than {self.caps.total_bytes} bytes"
             )
 
-    def copied(self, path: str, size: int) -> None:
-        """Counts bytes that were really copied: a file may grow while it is read."""
-        self.promise(path, size)
+    def add_copied(self, path: str, size: int) -> None:
+        """Counts bytes that were copied, because a file may grow while it is read."""
+        self.check_size(path, size)
         self.total_bytes += size
 
 
@@ -68,7 +68,7 @@ def collect_tree(source: Path, destination: Path, caps: OutputCaps) -> None:
     Refused(OVERSIZE | MALFORMED) names the path relative to the root. Modes, owners and times
     are not kept.
     """
-    with fresh_directory(destination) as partial:
+    with new_directory(destination) as partial:
         root = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             _copy_tree(root, partial, Allowance(caps))
@@ -77,8 +77,8 @@ def collect_tree(source: Path, destination: Path, caps: OutputCaps) -> None:
         partial.rename(destination)
 
 
-class fresh_directory:
-    """Context: `<destination>.partial`, empty; what a crash or refusal left of it is deleted."""
+class new_directory:
+    """A context with the empty folder `<destination>.partial`, which is deleted at the end."""
 
     def __init__(self, destination: Path) -> None:
         self._partial = destination.with_name(destination.name + ".partial")
@@ -94,10 +94,10 @@ class fresh_directory:
 
 
 def delete_tree(path: Path) -> None:
-    """Deletes a tree of any depth. Not shutil.rmtree: it recurses, and a hostile tree is deeper
-    than the interpreter's stack.
+    """Deletes a tree of any depth; Unavailable if the machine does not allow it.
 
-    Unavailable when the machine does not let it go.
+    Uses `rm`, because shutil.rmtree recurses and a hostile tree is deeper than the interpreter's
+    stack.
     """
     if not (path.is_symlink() or path.exists()):
         return
@@ -113,19 +113,18 @@ def delete_tree(path: Path) -> None:
 
 
 def open_up(path: Path) -> None:
-    """Makes all of a tree readable and writable for this process again: a job may close what it
-    leaves behind to its own user, who is ours where the sandbox was made without root. Nobody
-    else may work in the tree; links are not followed.
+    """Makes a whole tree readable and writable for this process again.
+
+    Without root, a job runs as our own user and may have removed our permissions. No other process
+    may work in the tree. Links are not followed.
     """
     if os.geteuid() != 0:
-        # What cannot be opened up shows where it is needed.
+        # A path that could not be changed fails later, where it is used.
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(path)], check=False, capture_output=True)
 
 
 def check_name(path: str, name: str) -> None:
-    """A name must be UTF-8 text without control characters, and short enough for every file
-    system.
-    """
+    """Refuses a name that is not UTF-8, has control characters, or is too long."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError as error:
@@ -145,8 +144,9 @@ def check_name(path: str, name: str) -> None:
 
 
 class _Folder:
-    """One open directory on the way down; owns its descriptor. Names are listed lazily: there
-    may be more than memory should hold.
+    """One open directory during the walk; owns its descriptor.
+
+    Names are read one by one, because there may be more than fit into memory.
     """
 
     def __init__(self, descriptor: int, path: str, target: Path) -> None:
@@ -167,7 +167,7 @@ class _Folder:
 
 
 def _copy_tree(root: int, target: Path, allowance: Allowance) -> None:
-    """Depth first with an explicit stack: at most `depth` descriptors are open."""
+    """Copies depth first with an explicit stack; at most `depth` descriptors are open."""
     stack = [_Folder(os.dup(root), "", target)]
     try:
         while stack:
@@ -177,7 +177,7 @@ def _copy_tree(root: int, target: Path, allowance: Allowance) -> None:
                 stack.pop().close()
                 continue
             path = f"{folder.path}/{name}" if folder.path else name
-            allowance.entry(path, name, len(stack))
+            allowance.add_entry(path, name, len(stack))
             below = _open_entry(folder.descriptor, name, path)
             if stat.S_ISDIR(os.fstat(below).st_mode):
                 stack.append(_Folder(below, path, folder.target / name))
@@ -193,9 +193,7 @@ def _copy_tree(root: int, target: Path, allowance: Allowance) -> None:
 
 
 def _open_entry(folder: int, name: str, path: str) -> int:
-    """A regular file or directory, opened without following links and without blocking on a
-    FIFO.
-    """
+    """Opens a regular file or directory without following links or blocking on a FIFO."""
     kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         raise Refused(
@@ -225,8 +223,8 @@ def _kind(mode: int) -> str:
 
 
 def _copy_file(source: int, target: Path, path: str, allowance: Allowance) -> None:
-    allowance.promise(path, os.fstat(source).st_size)
+    allowance.check_size(path, os.fstat(source).st_size)
     with target.open("xb") as out:
         while chunk := os.read(source, _COPY_BYTES):
-            allowance.copied(path, len(chunk))
+            allowance.add_copied(path, len(chunk))
             out.write(chunk)

@@ -1,25 +1,26 @@
-"""Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is
-used.
+"""Makes the executor that the configuration names.
+
+Docker's SDK is imported only if it is used.
 """
 
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
-from quorate_node.executors.noop import NoopExecutor
-from quorate_node.executors.process import ProcessExecutor
+from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_protocol.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (
-    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they "
-    "can read your files, use the network and"
-    " fill the disk. Devnets only. Start a container engine (--executor docker) or install "
-    "bubblewrap (--executor bwrap).\033[0m"
+    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: "
+    "they can read your files, use the network and fill the disk. Devnets only. Start a "
+    "container engine (--executor docker) or install bubblewrap (--executor bwrap).\033[0m"
 )
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """The executor, checked. `owner` labels this daemon's containers. Refused for process
-    outside a devnet.
+    """The executor, checked and usable. `owner` labels this daemon's containers.
+
+    Refused for the process executor outside a devnet; Unavailable if the sandbox cannot be used.
     """
     match config.executor:
         case ExecutorKind.NOOP:
@@ -39,8 +40,9 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """An engine, else bubblewrap; on a devnet even neither, since a market to try out must start
-    on any machine.
+    """Docker, else bubblewrap, else on a devnet the process executor.
+
+    A market to try out must start on any machine.
     """
     try:
         return await _docker(config, owner, clock)
@@ -59,11 +61,11 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(
     config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
 ) -> Executor:
-    """`sandbox` None: the strongest that the engine has."""
+    """The executor on an engine. `sandbox` None: the strongest that the engine has."""
     from quorate_node.executors.docker.docker_executor import DockerExecutor
-    from quorate_node.executors.docker.image_loader import ImageRules
+    from quorate_node.executors.docker.image_loader import ImagePolicy
 
-    rules = ImageRules(
+    policy = ImagePolicy(
         config.input_bytes,
         config.engine_image_bytes,
         None if config.is_devnet else frozenset(config.images),
@@ -75,14 +77,12 @@ async def _docker(
             clock,
             config.engine_url or None,
             sandbox=sandbox,
-            rules=rules,
+            policy=policy,
         )
-    except Exception as error:  # the SDK raises its own kinds already while it connects
+    except Exception as error:  # the SDK raises its own errors while it connects
         raise Unavailable(
-            (
-                f"no container engine answers ({error}); install and start one: apt-get install "
-                f"docker.io"
-            ),
+            f"no container engine answers ({error}); install and start one: apt-get install "
+            "docker.io",
             10.0,
         ) from error
     await executor.check()
@@ -99,10 +99,8 @@ async def _process(config: Config, clock: Clock) -> Executor:
     if not config.is_devnet:
         raise Refused(
             Code.UNSUPPORTED,
-            (
-                "the process executor protects nothing; it is for devnets only (node init --limits "
-                "devnet)"
-            ),
+            "the process executor protects nothing; it is for devnets only (node init --limits "
+            "devnet)",
         )
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()

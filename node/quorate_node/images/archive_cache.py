@@ -1,4 +1,4 @@
-"""What image archives say of themselves, remembered: reading a large one takes seconds."""
+"""Remembers the metadata of image archives, because reading a large archive takes seconds."""
 
 import threading
 from pathlib import Path
@@ -11,8 +11,8 @@ from quorate_protocol.refusals import Code, Refused
 _INFOS_MAX = 256
 
 
-class ArchiveInfos:
-    """Infos by path, size and time of change. Blocking; safe between threads."""
+class ArchiveInfoCache:
+    """Metadata by path, size and time of change. Blocking; safe between threads."""
 
     def __init__(self) -> None:
         self._reading = KeyedLocks()
@@ -20,7 +20,7 @@ class ArchiveInfos:
         self._infos: dict[tuple[str, int, int], ImageInfo] = {}
 
     def of(self, path: Path) -> ImageInfo:
-        """The archive's info. Refused(UNKNOWN) when it is not there, otherwise as
+        """The archive's metadata. Refused(UNKNOWN) if there is no file, otherwise as
         `read_archive`.
         """
         if not path.is_file():

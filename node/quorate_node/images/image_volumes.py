@@ -1,10 +1,9 @@
-"""What to do about the `VOLUME`s that an image declares. Pure.
+"""Decides which folders to cover because an image declares them as `VOLUME`. Pure.
 
-An engine answers each with a folder of its own on the owner's disk, without a size, whatever the
-request says: the declarations of image and request are merged, and an empty one clears nothing.
-So each is covered with a sized memory file system before the engine gets to it. Nothing is
-copied there: what the image has at such a path is hidden. Every sandbox does the same, or
-results would differ.
+For each declared volume an engine makes a folder on the owner's disk without a size limit. The
+request cannot prevent that: the engine merges both declarations. So each is covered with a sized
+memory file system before the engine makes its folder. The image's files at such a path are hidden,
+not copied. Every sandbox does the same, because results must not differ.
 """
 
 import posixpath
@@ -15,7 +14,7 @@ from quorate_protocol.refusals import Code, Refused
 VOLUMES_MAX = 16
 PATH_MAX = 255
 _REMEDY = "build the image without it, or name an ordinary folder such as /data"
-_PLACES = ("/scratch", "/tmp", "/outputs")  # mounted already, so that nothing is left to cover
+_PLACES = ("/scratch", "/tmp", "/outputs")  # mounted already, so nothing is left to cover
 _TAKEN = (
     "/proc",
     "/sys",
@@ -30,9 +29,10 @@ _TAKEN = (
 )
 
 
-def covers(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Paths to cover, parents first. `inputs`: where inputs stand. Refused(UNSUPPORTED) names a
-    volume that cannot be covered.
+def paths_to_cover(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    """Paths to cover, parents first. `inputs` are the targets of inputs.
+
+    Refused(UNSUPPORTED) names a volume that cannot be covered.
     """
     if len(volumes) > VOLUMES_MAX:
         raise Refused(
@@ -46,7 +46,7 @@ def covers(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
-    """Whether an input stands exactly there."""
+    """Whether an input is mounted exactly there. Refuses paths that jobs need."""
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
@@ -62,8 +62,10 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 
 
 def _clean(path: str) -> str:
-    """As engines write it: they keep `/data/` and `//data` as they are declared and mount both
-    at /data, but a path without a slash.
+    """The path as engines write it.
+
+    They keep `/data/` and `//data` as declared and mount both at /data; a path must begin with a
+    slash.
     """
     is_plain = (
         path.startswith("/")

@@ -1,12 +1,11 @@
-"""Asking a container registry that means harm: one answer at a time, over a connection to an
-address that was looked at first.
+"""Sends requests to a container registry that may be hostile.
 
-The engine is not asked to pull. It would send the logins of the owner, follow a registry into
-the owner's own network, unpack whatever comes, and go on for as long as the registry drips; none
-of that can be bounded from outside. Here the address that was checked is the one that is
-connected to, at every redirect anew, and each receive looks at the clock (`DeadlineSocket`). The
-registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the
-anonymous token of public ones (https://distribution.github.io/distribution/spec/auth/token/).
+The engine does not pull images. It would send the owner's logins, follow a registry into the
+owner's own network, unpack what comes, and wait as long as a slow registry sends; none of that can
+be limited from outside. Here each address is checked before the connection, at every redirect
+again, and each receive has a deadline (`DeadlineSocket`). Uses the registry's HTTP API, version 2
+(https://distribution.github.io/distribution/spec/api/), with the anonymous token of public
+registries (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 import http.client
@@ -35,9 +34,11 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """The least that a registry must send over a whole image, after a while to begin in; the
-    longest that it may be silent.
+class TransferRate:
+    """How fast a registry must send.
+
+    The minimum is an average over a whole image, after a grace time. `silence_seconds` is the
+    longest time without a byte.
     """
 
     bytes_per_second_min: int = 128 << 10
@@ -46,30 +47,27 @@ class Pace:
 
 
 class RegistryHttp:
-    """One repository of one registry, for one fetch. Blocking. `may_be_private`: the owner or a
-    devnet vouches for its address.
+    """One repository of one registry, for one fetch. Blocking.
+
+    `may_be_private`: the owner named this image, or it is a devnet, so its address may be private.
     """
 
     def __init__(
-        self, host: str, path: str, may_be_private: bool, stop: StopSignal, pace: Pace
+        self, host: str, path: str, may_be_private: bool, stop: StopSignal, rate: TransferRate
     ) -> None:
-        self._host, self._path, self._may_be_private, self._stop, self._pace = (
-            host,
-            path,
-            may_be_private,
-            stop,
-            pace,
-        )
+        self._host, self._path, self._may_be_private = host, path, may_be_private
+        self._stop, self._rate = stop, rate
         self._token = ""
         self._begun, self._received = time.monotonic(), 0
 
     @contextmanager
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
-        """The answer to `/v2/<path>/<what>`, its body unread. Refused(UNKNOWN) when nobody may
-        have it, Unavailable.
+        """The response to `/v2/<path>/<what>`, with its body unread.
+
+        Refused(UNKNOWN) if the registry gives it to nobody without a login; Unavailable.
         """
         try:
-            with self._found(
+            with self._follow_redirects(
                 f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}", accept
             ) as response:
                 yield response
@@ -80,71 +78,63 @@ class RegistryHttp:
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
-        """The body, within a size and at the least pace. Refused(MALFORMED) when it is longer."""
+        """The body in chunks. Refused(MALFORMED) if it is longer, Unavailable if it is too slow."""
         total = 0
         while chunk := response.read1(CHUNK_BYTES):
             total += len(chunk)
             if total > bytes_max:
                 raise Refused(
                     Code.MALFORMED,
-                    (
-                        f"image: the registry {self._host} sends something else: more than "
-                        f"{bytes_max} bytes"
-                    ),
+                    (f"image: the registry {self._host} sends more than {bytes_max} bytes"),
                 )
-            self._check_pace(len(chunk))
+            self._check_rate(len(chunk))
             yield chunk
-        self._stop.check()  # a connection that was shut for us ends like any other
+        self._stop.check()  # a connection that `stop` closed ends like any other
 
-    def _check_pace(self, count: int) -> None:
+    def _check_rate(self, count: int) -> None:
         self._stop.check()
         self._received += count
-        lasted = time.monotonic() - self._begun - self._pace.grace_seconds
-        if self._received < lasted * self._pace.bytes_per_second_min:
+        lasted = time.monotonic() - self._begun - self._rate.grace_seconds
+        if self._received < lasted * self._rate.bytes_per_second_min:
             raise Unavailable(
-                (
-                    f"the registry {self._host} sends less than {self._pace.bytes_per_second_min} "
-                    f"bytes a second"
-                ),
+                f"the registry {self._host} sends less than {self._rate.bytes_per_second_min} "
+                "bytes a second",
                 10.0,
             )
 
     @contextmanager
-    def _found(self, url: str, accept: str) -> Iterator[http.client.HTTPResponse]:
+    def _follow_redirects(self, url: str, accept: str) -> Iterator[http.client.HTTPResponse]:
         home, is_renewed = (
             urlsplit(url).netloc,
             False,
-        )  # a token may end in the middle of a large image
+        )  # A token may expire in the middle of a large image.
         for _ in range(REDIRECTS_MAX + 1):
-            with self._asked(url, accept, is_home=urlsplit(url).netloc == home) as response:
+            with self._request(url, accept, is_home=urlsplit(url).netloc == home) as response:
                 if response.status == 401 and not is_renewed:
                     self._token, is_renewed = "", True
                     self._token = self._anonymous_token(
                         response.headers.get("WWW-Authenticate", "")
                     )
                 elif response.status in (301, 302, 303, 307, 308):
-                    url = next_place(url, response.headers.get("Location", ""))
+                    url = redirect_target(url, response.headers.get("Location", ""))
                 else:
                     self._check_status(response.status)
                     yield response
                     return
-        raise Unavailable(f"the registry {self._host} sends us from place to place", 60.0)
+        raise Unavailable(f"the registry {self._host} redirects too often", 60.0)
 
     def _check_status(self, status: int) -> None:
         if status in (401, 403, 404):
             raise Refused(
                 Code.UNKNOWN,
-                (
-                    f"image: the registry {self._host} has nothing at {self._path} that anybody "
-                    f"may "
-                    f"read ({status})"
-                ),
+                f"image: the registry {self._host} has nothing at {self._path} that anybody may "
+                f"read ({status})",
             )
         if status != 200:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
     def _anonymous_token(self, challenge: str) -> str:
-        """The token that a public registry gives to anybody; no login of the owner ever leaves."""
+        """The token that a public registry gives to everybody; no login is ever sent."""
         parts = dict(_CHALLENGE.findall(challenge))
         realm = parts.pop("realm", "")
         if not challenge.startswith("Bearer ") or not realm:
@@ -152,8 +142,8 @@ class RegistryHttp:
                 Code.UNKNOWN,
                 f"image: the registry {self._host} wants a login, which jobs cannot give",
             )
-        url = next_place(f"{scheme_of(self._host)}://{self._host}/", realm)
-        with self._asked(
+        url = redirect_target(f"{scheme_of(self._host)}://{self._host}/", realm)
+        with self._request(
             f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}", "*/*", is_home=False
         ) as response:
             self._check_status(response.status)
@@ -168,7 +158,7 @@ class RegistryHttp:
         return token
 
     @contextmanager
-    def _asked(self, url: str, accept: str, is_home: bool) -> Iterator[http.client.HTTPResponse]:
+    def _request(self, url: str, accept: str, is_home: bool) -> Iterator[http.client.HTTPResponse]:
         place = urlsplit(url)
         headers = {"Accept": accept, "User-Agent": "quorate"}
         if self._token and is_home:
@@ -176,21 +166,22 @@ class RegistryHttp:
         target = (place.path or "/") + (f"?{place.query}" if place.query else "")
         connection = http.client.HTTPConnection(
             place.hostname or "", place.port
-        )  # only writes and reads: the socket is ours
-        connection.sock = paced = DeadlineSocket(
-            self._connected(place), self._stop, self._pace.silence_seconds, may_drip=False
+        )  # It only writes and reads; the socket is ours.
+        connection.sock = deadline_socket = DeadlineSocket(
+            self._connected(place), self._stop, self._rate.silence_seconds, may_drip=False
         )
         try:
             connection.request("GET", target, headers={**headers, "Host": place.netloc})
             with connection.getresponse() as response:
-                paced.is_head = False
+                deadline_socket.is_head = False
                 yield response
         finally:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """A connection to an address that was checked: asking for the name again might give
-        another.
+        """A connection to an address that was checked.
+
+        A second lookup of the name might give another address.
         """
         host, last = place.hostname or "", None
         for family, address in self._addresses(
@@ -200,7 +191,7 @@ class RegistryHttp:
             link = socket.socket(family, socket.SOCK_STREAM)
             try:
                 link.settimeout(
-                    min(self._pace.silence_seconds, max(0.1, self._stop.left_seconds()))
+                    min(self._rate.silence_seconds, max(0.1, self._stop.left_seconds()))
                 )
                 link.connect(address)
                 if place.scheme == "https":
@@ -208,8 +199,8 @@ class RegistryHttp:
                 self._stop.attach(link)
                 return link
             except OSError as error:
-                # Not re-raised here: a name may have other addresses, and the last one's error is
-                # raised below.
+                # Not re-raised here: a name may have other addresses. The last error is raised
+                # below.
                 link.close()
                 last = error
         raise last or OSError(f"{host} has no address")
@@ -217,7 +208,7 @@ class RegistryHttp:
     def _addresses(self, host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:ADDRESSES_MAX]
-        except UnicodeError as error:  # a label of a name that is empty or too long
+        except UnicodeError as error:  # a part of the name is empty or too long
             raise Refused(
                 Code.MALFORMED,
                 f"image: the registry {self._host} leads to {host[:200]!r}, which is no name",
@@ -233,15 +224,15 @@ class RegistryHttp:
         if found and not public:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"image: the registry {self._host} leads to {host}, an address of the owner's own "
-                f"network; only an image that the owner "
-                "names with --image may come from there",
+                f"image: the registry {self._host} leads to {host}, an address of the owner's "
+                "own network; only an image that the owner names with --image may come from "
+                "there",
             )
         return public  # type: ignore[return-value]  # as above
 
 
 def scheme_of(host: str) -> str:
-    """Plain HTTP for this machine only, as engines do."""
+    """ "http" for this machine, else "https", as engines do."""
     name = urlsplit(f"//{host}").hostname or ""
     address = address_of(name if ":" not in name else f"[{name}]")
     return (
@@ -249,9 +240,9 @@ def scheme_of(host: str) -> str:
     )
 
 
-def next_place(url: str, location: str) -> str:
-    """Where a registry sends us. Never from HTTPS to anything less."""
-    nowhere = Unavailable("the registry sends us to something that is no place", 60.0)
+def redirect_target(url: str, location: str) -> str:
+    """The URL of a redirect. Unavailable if it is invalid or leaves HTTPS."""
+    nowhere = Unavailable("the registry redirects to an invalid address", 60.0)
     if (
         not location
         or len(location) > _URL_MAX

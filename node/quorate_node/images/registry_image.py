@@ -1,9 +1,9 @@
-"""A registry's image as an archive, of which not one byte is believed: `name@sha256:digest` -> a
-file that `read_archive` then judges.
+"""Fetches a registry's image `name@sha256:digest` as an archive, and checks every byte of it.
 
-The digest names the manifest, which names every blob with its digest and size; so all sizes are
-known, and final, before the first blob is asked for. Blobs that are whole stay for a later
-attempt. Source: https://github.com/opencontainers/image-spec (manifest.md, image-index.md).
+`read_archive` then judges the file. The digest names the manifest, which names every blob with its
+digest and size. So all sizes are known before the first blob is requested. Complete blobs are kept
+for a later attempt. Source: https://github.com/opencontainers/image-spec (manifest.md,
+image-index.md).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MANIFEST_BYTES_MAX = 4 << 20
 CONFIG_BYTES_MAX = 1 << 20
 LAYERS_MAX = 127
 SPARE_BYTES = 512 << 20
-UNFINISHED_MAX = 4  # fetches whose finished blobs are kept for another attempt
+UNFINISHED_MAX = 4  # fetches whose complete blobs are kept for another attempt
 _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -47,7 +47,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class PinnedImage:
-    """`name@digest` in its parts: the registry's host, the path there, the manifest's digest."""
+    """The parts of `name@digest`: the registry's host, the path there, the manifest's digest."""
 
     name: str
     host: str
@@ -62,8 +62,9 @@ class _Blob:
 
 
 def parse_pinned(name: str) -> PinnedImage:
-    """The parts. Refused(MALFORMED) for what is not pinned. As with engines, a host has a dot or
-    a port, or is localhost.
+    """The parts of an image's name. Refused(MALFORMED) without a digest.
+
+    As in engines, a host has a dot or a port, or is localhost.
     """
     match = _PINNED.fullmatch(name)
     if match is None:
@@ -90,11 +91,10 @@ def _is_place(host: str) -> bool:
 def fetch_archive(
     image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
 ) -> Path:
-    """The image as a docker archive in the folder `<folder>/<hex of the digest>`, which whoever
-    called deletes. `others` are in use.
+    """The image as a docker archive in the folder `<folder>/<hex of the digest>`.
 
-    Refused(OVERSIZE) before any blob is fetched, (MALFORMED) for what the digest does not name;
-    Unavailable.
+    The caller deletes the folder. `others` are folders in use. Refused(OVERSIZE) before any blob is
+    fetched, (MALFORMED) for what the digest does not name; Unavailable.
     """
     manifest = _manifest(image, registry)
     blobs = _blobs(image, manifest)
@@ -109,11 +109,8 @@ def fetch_archive(
     free = shutil.disk_usage(work).free
     if free < total + max(blob.size for blob in blobs) + SPARE_BYTES:
         raise Unavailable(
-            (
-                f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; "
-                f"free "
-                f"some disk"
-            ),
+            f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; "
+            "free some disk",
             60.0,
         )
     for blob in blobs:
@@ -122,7 +119,7 @@ def fetch_archive(
 
 
 def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
-    """The manifest of this machine's kind: the digest may name an index of several."""
+    """The manifest for this machine; the digest may name an index of several."""
     tree = _document(image, registry, image.digest)
     if "manifests" not in tree:
         return tree
@@ -155,15 +152,13 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
 
 
 def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
-    """Config first, then the layers, lowest first."""
+    """The config first, then the layers, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(
             Code.UNSUPPORTED,
-            (
-                f"image: {image.name} has {len(layers)} layers in a form known here, 1 to "
-                f"{LAYERS_MAX} are allowed"
-            ),
+            f"image: {image.name} has {len(layers)} layers in a form known here, 1 to "
+            f"{LAYERS_MAX} are allowed",
         )
     if any("zstd" in str(layer.get("mediaType")) for layer in layers):
         raise Refused(
@@ -174,10 +169,8 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
     if config.size > CONFIG_BYTES_MAX:
         raise Refused(
             Code.OVERSIZE,
-            (
-                f"image: the config of {image.name} has {config.size} bytes, at most "
-                f"{CONFIG_BYTES_MAX}"
-            ),
+            f"image: the config of {image.name} has {config.size} bytes, at most "
+            f"{CONFIG_BYTES_MAX}",
         )
     return [config, *rest]
 
@@ -206,7 +199,7 @@ def _objects(value: object) -> list[dict[str, object]]:
 def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: Path) -> None:
     target = work / blob.digest.removeprefix("sha256:")
     if target.exists():
-        return  # a layer may occur twice, and an earlier attempt may have come so far
+        return  # a layer may occur twice, or an earlier attempt fetched it
     part, digest = target.with_suffix(".part"), hashlib.sha256()
     with part.open("wb") as file, registry.get(f"blobs/{blob.digest}") as response:
         for chunk in registry.chunks(response, blob.size):
@@ -224,14 +217,17 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
 def _write(file: BinaryIO, chunk: bytes) -> None:
     try:
         file.write(chunk)
-    except OSError as error:  # or it would be taken for the registry's fault
+    except OSError as error:  # otherwise it would look like the registry's fault
         raise Unavailable(
             f"an image cannot be written: {error.strerror}; free some disk", 60.0
         ) from error
 
 
 def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
-    """One archive of all; each blob goes once it is in, so that at most one lies there twice."""
+    """Packs all blobs into one archive.
+
+    Each blob is deleted once it is packed, so that at most one is on the disk twice.
+    """
     names = [blob.digest.removeprefix("sha256:") for blob in blobs]
     body = json.dumps(
         [
@@ -253,7 +249,7 @@ def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
 
 
 def _prune(folder: Path, in_use: frozenset[str]) -> None:
-    """Deletes what older attempts left, but for the newest few."""
+    """Deletes the folders of older attempts, except the newest few."""
     found = (
         [path for path in folder.iterdir() if path.name not in in_use] if folder.is_dir() else []
     )
@@ -265,7 +261,7 @@ def _time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
-        return 0.0  # another fetch ended just now
+        return 0.0  # another fetch has just ended
 
 
 def _other(image: PinnedImage, what: str) -> Refused:

@@ -42,7 +42,7 @@ def main() -> None:
     await_file(path)
     told = read_coordinator(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     keys = coordinator_keys.load(
         Keystore.at(
             Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET

@@ -79,7 +79,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     await_file(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     try:
         asyncio.run(serve(read_provider(path)))
     except (Refused, Unavailable) as error:

@@ -44,10 +44,10 @@ def load_image(archive: Path) -> None:
     Blocking.
     """
     from quorate_node.executors.docker.engine_connection import connect
-    from quorate_node.executors.docker.image_loader import Images
+    from quorate_node.executors.docker.image_loader import ImageLoader
 
     api = connect()
     try:
-        Images(api).ensure(archive, ("python3",))
+        ImageLoader(api).ensure(archive, ("python3",))
     finally:
         api.close()

@@ -1,9 +1,8 @@
-"""Named crash points: tests ask a program to die by SIGKILL at an exact place, as a power cut
-would.
+"""Named crash points: a test makes a program die by SIGKILL at an exact place, as in a power cut.
 
-The program's cli reads the environment once and hands the text to `configure`; without it a
-point costs one comparison. `POINTS` is the list of all of them: a test compares it with the
-source, and the crash matrix tries each.
+The program's cli reads the environment once and passes the text to `configure`. Without it a point
+costs one comparison. `POINTS` lists all points: a test compares it with the source, and the crash
+tests try each.
 """
 
 import os
@@ -17,7 +16,7 @@ CRASH_VARIABLE = "QUORATE_CRASH_AT"
 
 
 class Program(StrEnum):
-    """What can be killed."""
+    """The programs that tests kill."""
 
     COORDINATOR = "coordinator"
     PROVIDER = "provider"
@@ -26,9 +25,7 @@ class Program(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a point's name is completed with: nothing, or the type of the event or effect at
-    hand.
-    """
+    """What completes a point's name: nothing, or the type of the event or effect."""
 
     NONE = ""
     EVENT = "event"
@@ -55,23 +52,23 @@ _PROVIDER, _CLIENT, _DEVNET = (Program.PROVIDER,), (Program.CLIENT,), (Program.D
 _SENDERS = (*_DAEMONS, Program.CLIENT)
 
 POINTS: tuple[Point, ...] = (
-    # every journal append: stepped in memory; durable and nobody told. Then the transaction that a
-    # whole batch shares
+    # Every journal append: applied in memory; durable, but not answered yet. Then the transaction
+    # that a whole batch shares.
     Point("actor.before-append", _DAEMONS, Kind.EVENT),
     Point("actor.after-append", _DAEMONS, Kind.EVENT),
     Point("journal.before-commit", _DAEMONS),
     Point("journal.after-commit", _DAEMONS),
-    # every effect: due; done, but not marked
+    # Every effect: about to be performed; performed, but not marked.
     Point("effect.before", _DAEMONS, Kind.EFFECT),
     Point("effect.after", _DAEMONS, Kind.EFFECT),
-    # every transaction: nothing kept; signed and kept; with a node; in a deep block, but not noted;
-    # noted
+    # Every transaction: not stored yet; signed and stored; sent to a node; in a deep block, but not
+    # recorded; recorded.
     Point("chain.before-sign", _SENDERS),
     Point("chain.before-send", _SENDERS),
     Point("chain.after-send", _SENDERS),
     Point("chain.after-receipt", _SENDERS),
     Point("chain.after-settle", _SENDERS),
-    # every step of a container, or of the sandbox that stands for one
+    # Every step of a container, or of the sandbox that replaces it.
     *_around("container", ("create", "start", "collect", "remove"), _PROVIDER),
     *(
         Point(f"{step}.{when}", _PROVIDER)
@@ -82,12 +79,12 @@ POINTS: tuple[Point, ...] = (
     Point("output.before-seal", _PROVIDER),
     Point("output.before-store", _PROVIDER),
     Point("output.after-store", _PROVIDER),
-    # the small process that keeps a sandbox without an engine: it has its own copy of `crash_point`
+    # The supervisor of a sandbox without an engine; it has its own `crash_point`.
     Point("supervisor.before-run", _PROVIDER),
     Point("supervisor.after-run", _PROVIDER),
     Point("supervisor.before-record", _PROVIDER),
     Point("supervisor.after-record", _PROVIDER),
-    # a client's order, its witness, what it vouches for, and what it takes home
+    # A client's order, its witness, its vouchers, and what it fetches.
     *_around(
         "client",
         (
@@ -104,7 +101,7 @@ POINTS: tuple[Point, ...] = (
         ),
         _CLIENT,
     ),
-    # a devnet's beginning and end
+    # The start and end of a devnet.
     *_around("devnet", ("child", "keys", "genesis", "settings", "marker", "stop"), _DEVNET),
     *_around("wallet", ("send",), _DEVNET),
 )
@@ -113,8 +110,9 @@ POINTS: tuple[Point, ...] = (
 def all_points(
     program: Program, events: Sequence[str] = (), effects: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Every point of a program, in the order of `POINTS`; `events` and `effects` are the names
-    of its core's types.
+    """Every point of a program, in the order of `POINTS`.
+
+    `events` and `effects` are the names of its core's types.
     """
     ends: dict[Kind, Sequence[str]] = {
         Kind.EVENT: [f".{name}" for name in events],
@@ -130,7 +128,7 @@ def all_points(
 
 @dataclass(slots=True)
 class _Armed:
-    """One per process: there is one process to kill."""
+    """What this process is armed with."""
 
     is_on: bool = False
     text: str = ""
@@ -145,9 +143,9 @@ _armed = _Armed()
 def configure(text: str) -> None:
     """Arms `<name>` or `<name>:<n>` (die at the n-th pass, from 1); the empty text disarms.
 
-    A name also stands for all points below it: `effect.before` for `effect.before.StartTask`.
-    `@<file>` looks for such a text in a file at every pass, so that a program that runs can be
-    armed; the file is removed just before the crash, so that it comes once.
+    A name also means all points below it: `effect.before` for `effect.before.StartTask`. With
+    `@<file>` the text is read from a file at every pass, so that a running program can be armed.
+    The file is removed just before the crash, so that the program crashes once.
     """
     _armed.file = Path(text[1:]) if text.startswith("@") else None
     _armed.is_on = bool(text)
@@ -155,9 +153,7 @@ def configure(text: str) -> None:
 
 
 def crash_point(name: str, of: object = None) -> None:
-    """Dies here, with nothing flushed and nobody told, when this point is armed and due. `of`:
-    the event or effect at hand.
-    """
+    """Kills this process if the point is armed and due. `of`: the event or effect at this point."""
     if _armed.is_on:
         _pass(name if of is None else f"{name}.{type(of).__name__}")
 

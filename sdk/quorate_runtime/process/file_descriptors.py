@@ -1,8 +1,7 @@
-"""How many files and connections this process may have open: as many as it may be given, and
-never all of them for connections.
+"""Raises the limit of open files and keeps a part of it free from connections.
 
-A shell gives 1,024 unless it is asked for more, and strangers may open 8,192 connections: then
-no file could be opened any more, no chain node asked, and nobody else let in.
+A shell gives 1,024 by default, and strangers may open 8,192 connections. Without a reserve the
+process could not open files, ask the chain node, or accept other connections.
 """
 
 import logging
@@ -14,17 +13,13 @@ KEPT = 1_024  # for files, uploads, chain and beacon
 
 
 def connections_max(wanted: int) -> int:
-    """How many connections there may be, at most `wanted`; half of what there is where that is
-    little.
-    """
+    """How many connections there may be: at most `wanted`, and half the limit if it is small."""
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))
     if fitting < wanted:
         log.warning(
-            (
-                "%d files may be open, so %d connections and not %d: raise it by ulimit -n or "
-                "LimitNOFILE"
-            ),
+            "%d files may be open, so %d connections and not %d: raise it by ulimit -n or "
+            "LimitNOFILE",
             most,
             fitting,
             wanted,
@@ -33,7 +28,7 @@ def connections_max(wanted: int) -> int:
 
 
 def _raised() -> int:
-    """The soft limit, once it is as high as is wanted and the hard one allows."""
+    """Raises the soft limit as far as wanted and allowed; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= WANTED:
         return WANTED if soft == resource.RLIM_INFINITY else soft
@@ -43,6 +38,6 @@ def _raised() -> int:
     except (OSError, ValueError) as error:
         log.warning(
             "the limit of open files stays at %d: %s", soft, error
-        )  # not re-raised: fewer connections fit then
+        )  # Not re-raised: then fewer connections are allowed.
         return soft
     return most

@@ -76,13 +76,13 @@ def disk_problem(home: Path) -> str:
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         return (
-            f"{home} is on a disk that was made read-only, as after an error of it: look at "
-            f"the kernel's log"
+            f"{home} is on a disk that was made read-only, as after an error of it: look at the "
+            "kernel's log"
         )
     if found.f_files and found.f_favail < DISK_INODES_LEAST:
         return (
-            f"{found.f_favail} inodes are free below {home}: remove files there, or none can "
-            f"be made"
+            f"{found.f_favail} inodes are free below {home}: remove files there, or none can be "
+            "made"
         )
     return (
         ""

@@ -1,9 +1,8 @@
-"""Log lines for machines (JSON) or people, each with the lease and job it is about, and without
-secrets.
+"""Log lines as JSON or for people, each with its lease and job, and without secrets.
 
 Every module logs through `logging.getLogger(__name__)`; the program's cli calls `setup` once.
-Ids are carried by context variables, so that everything that happens on behalf of a lease names
-it, tasks started for it included.
+Context variables carry the ids, so that all code that runs for a lease names it, including tasks
+that it starts.
 """
 
 import json
@@ -24,7 +23,10 @@ LINE_CHARS_MAX = 8192
 FILE_BYTES = 16 << 20
 FILES_KEPT = 5
 REDACTED = "[redacted]"
-SECRET_WORDS = "passphrase|password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|mnemonic|salt"
+SECRET_WORDS = (
+    "passphrase|password|passwd|secret|token|authorization"
+    "|api[_-]?key|private[_-]?key|mnemonic|salt"
+)
 _SECRET_NAME = re.compile(SECRET_WORDS, re.IGNORECASE)
 _SECRET_TEXT = re.compile(
     rf"((?:{SECRET_WORDS})[\"']?\s*[=:]\s*)((?:bearer\s+)?[\"']?[^\s\"',;}}]+)", re.IGNORECASE
@@ -39,7 +41,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 @contextmanager
 def about(*, lease: str = "", job: str = "") -> Iterator[None]:
-    """Lines inside the block, and in tasks begun there, name this lease and job (hex ids)."""
+    """Inside the block, and in tasks started there, log lines name this lease and job (hex ids)."""
     tokens = [
         (variable, variable.set(value))
         for variable, value in ((_lease, lease), (_job, job))
@@ -55,11 +57,11 @@ def about(*, lease: str = "", job: str = "") -> Iterator[None]:
 def setup(
     is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None
 ) -> None:
-    """Sends all log lines to a stream (standard error when None), or to a file instead,
-    replacing what was set up before.
+    """Sends all log lines to a stream (None: standard error) or to a file, replacing earlier
+    set-up.
 
-    The file is turned over at FILE_BYTES, and FILES_KEPT older ones stay: `node.log.1` is the
-    newest of them. OSError when it cannot be written.
+    The file is rotated at FILE_BYTES, and FILES_KEPT older files stay: `node.log.1` is the newest
+    of them. OSError when the file cannot be written.
     """
     handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())
@@ -71,13 +73,13 @@ def setup(
 
 
 def _rotating(path: Path) -> logging.Handler:
-    """Readable by its owner alone, the older ones too: lines name jobs and accounts."""
+    """A handler whose files only their owner can read, because lines name jobs and accounts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return _PrivateRotation(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
 
 
 class _PrivateRotation(RotatingFileHandler):
-    """The library opens the file that follows with the process's umask."""
+    """Opens each new file with mode 0600; the library uses the process's umask."""
 
     def _open(self) -> TextIOWrapper:
         return TextIOWrapper(
@@ -92,21 +94,20 @@ def _private(path: str, flags: int) -> int:
 
 
 def redact(text: str) -> str:
-    """Text without what looks like a secret: `password=...`, bearer tokens, passwords in URLs.
-    Hashes are left alone.
-    """
+    """The text without secrets: `password=...`, bearer tokens, passwords in URLs. Hashes stay."""
     return _USER_INFO.sub(
         rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
     )
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, lease, job, the call's `extra`
-    fields, error.
+    """One JSON object per line.
+
+    Fields: time, level, logger, message, lease, job, the call's `extra` fields, error.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The line of a record."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -124,9 +125,9 @@ class HumanFormatter(logging.Formatter):
     """`time level logger: message lease=... name=value`, errors on the lines below."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line or lines."""
-        # Ids shortened: people compare beginnings. Line breaks of strangers must not look like
-        # lines of ours.
+        """The line of a record, or several with an error."""
+        # Ids are shortened, because people compare beginnings. Line breaks from strangers must not
+        # look like new log lines.
         ids = " ".join(f"{name}={value[:10]}" for name, value in _ids().items())
         extra = " ".join(f"{name}={redact(str(value))}" for name, value in _extra(record).items())
         message = redact(record.getMessage()).replace("\n", "\\n")[:LINE_CHARS_MAX]

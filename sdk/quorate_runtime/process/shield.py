@@ -1,6 +1,4 @@
-"""What is begun is ended, though whoever waits for it be cancelled: files and tables are left in
-order.
-"""
+"""Finishes work before its caller is cancelled, so that files and tables stay consistent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,9 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def ended_first(work: Awaitable[T], stop: Callable[[], None] | None = None) -> T:
-    """What `work` gives. A cancelled caller says so with `stop`, waits for the end of the work,
-    whichever it is, and is cancelled then.
+async def finish_before_cancel(work: Awaitable[T], stop: Callable[[], None] | None = None) -> T:
+    """Returns what `work` returns.
+
+    If the caller is cancelled, this calls `stop`, waits until the work has ended in any way, and
+    then raises the cancellation.
     """
     future = asyncio.ensure_future(work)
     try:
@@ -21,5 +21,5 @@ async def ended_first(work: Awaitable[T], stop: Callable[[], None] | None = None
             stop()
         await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # marks it as seen: the caller gets the cancellation
+            future.exception()  # marks it as read: the caller gets the cancellation instead
         raise

@@ -1,7 +1,6 @@
-"""How a daemon ends: the first SIGTERM or SIGINT lets it leave in order within a bound, a second
-one ends it at once.
+"""Ends a daemon on signals: the first SIGTERM or SIGINT shuts down in order, a second one at once.
 
-Either way what was acknowledged is in the journal, and the program's exit status is 0.
+In both cases everything that was acknowledged is in the journal, and the exit status is 0.
 """
 
 import asyncio
@@ -9,7 +8,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -17,26 +16,27 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def serve_until_signal(
     run: Coroutine[None, None, None], leave: Callable[[], Awaitable[None]], seconds: float
 ) -> bool:
-    """Runs `run` until it ends (False) or was cancelled after a signal (True). `leave` has
-    `seconds` before that. Raises as `run` does.
+    """Runs `run` until it ends (returns False) or a signal cancels it (returns True).
+
+    `leave` has `seconds` to finish before the cancellation. Raises as `run` does.
     """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run)
     leaving: list[asyncio.Task[None]] = []
 
-    def heard() -> None:
+    def on_signal() -> None:
         if leaving:
             task.cancel()
         else:
             leaving.append(loop.create_task(_leave(task, leave, seconds), name="leaving"))
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, heard)
+        loop.add_signal_handler(number, on_signal)
     try:
         await task
         return False
     except asyncio.CancelledError:
         if not leaving:
-            raise  # not by a signal: whoever cancelled us is to know
+            raise  # not a signal: the caller must see the cancellation
         return True
     finally:
         for number in SIGNALS:
@@ -52,8 +52,8 @@ async def _leave(
         async with asyncio.timeout(seconds):
             await leave()
     except TimeoutError:
-        _logger.warning(
-            "not everything was finished within %g s; it is taken up at the next start", seconds
+        log.warning(
+            "not everything was finished within %g s; it continues at the next start", seconds
         )
     finally:
         task.cancel()

@@ -1,8 +1,7 @@
-"""Words to systemd (Type=notify): one datagram each to the socket that $NOTIFY_SOCKET names;
-nothing where there is none.
+"""Sends this program's status to systemd (Type=notify), one datagram each.
 
-https://www.freedesktop.org/software/systemd/man/sd_notify.html. Without libsystemd: the protocol
-is a line of text.
+It does nothing if $NOTIFY_SOCKET is unset. The protocol is a line of text, so libsystemd is not
+needed: https://www.freedesktop.org/software/systemd/man/sd_notify.html.
 """
 
 import os
@@ -15,9 +14,7 @@ TEXT_CHARS_MAX = 500
 
 
 class Notifier:
-    """Tells the service manager how this program stands. A manager that does not listen is no
-    failure of ours.
-    """
+    """Sends status lines to the service manager. A manager that does not listen is no error."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, as the manager sets them."""
@@ -28,20 +25,21 @@ class Notifier:
         )
 
     def ready(self, text: str = "") -> None:
-        """It serves: what waits for this unit may start."""
+        """Reports that the program serves, so that units that wait for it may start."""
         self._send("READY=1", text)
 
     def stopping(self, text: str = "") -> None:
-        """It is on its way out."""
+        """Reports that the program shuts down."""
         self._send("STOPPING=1", text)
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`."""
+        """Sends one line for `systemctl status`."""
         self._send("", text)
 
     async def watch(self, clock: Clock) -> None:
-        """Shows at half the watchdog's time that the event loop turns; returns at once where
-        nobody watches.
+        """Reports twice per watchdog interval that the event loop runs.
+
+        Returns at once if there is no watchdog.
         """
         while self._address and self._watchdog_seconds:
             self._send("WATCHDOG=1")
@@ -58,11 +56,11 @@ class Notifier:
                 channel.setblocking(False)
                 channel.sendto("\n".join(lines).encode(), self._address)
         except OSError:
-            pass  # the manager is gone or its queue is full: it will notice by itself
+            pass  # The manager is gone or its queue is full. Its watchdog will notice.
 
 
 def _address(text: str) -> str:
-    """A path, or @name for the abstract name space; anything else is not a socket of systemd's."""
+    """The address of a socket path, or of @name in the abstract namespace; "" for anything else."""
     if text.startswith("@"):
         return "\0" + text[1:]
     return text if text.startswith("/") else ""
@@ -72,5 +70,5 @@ def _microseconds(text: str) -> float:
     return int(text) / 1_000_000 if text.isascii() and text.isdecimal() and len(text) <= 18 else 0.0
 
 
-NOBODY = Notifier({})
-"""For programs that no manager watches."""
+NO_NOTIFIER = Notifier({})
+"""For programs that no service manager watches."""

@@ -104,8 +104,8 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     python = ".".join(map(str, sys.version_info[:3]))
     return (
-        f"{os.cpu_count()} cores of {models[0] if models else 'an unnamed CPU'}, {memory} GiB "
-        f"of memory, Python {python}"
+        f"{os.cpu_count()} cores of {models[0] if models else 'an unnamed CPU'}, {memory} GiB of "
+        f"memory, Python {python}"
     )
 
 
@@ -144,8 +144,8 @@ def main() -> None:
                 f"peers: {name}: {found[name]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr
             )
     heading = (
-        f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers "
-        f"of each kind."
+        f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers of "
+        "each kind."
     )
     shown = (
         f"{described['what']}; load before the run {described['load']}. "

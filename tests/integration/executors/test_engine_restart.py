@@ -11,11 +11,11 @@ import docker.errors
 import pytest
 import requests
 
-from quorate_node.executors.docker.boot_id import engine_life
+from quorate_node.executors.docker.boot_id import engine_boot_id
 from quorate_node.executors.docker.docker_executor import PREFIX, DockerExecutor
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.hardened_profile import LABEL_LIFE
-from quorate_node.executors.docker.lease_dirs import OutputKind
+from quorate_node.executors.docker.hardened_profile import LABEL_ENGINE_BOOT
+from quorate_node.executors.docker.lease_dirs import DockerOutputs
 from quorate_protocol.ports import EngineRefuses, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock, VirtualClock
@@ -76,7 +76,7 @@ async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
             and not record["State"]["OOMKilled"]
             and not record["State"]["Error"]
         )
-        assert record["Config"]["Labels"][LABEL_LIFE] != engine_life(api)
+        assert record["Config"]["Labels"][LABEL_ENGINE_BOOT] != engine_boot_id(api)
     finally:
         api.close()
     assert await executor.state(task.lease_id) is TaskState.ABSENT
@@ -122,7 +122,7 @@ async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
         OWNER,
         SystemClock(),
         engine.url,
-        OutputKind.VOLUME,
+        DockerOutputs.VOLUME,
         Sandbox.DOCKER_RUNC,
     )
     task = python_task(image, SLOW.format(0))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors import mounts
-from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor, OutputKind
+from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor, BwrapOutputs
+from quorate_node.executors.linux import mounts
 from quorate_node.executors.supervisor.supervised_leases import is_locked
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -120,7 +120,7 @@ def test_limits_without_root(image: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="memory file systems are mounted by root")
 async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
     executor = BwrapExecutor(
-        tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=OutputKind.MEMORY
+        tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=BwrapOutputs.MEMORY
     )
     await executor.check()
     task = python_task(
@@ -250,10 +250,8 @@ async def test_nothing_of_the_supervisor_is_open_inside(image: Path, tmp_path: P
     await executor.check()
     task = python_task(
         image,
-        (
-            "import os, json; print(json.dumps(sorted(int(name) for name in "
-            "os.listdir('/proc/self/fd'))))"
-        ),
+        "import os, json; print(json.dumps(sorted(int(name) for name in "
+        "os.listdir('/proc/self/fd'))))",
     )
     try:
         await executor.start(task)

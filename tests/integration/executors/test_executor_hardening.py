@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors import mounts
 from quorate_node.executors.cleanup import reap
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.lease_dirs import OutputKind, choose_kind
+from quorate_node.executors.docker.lease_dirs import DockerOutputs, choose_outputs
+from quorate_node.executors.linux import mounts
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace
@@ -34,9 +34,11 @@ async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
         yield made
 
 
-@pytest.mark.parametrize("kind", list(OutputKind))
-async def test_space_is_limited_everywhere(image: Path, tmp_path: Path, kind: OutputKind) -> None:
-    if kind is OutputKind.LOOP:
+@pytest.mark.parametrize("kind", list(DockerOutputs))
+async def test_space_is_limited_everywhere(
+    image: Path, tmp_path: Path, kind: DockerOutputs
+) -> None:
+    if kind is DockerOutputs.LOOP:
         require("mounts")
     executor = DockerExecutor(
         tmp_path / "leases",
@@ -116,7 +118,7 @@ async def test_image_that_does_not_exist(
 
 async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: Path) -> None:
     home, label = tmp_path / "leases", "reaped-" + tmp_path.name
-    for kind in (choose_kind(), OutputKind.VOLUME):
+    for kind in (choose_outputs(), DockerOutputs.VOLUME):
         executor = DockerExecutor(
             home, label, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC
         )

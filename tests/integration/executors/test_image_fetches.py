@@ -21,9 +21,9 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.threads import StopSignal
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.image_fetches import FETCHES_MAX
-from quorate_node.executors.docker.image_loader import ImageRules, Images
+from quorate_node.executors.docker.image_loader import ImageLoader, ImagePolicy
 from quorate_node.images import registry_http
-from quorate_node.images.registry_http import Pace
+from quorate_node.images.registry_http import TransferRate
 from quorate_node.images.registry_image import fetch_archive, parse_pinned
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol.ports import Sandbox
@@ -37,15 +37,15 @@ from support.markets.provider_world import make_spec
 
 pytestmark = pytest.mark.docker
 
-RULES = ImageRules(private=None)
+RULES = ImagePolicy(private=None)
 SECONDS = 3.0  # long enough to be told from nothing
 
 
 def executing(
-    folder: Path, rules: ImageRules = RULES
+    folder: Path, policy: ImagePolicy = RULES
 ) -> contextlib.AbstractAsyncContextManager[DockerExecutor]:
     made = DockerExecutor(
-        folder / "leases", owner(folder), SystemClock(), sandbox=Sandbox.DOCKER_RUNC, rules=rules
+        folder / "leases", owner(folder), SystemClock(), sandbox=Sandbox.DOCKER_RUNC, policy=policy
     )
     return ending(made, "docker-runc", folder)
 
@@ -91,7 +91,7 @@ async def test_a_registry_that_drips_holds_nobody_up_and_ends_at_its_deadline(
         served(small(tmp_path, name=str(index)), layer=1 << 30) for index in range(FETCHES_MAX + 1)
     ]
     patient = replace(
-        RULES, pace=Pace(1, 300.0, 300.0)
+        RULES, pace=TransferRate(1, 300.0, 300.0)
     )  # so that nothing but the deadline ends them
     async with executing(tmp_path, patient) as executor, contextlib.AsyncExitStack() as stack:
         names = [await stack.enter_async_context(serving(image, drip)) for image in images]
@@ -129,7 +129,9 @@ async def dripping(lists: list[list[web.Request]], count: int) -> None:
 
 @pytest.mark.parametrize("way", ["pace", "stop", "remove", "close"])
 async def test_what_ends_a_fetch_before_its_deadline(tmp_path: Path, way: str) -> None:
-    rules = replace(RULES, pace=Pace(100_000, grace_seconds=1.0)) if way == "pace" else RULES
+    rules = (
+        replace(RULES, pace=TransferRate(100_000, grace_seconds=1.0)) if way == "pace" else RULES
+    )
     async with (
         executing(tmp_path, rules) as executor,
         serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked),
@@ -284,7 +286,7 @@ async def test_the_longest_unused_images_go_and_never_the_owners(
         [served(small(tmp_path, 3 * MIB, str(index))) for index in range(4)],
         small(tmp_path, 3 * MIB, "theirs"),
     )
-    known = Images(engine).ensure(theirs, ())
+    known = ImageLoader(engine).ensure(theirs, ())
     async with (
         executing(tmp_path, replace(RULES, kept_bytes_max=10 * MIB)) as executor,
         contextlib.AsyncExitStack() as stack,
@@ -437,7 +439,9 @@ def test_manifests_of_every_kind_are_refused_by_type(tmp_path: Path, manifest: b
             Served(digest_of(manifest), {digest_of(manifest): manifest}, "", ())
         ) as (name, _):
             image, stop = parse_pinned(name), StopSignal(20.0)
-            registry = registry_http.RegistryHttp(image.host, image.path, True, stop, Pace())
+            registry = registry_http.RegistryHttp(
+                image.host, image.path, True, stop, TransferRate()
+            )
             with pytest.raises((Refused, Unavailable)):
                 await asyncio.to_thread(fetch_archive, image, registry, tmp_path, MIB, frozenset())
 
@@ -482,8 +486,8 @@ async def test_blobs_by_https_from_a_known_certificate_only(
 def certificate(folder: Path) -> Path:
     """One file with a key and a certificate of its own for 127.0.0.1."""
     words = (
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
-        "/CN=x -addext subjectAltName=IP:127.0.0.1"
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x "
+        "-addext subjectAltName=IP:127.0.0.1"
     )
     key, signed = folder / "key.pem", folder / "signed.pem"
     subprocess.run(
@@ -517,6 +521,6 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
 
 
 def test_a_name_that_no_resolver_takes() -> None:
-    registry = registry_http.RegistryHttp("a..b", "x", False, StopSignal(5.0), Pace())
+    registry = registry_http.RegistryHttp("a..b", "x", False, StopSignal(5.0), TransferRate())
     with pytest.raises(Refused, match="no name"), registry.get("manifests/x"):
         raise AssertionError("nobody answers")

@@ -9,7 +9,7 @@ import pytest
 
 from quorate_node.executors.docker import container_logs
 from quorate_node.executors.docker import docker_executor as docker_adapter
-from quorate_node.executors.supervisor import supervisor
+from quorate_node.executors.supervisor import capped_log
 from quorate_protocol.ports import Executor, Task
 from quorate_protocol.units import Seconds
 from quorate_protocol.values import replace
@@ -82,4 +82,4 @@ async def test_a_log_that_is_full_stays_full(
         await executor.wait(task.lease_id)
     text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=False)])
     assert text.endswith(CUT) and len(text) == MIB + len(CUT)
-    assert container_logs.LOG_BYTES_MAX == supervisor.LOG_BYTES_MAX == MIB
+    assert container_logs.LOG_BYTES_MAX == capped_log.LOG_BYTES_MAX == MIB

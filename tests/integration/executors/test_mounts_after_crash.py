@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors import mounts
+from quorate_node.executors.linux import mounts
 from support.requirements import require
 
 KILLED = """

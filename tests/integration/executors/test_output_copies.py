@@ -9,7 +9,7 @@ import pytest
 
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
-from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.ops.node_gateway import Gateway
 from quorate_protocol.limits import DAY

@@ -52,10 +52,8 @@ async def test_what_an_image_wants_beside_files_and_words_is_nothing(
         reconfigured(image, archive, changes)
         task = python_task(
             archive,
-            (
-                "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); "
-                "print(os.getuid())"
-            ),
+            "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); "
+            "print(os.getuid())",
         )
         status, names, log = await ended(executor, task, tmp_path / name)
         assert (status, names, log) == (0, ["x"], b"65534\n"), name

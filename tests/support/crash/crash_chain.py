@@ -44,8 +44,8 @@ async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
 
 UNSENT = (
     "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING "
-    "(domain, account, nonce)"
-    " WHERE purpose LIKE 'epoch-%' AND receipt IS NULL ORDER BY sends.nonce DESC LIMIT 1"
+    "(domain, account, nonce) WHERE purpose LIKE 'epoch-%' AND receipt IS NULL ORDER BY "
+    "sends.nonce DESC LIMIT 1"
 )
 
 

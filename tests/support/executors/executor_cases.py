@@ -15,9 +15,9 @@ from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.cleanup import reap, reap_processes
 from quorate_node.executors.docker import lease_dirs
 from quorate_node.executors.docker.docker_executor import DockerExecutor
-from quorate_node.executors.docker.image_loader import ImageRules
-from quorate_node.executors.noop import NoopExecutor
-from quorate_node.executors.process import ProcessExecutor
+from quorate_node.executors.docker.image_loader import ImagePolicy
+from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_protocol.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
 from quorate_protocol.values import replace
@@ -76,14 +76,14 @@ def make_executor(kind: str, folder: Path) -> Executor:
         case "bwrap":
             return BwrapExecutor(home, folder / "images", SystemClock())
         case "docker-volume":
-            kept = lease_dirs.OutputKind.VOLUME
+            kept = lease_dirs.DockerOutputs.VOLUME
             return DockerExecutor(
                 home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC
             )
         case _:
-            rules = ImageRules(private=None)  # registries of tests are on loopback
+            policy = ImagePolicy(private=None)  # registries of tests are on loopback
             return DockerExecutor(
-                home, owner(folder), SystemClock(), sandbox=Sandbox(kind), rules=rules
+                home, owner(folder), SystemClock(), sandbox=Sandbox(kind), policy=policy
             )
 
 

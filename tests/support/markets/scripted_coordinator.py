@@ -22,7 +22,7 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
-from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import read_token

@@ -4,7 +4,7 @@ look like the kernel's.
 
 from pathlib import Path
 
-from quorate_node.executors.cgroups import (
+from quorate_node.executors.linux.cgroups import (
     Counters,
     LeaseLimits,
     counts_by_namespace,

@@ -8,9 +8,9 @@ import pytest
 
 import quorate_node.executors
 from quorate_node.executors.docker.hardened_profile import (
+    ContainerMounts,
     EngineFacts,
     ImageFacts,
-    Places,
     check_targets,
     container_request,
     program_env,
@@ -29,17 +29,22 @@ IMAGE = ImageFacts(
     ("one",),
     True,
 )
-PLACES = Places((("/store/a", "/inputs/a"),), "/leases/x/outputs", is_volume=False)
+PLACES = ContainerMounts((("/store/a", "/inputs/a"),), "/leases/x/outputs", is_volume=False)
 GPU = "GPU-8a5b2c1d-0000-0000-0000-000000000000"
 
 
 def request(
-    task: Task, engine: EngineFacts = ENGINE, image: ImageFacts = IMAGE, places: Places = PLACES
+    task: Task,
+    engine: EngineFacts = ENGINE,
+    image: ImageFacts = IMAGE,
+    places: ContainerMounts = PLACES,
 ) -> dict[str, object]:
     return container_request(task, "owner", engine, image, places)
 
 
-def host(task: Task, engine: EngineFacts = ENGINE, places: Places = PLACES) -> Mapping[str, object]:
+def host(
+    task: Task, engine: EngineFacts = ENGINE, places: ContainerMounts = PLACES
+) -> Mapping[str, object]:
     config = request(task, engine, places=places)["HostConfig"]
     assert isinstance(config, dict)
     return config
@@ -114,7 +119,7 @@ def test_gpus_by_cdi_or_by_the_runtime_s_hook() -> None:
 
 
 def test_outputs_in_memory_raise_the_limit() -> None:
-    volume = Places((), "name", is_volume=True, outputs_in_memory=8 * MIB)
+    volume = ContainerMounts((), "name", is_volume=True, outputs_in_memory=8 * MIB)
     config = host(python_task("x", "", memory_bytes=64 * MIB), places=volume)
     assert config["Memory"] == config["MemorySwap"] == 72 * MIB
 
@@ -150,7 +155,7 @@ def test_inputs_cannot_stand_inside_each_other() -> None:
 
 def test_system_call_list() -> None:
     profile = json.loads(
-        (Path(quorate_node.executors.__file__).with_name("seccomp.json")).read_text()
+        (Path(quorate_node.executors.__file__).parent / "linux" / "seccomp.json").read_text()
     )
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     allowing = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]

@@ -10,18 +10,18 @@ import pytest
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_node.executors.docker.hardened_profile import (
+    ContainerMounts,
     EngineFacts,
     ImageFacts,
-    Places,
     container_request,
-    strange_mounts,
+    unrequested_mounts,
 )
-from quorate_node.images.image_volumes import VOLUMES_MAX, covers
+from quorate_node.images.image_volumes import VOLUMES_MAX, paths_to_cover
 from quorate_protocol.refusals import Code, Refused
 from support.executors.executor_cases import MIB, python_task
 from support.executors.image_archives import Member, entry, image_entries, tar
 
-PLACES = Places((("/store/a", "/inputs/a"),), "outputs-volume", is_volume=True)
+PLACES = ContainerMounts((("/store/a", "/inputs/a"),), "outputs-volume", is_volume=True)
 
 
 def archive_with(folder: Path, volumes: object) -> Path:
@@ -45,14 +45,14 @@ def test_what_is_covered() -> None:
         "/inputs/a",
         "/etc/app",
     )
-    assert covers(declared, ("/inputs/a",)) == (
+    assert paths_to_cover(declared, ("/inputs/a",)) == (
         "/data",
         "/data/deep",
         "/etc/app",
         "/tmp/x",
         "/var/lib/db",
     )
-    assert covers((), ()) == ()
+    assert paths_to_cover((), ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_what_is_covered() -> None:
 )
 def test_what_cannot_be_covered_is_refused(path: str) -> None:
     with pytest.raises(Refused, match="Volumes") as refusal:
-        covers((path,), ())
+        paths_to_cover((path,), ())
     assert refusal.value.code is Code.UNSUPPORTED
     assert "build the image without it" in refusal.value.detail
 
 
 def test_a_volume_inside_an_input_and_too_many() -> None:
     with pytest.raises(Refused, match="inside an input"):
-        covers(("/models/cache",), ("/models",))
-    assert len(covers([f"/v{index}" for index in range(VOLUMES_MAX)], ())) == VOLUMES_MAX
+        paths_to_cover(("/models/cache",), ("/models",))
+    assert len(paths_to_cover([f"/v{index}" for index in range(VOLUMES_MAX)], ())) == VOLUMES_MAX
     with pytest.raises(Refused, match="at most 16"):
-        covers([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
+        paths_to_cover([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
 
 
 def test_the_reader_tells_them_and_bounds_them(tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_the_request_covers_them_and_what_an_engine_adds_is_strange() -> None:
         },
         {"Type": "tmpfs", "Source": "", "Destination": "/data"},
     ]
-    assert strange_mounts(body, {"Mounts": ours}) == ""
+    assert unrequested_mounts(body, {"Mounts": ours}) == ""
     for added in (
         {"Type": "volume", "Name": "0a", "Source": "/var/lib/y", "Destination": "/data"},
         {"Type": "volume", "Name": "0a", "Source": "/var/lib/y", "Destination": "/outputs"},
         {"Type": "bind", "Source": "/", "Destination": "/host"},
         {"Type": "tmpfs", "Source": "", "Destination": "/elsewhere"},
     ):
-        assert str(added["Destination"]) in strange_mounts(body, {"Mounts": [*ours, added]})
+        assert str(added["Destination"]) in unrequested_mounts(body, {"Mounts": [*ours, added]})

@@ -20,7 +20,7 @@ from quorate_node.core.jury_duty import Repeating
 from quorate_node.core.phases import Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
-from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys

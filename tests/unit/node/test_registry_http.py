@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.docker.image_cache import MANIFESTS_MAX, KeptImages
-from quorate_node.images.registry_http import next_place, scheme_of
+from quorate_node.executors.docker.image_cache import MANIFESTS_MAX, ImageCache
+from quorate_node.images.registry_http import redirect_target, scheme_of
 from quorate_node.images.registry_image import PinnedImage, parse_pinned
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import is_public
@@ -96,8 +96,8 @@ def test_plain_http_for_this_machine_only() -> None:
 
 
 def test_where_a_registry_sends_us() -> None:
-    assert next_place("https://a.example/v2/x", "/y?z=1") == "https://a.example/y?z=1"
-    assert next_place("http://127.0.0.1:5/x", "https://b.example/y") == "https://b.example/y"
+    assert redirect_target("https://a.example/v2/x", "/y?z=1") == "https://a.example/y?z=1"
+    assert redirect_target("http://127.0.0.1:5/x", "https://b.example/y") == "https://b.example/y"
     for location in (
         "",
         "http://a.example/y",
@@ -112,18 +112,18 @@ def test_where_a_registry_sends_us() -> None:
         "/" + "a" * 9000,
     ):
         with pytest.raises(Unavailable):
-            next_place("https://a.example/v2/x", location)
+            redirect_target("https://a.example/v2/x", location)
 
 
 def test_what_is_kept_survives_and_is_bounded(tmp_path: Path) -> None:
     kept, (one, two) = (
-        KeptImages(tmp_path / "kept", 100),
+        ImageCache(tmp_path / "kept", 100),
         ("sha256:" + "01" * 32, "sha256:" + "02" * 32),
     )
     kept.record(one, 60)
     kept.name(one, DIGEST)
     kept.record(one, 50)
-    again = KeptImages(tmp_path / "kept", 100)
+    again = ImageCache(tmp_path / "kept", 100)
     assert again.find(DIGEST) == one
     assert [(item.image, item.bytes) for item in again.all()] == [(one, 50)]
     for index in range(MANIFESTS_MAX + 5):

@@ -13,7 +13,7 @@ import pytest
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors.bwrap.rootfs import IMAGES_MAX, RootfsCache, Tree, unpack
+from quorate_node.executors.bwrap.rootfs import IMAGES_MAX, RootfsCache, RootfsTree, unpack
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.image_archives import Member, entry, image_entries, tar
 
@@ -175,7 +175,7 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
     info.sparse = [(0, 0)]  # type: ignore[attr-defined]
     (tmp_path / "root").mkdir()
     with pytest.raises(Refused) as refusal:
-        Tree(tmp_path / "root").place(None, info)  # type: ignore[arg-type]
+        RootfsTree(tmp_path / "root").place(None, info)  # type: ignore[arg-type]
     assert refusal.value.code is Code.UNSUPPORTED
 
 

@@ -19,7 +19,7 @@ from quorate_node.executors.bwrap.seccomp_bpf import (
     filter_for,
 )
 
-FOLDER = Path(seccomp_bpf.__file__).parents[1]
+FOLDER = Path(seccomp_bpf.__file__).parents[1] / "linux"
 PROFILE = json.loads((FOLDER / "seccomp.json").read_text())
 NUMBERS = json.loads((FOLDER / "syscalls.json").read_text())
 EPERM, ENOSYS = ERRNO | 1, ERRNO | 38

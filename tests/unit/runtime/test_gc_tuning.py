@@ -28,14 +28,14 @@ def as_before() -> Iterator[None]:
 
 
 async def test_what_has_cycles_goes_after_a_while() -> None:
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     clock, knot = VirtualClock(0.0), Knot()
-    tidying = asyncio.create_task(gc_tuning.tidy_for_ever(clock))
+    tidying = asyncio.create_task(gc_tuning.collect_periodically(clock))
     await asyncio.sleep(0)
     gone = weakref.ref(knot)
     del knot
     assert gone() is not None, "nobody counts a cycle out"
-    clock.forward(gc_tuning.TIDY_SECONDS)
+    clock.forward(gc_tuning.COLLECT_SECONDS)
     async with asyncio.timeout(10):
         while gone() is not None:
             await asyncio.sleep(0.01)
@@ -45,13 +45,13 @@ async def test_what_has_cycles_goes_after_a_while() -> None:
 
 def test_what_is_loaded_is_never_walked_again() -> None:
     before = gc.get_freeze_count()
-    gc_tuning.settle()
+    gc_tuning.tune_memory()
     assert gc.get_freeze_count() > before and gc.get_threshold()[0] == gc_tuning.YOUNG_MAX
 
 
 def test_all_objects_are_walked_as_often_as_the_walk_is_cheap() -> None:
     ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two walks over everything
-    walks, old = gc_tuning.Walks(), Knot()
+    walks, old = gc_tuning.CollectionSchedule(), Knot()
     gc.collect(1)
     gc.collect(1)  # it is as old as can be now
     gone = weakref.ref(old)

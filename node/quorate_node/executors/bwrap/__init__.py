@@ -1,1 +1,1 @@
-"""The executor over bubblewrap, for machines without a container engine."""
+"""The executor on bubblewrap, for machines without a container engine."""

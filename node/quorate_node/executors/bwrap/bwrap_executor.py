@@ -1,9 +1,9 @@
-"""The executor for machines without a container engine: bubblewrap, namespaces, our seccomp
-profile, control groups.
+"""The executor for machines without a container engine: runs tasks in bubblewrap.
 
-Root is given up before bubblewrap starts, so that a way out of the sandbox leads to user 65534
-and not to root. Without root, or without writable control groups, limits are kept by looking
-(memory, outputs) and processor shares not at all; `limits` says which.
+Uses namespaces, our seccomp profile and control groups. Root is given up before bubblewrap starts,
+so an escape from the sandbox leads to user 65534 and not to root. Without root, or without writable
+control groups, the supervisor polls memory and outputs, and processor shares are not limited.
+`limits` says which applies.
 """
 
 import asyncio
@@ -17,30 +17,30 @@ from enum import StrEnum
 from pathlib import Path
 
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors import cgroups, mounts
 from quorate_node.executors.bwrap.command import (
     USER,
-    Sources,
+    SandboxMounts,
     bwrap_command,
     check_task,
     working_folder,
 )
-from quorate_node.executors.bwrap.rootfs import RootfsCache, Tree
+from quorate_node.executors.bwrap.rootfs import RootfsCache, RootfsTree
 from quorate_node.executors.bwrap.seccomp_bpf import ARCHITECTURES, filter_for
-from quorate_node.executors.cgroups import Counters, LeaseGroups, LeaseLimits
+from quorate_node.executors.linux import cgroups, mounts
+from quorate_node.executors.linux.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.executors.outputs import OutputCaps, delete_tree, open_up
 from quorate_node.executors.supervisor.supervised_leases import (
-    DetachedExecutor,
+    SupervisedExecutor,
     kill_supervised,
     lease_state,
     spawn_supervisor,
 )
-from quorate_node.images.archive_cache import ArchiveInfos
-from quorate_node.images.image_volumes import covers
+from quorate_node.images.archive_cache import ArchiveInfoCache
+from quorate_node.images.image_volumes import paths_to_cover
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-# covered in a mount namespace that ends with the program: the one folder that every machine has
+# Mounted over, in a mount namespace that ends with the program; every machine has this folder.
 STAGE = "/tmp"
 _MASKED = (
     "/proc/asound",
@@ -52,13 +52,13 @@ _MASKED = (
     "/proc/timer_list",
 )
 _READABLE_BY_ALL = 0o004
-# processes in the group that are not the job's: bubblewrap outside. Its first process inside
-# counts, as an engine's init
+# Processes in the group that are not the job's: bubblewrap outside. Its first process inside
+# counts, as an engine's init does.
 _BESIDE = 1
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
 _WATCHED = (
-    f"processes and memory by watching (kernels from "
+    "processes and memory by watching (kernels from "
     f"{'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
 )
 _UNCOUNTED = frozenset(
@@ -68,40 +68,43 @@ _NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgro
 _INSTALL = "install it: apt-get install bubblewrap"
 
 
-class OutputKind(StrEnum):
+class BwrapOutputs(StrEnum):
     """How outputs are kept within their size."""
 
     LOOP = "loop"  # an ext4 file system in a file
-    # a memory file system; its pages count in the job's memory, whose limit is raised by as much
+    # a memory file system; its pages count in the job's memory, so that limit is raised by as much
     MEMORY = "memory"
-    FOLDER = "folder"  # without root: an ordinary folder that is looked at
+    FOLDER = "folder"  # without root: an ordinary folder whose size is polled
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacked:
+class UnpackedImage:
     """An image's root, and the folders in it that it declares as volumes."""
 
     root: Path
     covered: tuple[str, ...]
 
 
-class BwrapExecutor(DetachedExecutor):
-    """`Executor` on bubblewrap. `home` holds one folder per lease, `images` the unpacked images."""
+class BwrapExecutor(SupervisedExecutor):
+    """`Executor` on bubblewrap.
+
+    `home` holds one folder per lease, `images` the unpacked images.
+    """
 
     sandbox = Sandbox.BWRAP
 
     def __init__(
-        self, home: Path, images: Path, clock: Clock, outputs: OutputKind | None = None
+        self, home: Path, images: Path, clock: Clock, outputs: BwrapOutputs | None = None
     ) -> None:
         super().__init__(home, clock)
-        self._outputs = outputs or choose_kind()
-        self._infos = ArchiveInfos()
+        self._outputs = outputs or choose_outputs()
+        self._infos = ArchiveInfoCache()
         self._roots = RootfsCache(images, self._roots_in_use)
         self._has_groups = False
 
     @property
     def limits(self) -> str:
-        """How limits are kept, for the owner to read; known after `check`."""
+        """How limits are enforced, as a text for the owner; known after `check`."""
         if self._has_groups:
             return f"limits by control groups, outputs in a {self._outputs.value}"
         counted = (
@@ -115,7 +118,7 @@ class BwrapExecutor(DetachedExecutor):
         )
 
     async def check(self) -> None:
-        """Makes one sandbox. Unavailable says what is missing and what to do."""
+        """Makes one sandbox as a trial. Unavailable says what is missing and what to do."""
         await super().check()
         await asyncio.to_thread(self._try)
 
@@ -134,14 +137,16 @@ class BwrapExecutor(DetachedExecutor):
         info = self._infos.of(task.image)
         check_task(task, info)
         folder = self._folder(task.lease_id)
-        end_lease(folder)  # what a supervisor that was killed left behind: the program runs anew
+        end_lease(folder)  # left by a supervisor that was killed; the program runs again
         folder.mkdir(mode=0o700)
         try:
             root = self._roots.ensure(task.image, info)
             covered = _covered(root, task, info)
             _check_folder(root, task.working_dir)
             self._make_outputs(task, folder)
-            spawn_supervisor(folder, self._plan_of(task, info, Unpacked(root, covered), folder))
+            spawn_supervisor(
+                folder, self._plan_of(task, info, UnpackedImage(root, covered), folder)
+            )
         except (Refused, Unavailable):
             end_lease(folder)
             raise
@@ -151,22 +156,22 @@ class BwrapExecutor(DetachedExecutor):
 
     def _make_outputs(self, task: Task, folder: Path) -> None:
         match self._outputs:
-            case OutputKind.LOOP:
+            case BwrapOutputs.LOOP:
                 mounts.mount_sized(
                     folder / "outputs.ext4",
                     folder / "outputs",
                     task.output_bytes,
                     task.output_inodes,
                 )
-            case OutputKind.MEMORY:
+            case BwrapOutputs.MEMORY:
                 mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes)
-            case OutputKind.FOLDER:
+            case BwrapOutputs.FOLDER:
                 (folder / "outputs").mkdir()
                 if _is_root():
                     os.chown(folder / "outputs", USER, USER)
 
     def _plan_of(
-        self, task: Task, info: ImageInfo, image: "Unpacked", folder: Path
+        self, task: Task, info: ImageInfo, image: "UnpackedImage", folder: Path
     ) -> Mapping[str, object]:
         sources = [
             str(image.root),
@@ -179,13 +184,13 @@ class BwrapExecutor(DetachedExecutor):
         (folder / "seccomp").write_bytes(
             filter_for(platform.machine(), frozenset() if groups else _UNCOUNTED)
         )
-        is_watched = self._outputs is OutputKind.FOLDER
+        is_watched = self._outputs is BwrapOutputs.FOLDER
         return {
             "argv": bwrap_command(
                 _program(),
                 task,
                 info,
-                Sources(seen[0], seen[1], tuple(seen[2:]), image.covered),
+                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), image.covered),
                 masks,
             ),
             "env": {},
@@ -219,14 +224,14 @@ class BwrapExecutor(DetachedExecutor):
 
     def _groups(self, task: Task) -> LeaseGroups | None:
         memory = task.memory_bytes + (
-            task.output_bytes if self._outputs is OutputKind.MEMORY else 0
+            task.output_bytes if self._outputs is BwrapOutputs.MEMORY else 0
         )
         return cgroups.make_lease_groups(
             task.lease_id, LeaseLimits(memory, task.pids + _BESIDE, task.cpu_millis)
         )
 
     def _exit(self, lease_id: str) -> Exit:
-        """The groups outlive the program, and count what it used exactly."""
+        """The exit record, with the groups' exact counters where there are groups."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
         counters = (
@@ -247,27 +252,28 @@ class BwrapExecutor(DetachedExecutor):
             )  # a restart of the machine unmounted it
         elif (
             not any((folder / "outputs").iterdir())
-            and self._outputs is OutputKind.MEMORY
+            and self._outputs is BwrapOutputs.MEMORY
             and not mounts.is_mounted(folder / "outputs")
         ):
             raise Unavailable(
                 f"the outputs of lease {folder.name} are gone with a restart of the machine", 60.0
             )
-        if self._outputs is OutputKind.FOLDER:
+        if self._outputs is BwrapOutputs.FOLDER:
             open_up(
                 folder / "outputs"
-            )  # root reads what a program closed to its own user, and results must not differ
+            )  # Root reads what a program closed to its own user, and results must not differ.
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
-        """Images of leases that are still held."""
+        """Folder names of images that leases still need."""
         plans = list(self._home.glob("*/plan.json")) if self._home.is_dir() else []
         return frozenset(str(json.loads(plan.read_text()).get("root", "")) for plan in plans)
 
 
 def check_bwrap() -> None:
-    """Makes one sandbox with bubblewrap. Unavailable says what is missing and what to do.
-    Blocking.
+    """Makes one sandbox with bubblewrap. Blocking.
+
+    Unavailable says what is missing and what to do.
     """
     if platform.machine() not in ARCHITECTURES:
         raise Unavailable(
@@ -304,25 +310,23 @@ def check_bwrap() -> None:
             "kernel.apparmor_restrict_unprivileged_userns=0)"
         )
         raise Unavailable(
-            (
-                f"bubblewrap makes no sandbox here "
-                f"({done.stderr.decode(errors='replace').strip()}); "
-                f"{remedy}"
-            ),
+            f"bubblewrap makes no sandbox here ({done.stderr.decode(errors='replace').strip()}); "
+            f"{remedy}",
             3600.0,
         )
 
 
-def choose_kind() -> OutputKind:
-    """The best that this process may do."""
+def choose_outputs() -> BwrapOutputs:
+    """The safest form of outputs that this process may use."""
     if mounts.can_mount():
-        return OutputKind.LOOP
-    return OutputKind.MEMORY if _is_root() else OutputKind.FOLDER
+        return BwrapOutputs.LOOP
+    return BwrapOutputs.MEMORY if _is_root() else BwrapOutputs.FOLDER
 
 
 def end_lease(folder: Path) -> None:
-    """Ends everything of a lease: processes, groups, mount, folder. Safe to repeat, and for a
-    folder that is not there.
+    """Ends everything of a lease: processes, groups, mount, folder.
+
+    Safe to repeat, and for a folder that is absent.
     """
     kill_supervised(folder)
     cgroups.end_lease_groups(folder.name)
@@ -333,9 +337,9 @@ def end_lease(folder: Path) -> None:
 
 
 def _check_folder(root: Path, working_dir: str) -> None:
-    """Everything else is mounted over or read-only, so it must be in the image."""
+    """Refuses a working folder that is neither in the image nor one that we mount."""
     place = working_folder(working_dir)
-    if not place.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) and not Tree(
+    if not place.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) and not RootfsTree(
         root
     ).has_folder(place):
         raise Refused(
@@ -344,18 +348,19 @@ def _check_folder(root: Path, working_dir: str) -> None:
 
 
 def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """The image's volumes, each with a folder to mount on. At every start: roots of earlier
-    versions lack the folders.
+    """The image's volumes, each with a folder in the image to mount on.
 
-    By their real names, which are looked at once more: bubblewrap follows a link at or above a
-    mount's place out of the image, and makes what is missing there, on the machine itself.
-    `/tmp` is a fresh file system, where nothing of the image is.
+    Done at every start, because roots unpacked by earlier versions lack the folders. The paths have
+    no links: bubblewrap would follow a link at or above a mount point out of the image, and make
+    missing folders on the machine itself. `/tmp` is a new file system that holds nothing of the
+    image.
     """
     inputs = [mount.target for mount in task.mounts]
-    found = covers(info.volumes, inputs)
+    found = paths_to_cover(info.volumes, inputs)
     fresh = [path for path in found if path.startswith("/tmp/")]
-    return covers(
-        [*fresh, *Tree(root).make_folders([path for path in found if path not in fresh])], inputs
+    return paths_to_cover(
+        [*fresh, *RootfsTree(root).make_folders([path for path in found if path not in fresh])],
+        inputs,
     )
 
 

@@ -1,9 +1,8 @@
-"""From a task to one command line of bubblewrap. Pure.
+"""Converts a task to one command line of bubblewrap. Pure.
 
-The same world as the hardened container: nothing shared with the machine but a read-only root,
-read-only inputs and one folder for outputs; no network, no capabilities, user 65534; sized
-memory file systems for /scratch, /tmp and /dev/shm. What a job chooses is what `Task` has fields
-for.
+The program sees the same as in the hardened container: a read-only root, read-only inputs and one
+folder for outputs; no network, no capabilities, user 65534; sized memory file systems for /scratch,
+/tmp and /dev/shm. A job chooses only what `Task` has fields for.
 """
 
 import posixpath
@@ -21,21 +20,19 @@ _MADE_HERE = ("/scratch", "/tmp")
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Where on the host the sandbox's mounts come from. `inputs` in the order of the task's
-    mounts.
-    """
+class SandboxMounts:
+    """Where on the host the sandbox's mounts come from; `inputs` in the order of the task's."""
 
     root: str
     outputs: str
     inputs: tuple[str, ...]
     covered: tuple[
         str, ...
-    ] = ()  # folders inside the root that get a memory file system: the image's volumes
+    ] = ()  # Folders inside the root that get a memory file system: the image's volumes.
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
-    """The program's words. Refused(UNSUPPORTED) names the field that cannot be granted."""
+    """The words of the program's command. Refused(UNSUPPORTED) names the field."""
     check_targets([mount.target for mount in task.mounts])
     for mount in task.mounts:
         if not mount.target.startswith("/inputs/"):
@@ -53,10 +50,12 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
 
 
 def bwrap_command(
-    program: str, task: Task, image: ImageInfo, sources: Sources, masks: Sequence[str]
+    program: str, task: Task, image: ImageInfo, sources: SandboxMounts, masks: Sequence[str]
 ) -> list[str]:
-    """`program` is bubblewrap's path, `masks` are files of /proc that this kernel has and nobody
-    should read.
+    """The whole command line.
+
+    `program` is bubblewrap's path, `masks` are files of /proc that this kernel has and that a job
+    must not read.
     """
     argv = check_task(task, image)
     words = [
@@ -85,8 +84,8 @@ def bwrap_command(
     words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
     for mask in masks:
         words += ["--ro-bind", "/dev/null", mask]
-    # A program could take back there that it is the first to go when the machine's memory is out
-    # (`supervisor.OOM_SCORE`).
+    # Otherwise a program could undo its score as the first to be killed when memory runs out
+    # (`supervised_program.OOM_SCORE`).
     words += ["--remount-ro", "/proc"]
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
@@ -109,14 +108,17 @@ def bwrap_command(
 
 
 def working_folder(working_dir: str) -> str:
-    """Where the program begins, without `..`: with one, bubblewrap would make a folder outside
-    of the sandbox, on the machine itself.
+    """The program's working folder, without `..`.
+
+    With `..`, bubblewrap would make a folder outside the sandbox, on the machine itself.
     """
     return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
 
 
 def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:
-    """What the program sees; loader variables too, for nothing of the host runs with them."""
+    """The program's environment. It may hold loader variables, because no host program runs with
+    it.
+    """
     return {"PATH": PATH_DEFAULT, "HOSTNAME": "job", **program_env(task, image.env)}
 
 

@@ -1,12 +1,11 @@
-"""Root file systems for sandboxes without an engine: the layers of an image unpacked once,
-read-only ever after.
+"""Unpacks the layers of an image once into a root folder that sandboxes mount read-only.
 
-The archive is a stranger's and this process may be root. So: every name is resolved link by link
-inside the root, as if it were the whole machine; nothing is opened through a link; no device, no
-setuid bit, no sparse file is made; each layer must hash to the diff id that the config gives,
-because the cache is keyed by the config and a later job must not get another job's files.
-Layers: https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower
-layers only, hence two passes).
+A stranger made the archive, and this process may be root. So every name is resolved link by link
+inside the root. Nothing is opened through a link. No device, setuid bit or sparse file is made.
+Each layer must hash to the diff id in the config: the config's digest is the key of the cache, and
+a later job must not get another job's files. Layers:
+https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower layers
+only, so each layer is read twice).
 """
 
 import errno
@@ -28,11 +27,11 @@ from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 IMAGES_MAX = 16
-BYTES_MAX = 64 << 30  # of all unpacked images, as an engine's
-# an image that was asked for just now is about to be started, although no lease names it yet
+BYTES_MAX = 64 << 30  # of all unpacked images, as in an engine
+# An image that was just asked for is about to be started, although no lease names it yet.
 START_SECONDS = 60
 MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
-_FILES = {  # what an engine puts into every container
+_FILES = {  # files that an engine puts into every container
     "etc/hosts": (
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n"
     ),
@@ -60,8 +59,9 @@ _WORLD_FAILS = frozenset(
 
 
 class RootfsCache:
-    """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking;
-    one unpacking at a time.
+    """Unpacked images below `home`, one folder per config digest, at most `bytes_max` in all.
+
+    Blocking; unpacks one image at a time.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class RootfsCache:
         self._lock = threading.Lock()
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """The root of the image. Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be
-        unpacked, Unavailable without room.
+        """The root of the image, unpacked if needed.
+
+        Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable without
+        room.
         """
         with self._lock:
             root = self._home / info.config_digest
@@ -86,15 +88,17 @@ class RootfsCache:
             return root
 
     def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
-        """When the disk has no room the longest unused image goes, and it is tried again: full
-        of images, nothing could run for ever.
+        """Unpacks the image; while the disk is full, removes the longest unused image and tries
+        again.
+
+        Otherwise a disk full of images would stop all jobs for ever.
         """
         fresh = root.with_suffix(".partial")
         while not root.is_dir():
             delete_tree(fresh)
             try:
                 unpack(archive, info, fresh)
-                os.sync()  # a folder that is there after a power cut is complete
+                os.sync()  # so that a folder that exists after a power cut is complete
                 fresh.rename(root)
             except Unavailable:
                 if not self._drop_oldest():
@@ -103,31 +107,25 @@ class RootfsCache:
                 delete_tree(fresh)
 
     def _make_room(self, size: int) -> None:
-        """For one more: the longest unused go first."""
+        """Removes the longest unused images until `size` more bytes fit."""
         if size > self._bytes_max:
             raise Refused(
                 Code.OVERSIZE,
-                (
-                    f"image: it has {size} bytes unpacked, all images together have room for "
-                    f"{self._bytes_max}"
-                ),
+                f"image: it has {size} bytes unpacked, all images together have room for "
+                f"{self._bytes_max}",
             )
         while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
             pass
         while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
             if not self._drop_oldest():
                 raise Unavailable(
-                    (
-                        f"no room for an image of {size} bytes: the images in use have {held} of "
-                        f"{self._bytes_max}"
-                    ),
+                    f"no room for an image of {size} bytes: the images in use have {held} of "
+                    f"{self._bytes_max}",
                     30.0,
                 )
 
     def _drop_oldest(self) -> bool:
-        """Removes the image that no lease needs and nobody used for longest; False when there is
-        none.
-        """
+        """Removes the longest unused image that no lease needs; False if there is none."""
         kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
         idle = [
             root
@@ -143,8 +141,9 @@ class RootfsCache:
 
 
 def _disk_bytes(roots: Sequence[Path]) -> int:
-    """What these trees take on the disk. Not kept anywhere: looking costs less than the
-    unpacking that follows.
+    """Bytes that these trees use on the disk.
+
+    Measured each time: that costs less than the unpacking that follows.
     """
     done = (
         subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
@@ -155,8 +154,8 @@ def _disk_bytes(roots: Sequence[Path]) -> int:
 
 
 def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
-    """All layers in the new folder `root`, with what every sandbox mounts over."""
-    tree = Tree(root)
+    """Unpacks all layers into the new folder `root` and adds mount points."""
+    tree = RootfsTree(root)
     try:
         with opened_layers(archive, info) as layers:
             _check_room(root.parent, sum(_verified_bytes(layer) for layer in layers))
@@ -175,14 +174,14 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
 
 
 def _failure(error: OSError) -> Refused | Unavailable:
-    """Whether the machine failed, or the image has names and links that no file system takes."""
+    """Unavailable if the machine failed, Refused if no file system takes the image's names."""
     if error.errno in _WORLD_FAILS:
         return Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0)
     return Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}")
 
 
 def _verified_bytes(layer: Layer) -> int:
-    """Size of the uncompressed layer, once its hash is what the config says."""
+    """Size of the uncompressed layer, after checking its hash against the config."""
     digest = hashlib.sha256()
     source, size = layer.plain(), 0
     while chunk := source.read(_COPY_BYTES):
@@ -196,10 +195,8 @@ def _verified_bytes(layer: Layer) -> int:
     if layer.diff_id != f"sha256:{digest.hexdigest()}":
         raise Refused(
             Code.MALFORMED,
-            (
-                f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config "
-                f"names"
-            ),
+            f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config "
+            "names",
         )
     return size
 
@@ -213,8 +210,9 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
-    """An image of empty files has few bytes; file systems that make inodes as they are needed
-    count none.
+    """Unavailable if the file system has too few inodes: an image of empty files has few bytes.
+
+    File systems that make inodes on demand report 0 and pass.
     """
     found = os.statvfs(folder)
     if found.f_files and found.f_favail < needed + _SPARE_INODES:
@@ -223,16 +221,17 @@ def _check_inodes(folder: Path, needed: int) -> None:
         )
 
 
-class Tree:
-    """One root while layers are put on it. Nobody else writes there, so what was looked at stays
-    so.
+class RootfsTree:
+    """One root folder while layers are unpacked into it.
+
+    No other process writes there, so a check stays valid until the write.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
     def white_out(self, entry: tarfile.TarInfo) -> None:
-        """Removes what an entry says is gone from the layers below; other entries do nothing."""
+        """Removes what a whiteout entry names from the layers below; other entries do nothing."""
         folder, base = posixpath.split(_clean(entry.name))
         if not base.startswith(_WHITEOUT):
             return
@@ -247,7 +246,7 @@ class Tree:
             _remove(posixpath.join(parent, gone))
 
     def place(self, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
-        """Puts one entry there, in the place of what was."""
+        """Writes one entry, replacing what was there."""
         folder, base = posixpath.split(_clean(entry.name))
         if base in ("", ".") or base.startswith(_WHITEOUT):
             return
@@ -272,8 +271,7 @@ class Tree:
             )
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
-        """Makes those that are missing, for something will be mounted there; where each really
-        is, as seen inside, without a link.
+        """Makes missing folders to mount on; returns their paths inside the root, without links.
 
         Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
         """
@@ -286,9 +284,7 @@ class Tree:
             raise _failure(error) from error
 
     def has_folder(self, path: str) -> bool:
-        """Whether a directory is there, with links followed inside the root and never on this
-        machine.
-        """
+        """Whether a directory exists, following links inside the root only."""
         try:
             self._folder(path, makes=False)
         except (Refused, OSError):  # not re-raised: the answer to the question
@@ -296,7 +292,7 @@ class Tree:
         return True
 
     def finish(self) -> None:
-        """Mount points, and the files that name the machine."""
+        """Adds mount points and the files that name the machine."""
         for name in MOUNT_POINTS:
             path = posixpath.join(self._root, name)
             if not os.path.lexists(path):
@@ -325,17 +321,15 @@ class Tree:
         if base in ("", ".") or not os.path.lexists(first) or stat.S_ISDIR(os.lstat(first).st_mode):
             raise Refused(
                 Code.MALFORMED,
-                (
-                    f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no "
-                    f"file "
-                    f"of the image"
-                ),
+                f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no "
+                "file of the image",
             )
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
-        """The directory behind a name, with every link on the way followed inside the root; made
-        where it is missing, if it may be.
+        """The directory of a name, with every link on the way followed inside the root.
+
+        Missing folders are made if `makes`.
         """
         pending = _parts(name)
         real: list[str] = []
@@ -369,12 +363,12 @@ def _clean(name: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """Last component first."""
+    """The path's components, the last one first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _remove(path: str) -> None:
-    """Whatever stands there; only a filled directory is worth a process of its own."""
+    """Removes a path; only a directory with entries needs a process of its own."""
     if not os.path.lexists(path):
         return
     if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -388,7 +382,7 @@ def _remove(path: str) -> None:
 def _make_directory(path: str, mode: int) -> None:
     if not os.path.lexists(path):
         os.mkdir(path)
-    os.chmod(path, mode)  # whatever the umask
+    os.chmod(path, mode)  # independent of the umask
 
 
 def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
@@ -401,12 +395,14 @@ def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> 
         shutil.copyfileobj(source, file, _COPY_BYTES)
         os.fchmod(descriptor, entry.mode & 0o777)
     _give_user(path, entry)
-    # Compiled modules name their source by its time: without it every start would compile them
-    # anew.
+    # Compiled Python modules name their source by its time: without it every start would compile
+    # them again.
     os.utime(path, (entry.mtime, entry.mtime))
 
 
 def _give_user(path: str, entry: tarfile.TarInfo) -> None:
-    """Files of the user that jobs run as stay that user's; all others are the daemon's."""
+    """Gives a file to the user of jobs if that user owned it in the image; others stay the
+    daemon's.
+    """
     if entry.uid == _USER and os.geteuid() == 0:
         os.chown(path, _USER, _USER, follow_symlinks=False)

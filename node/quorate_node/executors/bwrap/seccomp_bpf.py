@@ -1,11 +1,9 @@
-"""The strict seccomp profile as a classic BPF program, for sandboxes that no engine compiles it
-for.
+"""Assembles the strict seccomp profile as a classic BPF program, for sandboxes without an engine.
 
-Own assembler instead of libseccomp: the profile is an allow-list with a handful of argument
-tests, which is a hundred lines, and one native library less to find on an owner's machine.
-Numbers of system calls stand in `syscalls.json`; a name that an architecture lacks is left out,
-as engines do. Layout of the input (`struct seccomp_data`) and of instructions: seccomp(2), the
-kernel's networking/filter.
+We do not use libseccomp. The profile is an allow-list with few argument tests, which takes a
+hundred lines, and the owner's machine needs one native library less. Numbers of system calls are in
+`syscalls.json`. A name that an architecture lacks is left out, as engines do. Layout of the input
+(`struct seccomp_data`) and of instructions: seccomp(2), and the kernel's networking/filter.
 """
 
 import json
@@ -21,15 +19,15 @@ LOAD, AND, JUMP_EQUAL, JUMP_GREATER, JUMP_NOT_LESS, RETURN = 0x20, 0x54, 0x15, 0
 OFFSET_NUMBER, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS = 0, 4, 16
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 INSTRUCTIONS_MAX = 4096
-_PROFILE = Path(__file__).parents[1] / "seccomp.json"
-_NUMBERS = Path(__file__).parents[1] / "syscalls.json"
+_PROFILE = Path(__file__).parents[1] / "linux" / "seccomp.json"
+_NUMBERS = Path(__file__).parents[1] / "linux" / "syscalls.json"
 _WORD = 0xFFFFFFFF
 _COMPARISONS = ("SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ")
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: code, how many to skip when a test holds and when not, constant."""
+    """One instruction: code, how many to skip if a test holds and if not, constant."""
 
     code: int
     skip_true: int
@@ -37,13 +35,13 @@ class Instruction:
     constant: int
 
     def encode(self) -> bytes:
-        """`struct sock_filter`."""
+        """The bytes of `struct sock_filter`."""
         return struct.pack("=HBBI", self.code, self.skip_true, self.skip_false, self.constant)
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """Argument `index` (64 bits), masked, equals `value`."""
+    """A test whether argument `index` (64 bits), masked, equals `value`."""
 
     index: int
     mask: int
@@ -52,14 +50,15 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to a call when all tests hold."""
+    """The action for a call if all tests hold."""
 
     tests: tuple[Test, ...]
     action: int
 
 
 def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The program for `platform.machine()`, with calls that are refused beyond the profile.
+    """The program for `platform.machine()`, refusing the calls in `without` as well.
+
     KeyError for an unknown architecture.
     """
     known = json.loads(_NUMBERS.read_text())[machine]
@@ -73,8 +72,10 @@ def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
 def assemble(
     profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int
 ) -> list[Instruction]:
-    """Foreign architectures are killed (their numbers mean other calls); then calls with tests,
-    then ranges of plain allowed ones.
+    """The program's instructions.
+
+    It kills foreign architectures first, because their numbers mean other calls. Then come calls
+    with tests, then ranges of calls that are always allowed.
     """
     refusal = ERRNO | _integer(profile["defaultErrnoRet"])
     rules = rules_of(profile, numbers)
@@ -88,7 +89,7 @@ def assemble(
     for number in sorted(rules.keys() - set(plain)):
         program += _tested_call(number, rules[number], refusal)
     for low, high in _ranges(sorted(plain)):
-        # Sorted: past `high` the next range decides, below `low` no range can hold it any more.
+        # Sorted: above `high` the next range decides, and below `low` no later range can match.
         program += [
             Instruction(JUMP_GREATER, 3, 0, high),
             Instruction(JUMP_NOT_LESS, 0, 1, low),
@@ -101,8 +102,9 @@ def assemble(
 
 
 def rules_of(profile: Mapping[str, object], numbers: Mapping[str, int]) -> dict[int, list[Rule]]:
-    """Rules by number of the call, in the profile's order. ValueError for what this assembler
-    does not know.
+    """Rules by number of the call, in the profile's order.
+
+    ValueError for what this assembler does not know.
     """
     if profile["defaultAction"] != "SCMP_ACT_ERRNO":
         raise ValueError("only an allow-list can be assembled")
@@ -146,8 +148,9 @@ def _tested_call(number: int, rules: Sequence[Rule], refusal: int) -> list[Instr
 
 
 def _rule(rule: Rule) -> list[Instruction]:
-    """Each test leaves the rule when it fails. An argument is two 32-bit words, the low one
-    first on both architectures.
+    """The instructions of one rule; each test leaves the rule if it fails.
+
+    An argument is two 32-bit words, the low one first on both architectures.
     """
     words = [
         (

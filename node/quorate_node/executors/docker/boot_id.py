@@ -1,12 +1,12 @@
-"""Which life of the container engine a container belongs to.
+"""Tells whether a container ended by itself or because the container engine stopped.
 
-An engine that stops ends its containers, and they look exactly like programs that were killed:
-exit code 137, or whatever a program makes of SIGTERM. Nothing in a container's own record tells
-the two apart (tried with a stop and a kill -9 of the engine), and times could be compared only
-as long as no clock jumps. But the engine makes its bridge network anew whenever it starts,
-unless containers live on across its start, so the network's id names the engine's life: a
-container is labelled with it, and an ending counts only in the same life. An engine without a
-bridge network has one life for ever; there a stop of the engine still looks like an exit.
+An engine that stops ends its containers. They look like programs that were killed: exit code 137,
+or what the program makes of SIGTERM. A container's own record does not show the difference (tried
+with a stop and a kill -9 of the engine), and times may jump. But the engine makes a new bridge
+network whenever it starts, unless containers live on across its start. So the network's id
+identifies one run of the engine. Each container is labelled with it, and its exit counts only in
+the same run. An engine without a bridge network has no such id; there a stop of the engine still
+looks like an exit.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,22 @@ from collections.abc import Mapping
 import docker
 import docker.errors
 
-from quorate_node.executors.docker.hardened_profile import LABEL_LIFE
+from quorate_node.executors.docker.hardened_profile import LABEL_ENGINE_BOOT
 
 BRIDGE = "bridge"
 
 
-def engine_life(api: docker.APIClient) -> str:
-    """Id of the engine's life; "" where it cannot be told."""
+def engine_boot_id(api: docker.APIClient) -> str:
+    """The id of the engine's current run; "" if it has none."""
     try:
         return str(api.inspect_network(BRIDGE)["Id"])
     except docker.errors.NotFound:
-        return ""  # an engine without a bridge: see above
+        return ""  # an engine without a bridge network
 
 
-def is_of_life(labels: Mapping[str, str], life: str) -> bool:
-    """Whether a container was made in this life. One that an earlier version made has no label,
-    and nothing is held against it.
+def is_of_boot(labels: Mapping[str, str], life: str) -> bool:
+    """Whether a container was made in this run of the engine.
+
+    A container of an earlier version of Quorate has no label; it counts as made in this run.
     """
-    return labels.get(LABEL_LIFE, life) == life
+    return labels.get(LABEL_ENGINE_BOOT, life) == life

@@ -1,9 +1,9 @@
-"""Standard output and error of containers, whose engine keeps none (an engine's log costs host
-CPU that no limit of the job covers).
+"""Captures the output of containers in files.
 
-A daemon thread per container reads the engine's attach stream into a file, up to a cap, and then
-hangs up: the engine discards the rest. What a container writes while no daemon is attached
-(between a crash and the restart) is lost; logs are never part of a result.
+The engine keeps no logs for us: writing them costs CPU time of the host that no limit of the job
+covers. A daemon thread per container reads the engine's attach stream into a file up to a cap, and
+then closes the stream. The engine drops the rest. Output that a container writes while no daemon is
+attached, between a crash and the restart, is lost. Logs are never part of a result.
 """
 
 import socket
@@ -20,15 +20,16 @@ _CUT = b"\n[log cut at 1 MiB]\n"
 
 
 class LogReaders:
-    """One reader per running container."""
+    """The threads that read the output of running containers, one each."""
 
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
         self._readers: dict[str, threading.Thread] = {}
 
     def attach(self, container: str, path: Path) -> None:
-        """Starts reading, unless it is being read already or the file is full. Returns once the
-        engine has accepted: what follows is not lost.
+        """Starts reading, unless a thread reads already or the file is full.
+
+        Returns once the engine has accepted: later output is not lost.
         """
         if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
@@ -60,10 +61,10 @@ def _copy(stream: socket.SocketIO, path: Path) -> None:
                     file.write(_CUT)
                     break
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
-        return  # the engine or the lease's folder went away: a log is no promise
+        return  # The engine or the lease's folder is gone, and logs may be lost.
     finally:
-        # The response owns the connection. Closing the stream first would leave the socket open:
-        # the SDK keeps two handles on it.
+        # The response owns the connection. The SDK keeps two handles on the stream, so closing that
+        # first would leave the socket open.
         stream._response.close()  # type: ignore[attr-defined]
 
 

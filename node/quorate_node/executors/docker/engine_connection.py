@@ -1,4 +1,4 @@
-"""The one way to connect to a container engine."""
+"""Connects to a container engine."""
 
 import socket
 
@@ -13,8 +13,9 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """A client of the named engine, or of the one that the environment names (DOCKER_HOST and
-    its like), or of the usual socket.
+    """A client of the named engine, or of the one in the environment, or of the usual socket.
+
+    The environment names an engine by DOCKER_HOST and related variables. `timeout` is in seconds.
     """
     options = kwargs_from_env()
     if engine_url:
@@ -23,8 +24,9 @@ def connect(
 
 
 class _Client(docker.APIClient):
-    """The SDK's, over connections that leave no socket behind. It calls the engine while it is
-    made: later they could not be exchanged.
+    """The SDK's client, with connections that close their sockets.
+
+    The SDK calls the engine in its constructor, so its adapter must be exchanged before that.
     """
 
     def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
@@ -47,15 +49,16 @@ class _Adapter(UnixHTTPAdapter):
 
 
 class _Pool(UnixHTTPConnectionPool):
-    # as the SDK's own, which the types do not know
+    # the SDK's own code, which its types do not describe
     def _new_conn(self) -> UnixHTTPConnection:  # type: ignore[override]
-        # an int, whatever the types say
+        # an int, although the types say otherwise
         return _Connection(self.base_url, self.socket_path, self.timeout)  # type: ignore[arg-type]
 
 
 class _Connection(UnixHTTPConnection):
-    """The SDK's drops its socket, open, where nobody answers: the collector then warns of it in
-    whatever runs at that time.
+    """Closes its socket when the engine does not answer; the SDK's class leaves it open.
+
+    The garbage collector would warn of it later, in any code that runs then.
     """
 
     def connect(self) -> None:

@@ -1,36 +1,36 @@
-"""The hardened profile: from a task to the one container request that an engine ever sees. Pure.
+"""Converts a task to the request that creates its hardened container. Pure.
 
-A job chooses only what `Task` has fields for; nothing of a job reaches the host configuration
-otherwise. Each setting answers an attack that succeeds against an engine's defaults: unbounded
-forks, memory, disk and logs; a network; setuid programs; device nodes; io_uring and vsock;
-volumes that an image declares; environment variables that steer the loader or the GPU hooks,
-which run as root on the host.
+A job chooses only what `Task` has fields for; nothing else of it reaches the host configuration.
+Each setting stops an attack that succeeds against an engine's defaults: unbounded forks, memory,
+disk and logs; a network; setuid programs; device nodes; io_uring and vsock; volumes that an image
+declares; environment variables that control the loader or the GPU hooks, which run as root on the
+host.
 """
 
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate_node.images.image_volumes import covers
+from quorate_node.images.image_volumes import paths_to_cover
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
 LABEL_LEASE = "quorate.lease"
 LABEL_OWNER = "quorate.owner"
-LABEL_LIFE = "quorate.engine-life"
+LABEL_ENGINE_BOOT = "quorate.engine-life"
 LABEL_MAX_DURATION = "quorate.max-duration"
 LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
 USER = "65534:65534"
 OPEN_FILES_MAX = 8192
-OOM_SCORE = 1000  # a machine without memory ends jobs before its owner's programs
-LEAST_BYTES = 4096  # of a memory file system: a size of zero would mean no limit
+OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
+LEAST_BYTES = 4096  # of a memory file system: size 0 would mean no limit
 RUNTIME_GVISOR = "runsc"
 _GVISOR_PIDS = 64
 _ENV_PROGRAM = "/usr/bin/env"
 _HIDDEN_PREFIX = "LD_"
-# variables with which an image could ask the GPU hooks for devices that nobody rented to it
+# Variables by which an image could ask the GPU hooks for devices that it was not given.
 _GPU_CONTROLS = (
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_MIG_CONFIG_DEVICES",
@@ -69,21 +69,23 @@ _CACHES = {
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the profile must know of the engine. `cgroup_parent` "" = the engine's own; `runtime`
-    "" = its default (runc).
+    """What the profile must know of the engine.
+
+    `cgroup_parent` "" = the engine's own; `runtime` "" = its default (runc).
     """
 
     seccomp: str  # the profile as JSON text
     cgroup_parent: str = ""
     runtime: str = ""
     has_cdi: bool = False
-    life: str = ""  # which one a container begins in: `docker_life`
+    boot_id: str = ""  # of the engine's current run, see `engine_boot_id`
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """An image that the engine holds. `has_env` False = known to lack /usr/bin/env; None = not
-    looked into (registry images).
+    """An image that the engine holds.
+
+    `has_env`: whether it has /usr/bin/env; None = unknown (registry images).
     """
 
     reference: str
@@ -95,12 +97,13 @@ class ImageFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where inputs and outputs come from.
+class ContainerMounts:
+    """Where a container's inputs and outputs come from.
 
-    `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes of it count in
-    memory. `are_views`: the inputs are mounts of ours that are read-only, nosuid and nodev
-    already; an engine that is asked for read-only mounts them anew and drops the rest.
+    `outputs` is a host folder or a volume's name. `outputs_in_memory`: bytes of the outputs that
+    count in the job's memory. `are_views`: the inputs are our own read-only, nosuid, nodev mounts.
+    The engine must not make them read-only itself: it would mount them again without nosuid and
+    nodev.
     """
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
@@ -111,49 +114,49 @@ class Places:
 
 
 def container_request(
-    task: Task, owner: str, engine: EngineFacts, image: ImageFacts, places: Places
+    task: Task, owner: str, engine: EngineFacts, image: ImageFacts, mounts: ContainerMounts
 ) -> dict[str, object]:
-    """The body of the engine's create call. Refused(UNSUPPORTED) names the field that cannot be
-    granted.
-    """
-    check_targets([target for _, target in places.inputs])
+    """The body of the engine's create call. Refused(UNSUPPORTED) names the field."""
+    check_targets([target for _, target in mounts.inputs])
     hidden, env = _environment(task, image)
     return {
         "Image": image.reference,
-        "Entrypoint": [*_restorer(hidden, image), *_command(task, image)],
+        "Entrypoint": [*_env_restorer(hidden, image), *_command(task, image)],
         "Cmd": [],
         "Env": env,
         "User": USER,
         "WorkingDir": task.working_dir or "/scratch",
         "Hostname": "job",
         "Domainname": "",
-        # the mode `none` is the network; "disabled" would leave /etc/hosts, and so localhost, out
+        # The network mode `none` is enough. True would also remove /etc/hosts, and so localhost.
         "NetworkDisabled": False,
         "Tty": False,
         "OpenStdin": False,
         "AttachStdout": True,
         "AttachStderr": True,
         "Healthcheck": {"Test": ["NONE"]},
-        # the engine adds the image's to it, unless something stands there: see `covers`
+        # The engine adds the image's volumes, unless the folder is a mount already: see
+        # `paths_to_cover`.
         "Volumes": {},
         "Labels": {
             LABEL_LEASE: task.lease_id,
             LABEL_OWNER: owner,
-            LABEL_LIFE: engine.life,
+            LABEL_ENGINE_BOOT: engine.boot_id,
             LABEL_MAX_DURATION: str(task.max_duration),
             LABEL_OUTPUT_BYTES: str(task.output_bytes),
             LABEL_OUTPUT_INODES: str(task.output_inodes),
         },
         "HostConfig": _host_config(
-            task, engine, places, covers(image.volumes, [target for _, target in places.inputs])
+            task,
+            engine,
+            mounts,
+            paths_to_cover(image.volumes, [target for _, target in mounts.inputs]),
         ),
     }
 
 
-def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
-    """What stands in a container beside the mounts of its request, for the reader; "" when
-    nothing does.
-    """
+def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
+    """A text that lists mounts of a container that were not requested; "" if there are none."""
     config = body["HostConfig"]
     assert isinstance(config, dict), "a request as made here"
     asked = {
@@ -161,8 +164,7 @@ def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) 
         for item in config["Mounts"]
     }
     found = [_mount_of(item) for item in _list(container["Mounts"])]
-    # Engines list a memory file system either nowhere or by its target; it holds nothing of the
-    # machine's disk.
+    # Engines list a memory file system either nowhere or by its target; it uses no disk.
     strange = [
         item
         for item in found
@@ -172,8 +174,8 @@ def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) 
 
 
 def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
-    """(kind, a volume's name, target): engines in a machine of their own write the sources of
-    binds in another way.
+    """(kind, a volume's name, target). Sources of binds are left out, because engines in a virtual
+    machine write them differently.
     """
     kind = str(item["Type"])
     return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
@@ -185,8 +187,9 @@ def _list(value: object) -> list[dict[str, object]]:
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Inputs may stand anywhere that is not taken and not inside each other (their mount points
-    would be made in the store).
+    """Refuses targets of inputs that are taken or inside each other.
+
+    A mount point inside another input would have to be made in the content store.
     """
     for target in targets:
         if (
@@ -203,14 +206,16 @@ def check_targets(targets: Sequence[str]) -> None:
                 Code.UNSUPPORTED, f"mounts: {target[:200]!r} is taken; put inputs below /inputs"
             )
     for index, target in enumerate(targets):
-        if any(_is_below(target, other) for place, other in enumerate(targets) if place != index):
+        if any(
+            _is_below(target, other) for position, other in enumerate(targets) if position != index
+        ):
             raise Refused(Code.UNSUPPORTED, f"mounts: {target[:200]!r} lies inside another input")
 
 
 def standard_env(
     inputs: str = "/inputs", outputs: str = "/outputs", scratch: str = "/scratch"
 ) -> dict[str, str]:
-    """Variables that every executor sets: where inputs, outputs and every cache are."""
+    """Variables that every executor sets: where inputs, outputs and caches are."""
     return {
         **{name: scratch + below for name, below in _CACHES.items()},
         "QUORATE_INPUTS": inputs,
@@ -220,12 +225,10 @@ def standard_env(
 
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
-    """What the program sees in the end, by whatever way it gets there: the image's variables,
-    ours, the job's.
-    """
+    """The program's environment in every executor: the image's variables, ours, the job's."""
     named = dict(
         item.partition("=")[::2] for item in image_env if "=" in item[1:]
-    )  # the rest are no variables, whatever an image says
+    )  # an image may also list words that are no variables
     wanted = {
         name: value
         for name, value in {**named, **standard_env(), **task.env}.items()
@@ -242,8 +245,9 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
-    """(loader variables to restore inside, the engine's list). A bare name in that list removes
-    the image's variable.
+    """(loader variables to restore inside the container, the engine's list).
+
+    A bare name in the engine's list removes the image's variable.
     """
     named = dict(item.partition("=")[::2] for item in image.env)
     wanted = {**standard_env(), **task.env}
@@ -265,32 +269,26 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
     return hidden, sorted(removed) + [f"{name}={wanted[name]}" for name in sorted(wanted)]
 
 
-def _restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
-    """Restores loader variables inside the container, after every hook of the engine and the GPU
-    toolkit has run.
+def _env_restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
+    """Words that restore loader variables inside the container, after all hooks on the host ran.
 
-    The engine's init cannot set variables and an image need not have a shell, but whatever image
-    relies on LD_LIBRARY_PATH has coreutils' env. One that is known not to have it is refused
-    rather than run differently from what its maker meant.
+    The engine's init cannot set variables and an image need not have a shell. But images that rely
+    on LD_LIBRARY_PATH have coreutils' env. An image that is known not to have it is refused,
+    because it would run differently from what its maker meant.
     """
     if not hidden:
         return []
     if image.has_env is False:
         raise Refused(
             Code.UNSUPPORTED,
-            (
-                f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and "
-                f"has "
-                f"no {_ENV_PROGRAM} to restore it"
-            ),
+            f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and has "
+            f"no {_ENV_PROGRAM} to restore it",
         )
     return [_ENV_PROGRAM, *(f"{name}={hidden[name]}" for name in sorted(hidden))]
 
 
 def _command(task: Task, image: ImageFacts) -> list[str]:
-    """The job's words replace the image's entry point and command alike; without them the
-    image's own run.
-    """
+    """The job's command, which replaces the image's entry point and command; else the image's."""
     command = list(task.argv) or [*image.entrypoint, *image.command]
     if not command:
         raise Refused(Code.UNSUPPORTED, "command: the job gives none and the image has none")
@@ -298,9 +296,9 @@ def _command(task: Task, image: ImageFacts) -> list[str]:
 
 
 def _host_config(
-    task: Task, engine: EngineFacts, places: Places, covered: Sequence[str]
+    task: Task, engine: EngineFacts, mounts: ContainerMounts, covered: Sequence[str]
 ) -> dict[str, object]:
-    memory = task.memory_bytes + places.outputs_in_memory
+    memory = task.memory_bytes + mounts.outputs_in_memory
     sized = f"nosuid,nodev,size={max(task.scratch_bytes, LEAST_BYTES)},mode=1777"
     scratch, cover = f"rw,exec,{sized}", f"rw,noexec,{sized}"
     config: dict[str, object] = {
@@ -327,7 +325,7 @@ def _host_config(
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,
-        "Mounts": _mounts(places),
+        "Mounts": _mounts(mounts),
     }
     if engine.cgroup_parent:
         config["CgroupParent"] = f"{engine.cgroup_parent}/{task.lease_id}"
@@ -339,9 +337,10 @@ def _host_config(
 
 
 def _host_pids(task: Task, engine: EngineFacts) -> int:
-    """gVisor's kernel is a program with some thirty threads of its own and two for each process
-    inside (measured); the limit counts those of the machine. One who goes beyond ends the
-    sandbox, not the machine.
+    """The limit of processes for the host's kernel.
+
+    gVisor's kernel is a program with about thirty threads of its own and two for each process
+    inside (measured), and they count too. A job that goes over the limit ends its sandbox.
     """
     return (
         2 * task.pids + _GVISOR_PIDS
@@ -350,33 +349,35 @@ def _host_pids(task: Task, engine: EngineFacts) -> int:
     )
 
 
-def _mounts(places: Places) -> list[dict[str, object]]:
-    """Not the `Binds` shorthand: it splits at colons, and makes folders for sources that are not
-    there.
+def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
+    """The request's mounts, in the long form.
+
+    The short form `Binds` splits at colons, and makes folders for sources that are missing.
     """
     inputs: list[dict[str, object]] = [
         {
             "Type": "bind",
             "Source": source,
             "Target": target,
-            "ReadOnly": not places.are_views,
+            "ReadOnly": not mounts.are_views,
             "BindOptions": {"Propagation": "rprivate"},
         }
-        for source, target in places.inputs
+        for source, target in mounts.inputs
     ]
     outputs: dict[str, object] = {
-        "Type": "volume" if places.is_volume else "bind",
-        "Source": places.outputs,
+        "Type": "volume" if mounts.is_volume else "bind",
+        "Source": mounts.outputs,
         "Target": "/outputs",
     }
-    if places.is_volume:
+    if mounts.is_volume:
         outputs["VolumeOptions"] = {"NoCopy": True}
     return [*inputs, outputs]
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
-    """By CDI where the engine knows it (a static list of devices, no hook that runs as root),
-    else through the nvidia runtime's hook.
+    """The request for GPUs, by CDI if the engine knows it, else by the nvidia runtime's hook.
+
+    CDI is a static list of devices and needs no hook that runs as root.
     """
     if has_cdi:
         return {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={gpu}" for gpu in gpus]}

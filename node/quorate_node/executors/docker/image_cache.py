@@ -1,10 +1,9 @@
-"""Which images this daemon brought into the engine, so that they can go again: the longest
-unused first, within a bound of bytes.
+"""Records which images this daemon brought into the engine, and removes the longest unused.
 
-One small file for each image, written before the image is loaded, so that a crash leaves no
-image that nobody knows of; its time of change is the last use. An image that the engine had
-already is the owner's and is never in here; nor is one removed that got a name meanwhile, for
-then somebody else wants it.
+Each image has one small file, written before the image is loaded, so that a crash leaves no image
+without a record. The file's time of change is the last use. An image that the engine had already
+belongs to the owner and gets no record that counts bytes. An image that got a name in the engine is
+kept, because somebody else uses it.
 """
 
 import json
@@ -23,9 +22,10 @@ _SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptImage:
-    """`image` is the engine's id, `bytes` its size there, `manifests` the digests by which
-    registries name it, `used` in Unix seconds.
+class CachedImage:
+    """One image. `image` is the engine's id, `bytes` its size there.
+
+    `manifests` are the digests by which registries name it; `used` is in Unix seconds.
     """
 
     image: str
@@ -34,7 +34,7 @@ class KeptImage:
     used: float
 
 
-class KeptImages:
+class ImageCache:
     """The records below `folder`. Blocking; safe between threads."""
 
     def __init__(self, folder: Path, bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -42,49 +42,50 @@ class KeptImages:
         self._lock = threading.Lock()
 
     def find(self, manifest: str) -> str | None:
-        """The image that a registry names by this digest."""
+        """The id of the image that a registry names by this digest; None if unknown."""
         with self._lock:
             return next((kept.image for kept in self._all() if manifest in kept.manifests), None)
 
-    def all(self) -> list[KeptImage]:
-        """The longest unused first."""
+    def all(self) -> list[CachedImage]:
+        """All recorded images, the longest unused first."""
         with self._lock:
             return self._all()
 
     def record(self, image: str, size: int) -> None:
-        """Before an image is loaded, and again when its size is known."""
+        """Records an image before it is loaded, and again when its size is known."""
         with self._lock:
             known = self._read(self._path(image))
-            self._write(KeptImage(image, size, known.manifests if known else (), time.time()))
+            self._write(CachedImage(image, size, known.manifests if known else (), time.time()))
 
     def name(self, image: str, manifest: str) -> None:
-        """One more digest for an image; one that is not ours gets its first record, without
-        bytes.
+        """Adds a digest to an image's record.
+
+        An image that this daemon did not load gets a record without bytes.
         """
         with self._lock:
-            known = self._read(self._path(image)) or KeptImage(image, 0, (), 0.0)
+            known = self._read(self._path(image)) or CachedImage(image, 0, (), 0.0)
             manifests = (*(item for item in known.manifests if item != manifest), manifest)[
                 -MANIFESTS_MAX:
             ]
-            self._write(KeptImage(image, known.bytes, manifests, time.time()))
+            self._write(CachedImage(image, known.bytes, manifests, time.time()))
 
     def use(self, image: str) -> None:
-        """It is wanted now."""
+        """Notes that the image is used now."""
         with self._lock:
             if self._path(image).exists():
                 os.utime(self._path(image))
 
     def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
-        """Until `size` more bytes fit. `remove` says whether the engine let the image go.
-        Refused(OVERSIZE) when it can never fit, Unavailable when everything else is in use.
+        """Removes unused images until `size` more bytes fit.
+
+        `remove` returns whether the engine removed the image. Refused(OVERSIZE) if it can never
+        fit, Unavailable if all other images are in use.
         """
         if size > self.bytes_max:
             raise Refused(
                 Code.OVERSIZE,
-                (
-                    f"image: it has {size} bytes unpacked, all images together have room for "
-                    f"{self.bytes_max}"
-                ),
+                f"image: it has {size} bytes unpacked, all images together have room for "
+                f"{self.bytes_max}",
             )
         with self._lock:
             others = [kept for kept in self._all() if kept.image != image]
@@ -97,19 +98,17 @@ class KeptImages:
                     total -= kept.bytes
         if total + size > self.bytes_max:
             raise Unavailable(
-                (
-                    f"no room for an image of {size} bytes: the images in use have {total} of "
-                    f"{self.bytes_max}"
-                ),
+                f"no room for an image of {size} bytes: the images in use have {total} of "
+                f"{self.bytes_max}",
                 30.0,
             )
 
     def forget(self, image: str) -> None:
-        """It is not in the engine any more."""
+        """Deletes the record of an image that is not in the engine any more."""
         with self._lock:
             self._path(image).unlink(missing_ok=True)
 
-    def _all(self) -> list[KeptImage]:
+    def _all(self) -> list[CachedImage]:
         paths = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
         return sorted(
             (kept for path in paths if (kept := self._read(path))), key=lambda kept: kept.used
@@ -118,20 +117,21 @@ class KeptImages:
     def _path(self, image: str) -> Path:
         return self._folder / f"{image.removeprefix('sha256:')}{_SUFFIX}"
 
-    def _read(self, path: Path) -> KeptImage | None:
+    def _read(self, path: Path) -> CachedImage | None:
         try:
             tree = json.loads(path.read_text())
-            return KeptImage(
+            return CachedImage(
                 f"sha256:{path.stem}",
                 int(tree["bytes"]),
                 tuple(tree["manifests"]),
                 path.stat().st_mtime,
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            # none, or torn by a crash: then nothing was loaded yet, for the record comes first
+            # No record, or one torn by a crash. The record is written first, so nothing was loaded
+            # then.
             return None
 
-    def _write(self, kept: KeptImage) -> None:
+    def _write(self, kept: CachedImage) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(kept.image)
         fresh = path.with_suffix(".new")

@@ -1,9 +1,8 @@
-"""Fetching registries' images beside everything else: threads of their own, a bound on how many
-at once, and an end to each.
+"""Fetches images from registries in threads of their own, a few at once, each with an end.
 
-A registry may drip on purpose. So nothing that is no fetch waits for one, and a fetch ends at
-its lease's deadline, when the lease ends before, and when it is slower than an owner has to bear
-(`Pace`); its connection is closed then.
+A registry may send slowly on purpose, so no other work waits for a fetch. A fetch ends at its
+lease's deadline, when the lease ends, or when the registry is slower than `TransferRate` allows.
+The connection is closed then.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ Fetch = Callable[[str, StopSignal], None]
 
 
 class ImageFetches:
-    """One fetch at a time for each image; `fetch` blocks in a thread."""
+    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -31,8 +30,9 @@ class ImageFetches:
     async def fetch(
         self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the
-        deadline and after `stop`.
+        """Fetches the image unless `has` says that it is there.
+
+        Refused as the fetch is; Unavailable also at the deadline and after `stop`.
         """
         stop = StopSignal(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())
@@ -50,12 +50,12 @@ class ImageFetches:
                 del self._stops[lease_id]
 
     def stop(self, lease_id: str) -> None:
-        """Ends the lease's fetch, if one is under way or waits."""
+        """Cancels the lease's fetch if it runs or waits."""
         if lease_id in self._stops:
             self._stops[lease_id].stop()
 
     def close(self) -> None:
-        """Ends all."""
+        """Cancels all fetches."""
         for stop in self._stops.values():
             stop.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)

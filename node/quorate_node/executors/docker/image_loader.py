@@ -1,9 +1,8 @@
-"""Getting an image into the engine: an archive of the content store, or a registry image pinned
-by digest.
+"""Brings images into the engine: archives of the content store, or registry images by digest.
 
-Both come as archives that were read strictly first (`registry_image` says why the engine pulls
-nothing). One load at a time for each image, so that none waits for another's. What was loaded is
-recorded and goes again when room is needed.
+Both come as archives that were checked strictly first (`registry_http` says why the engine pulls
+nothing). Each image has one load at a time, so that no image waits for another. Loaded images are
+recorded, and removed when room is needed.
 """
 
 import threading
@@ -18,11 +17,11 @@ from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_she
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.threads import StopSignal
 from quorate_node.executors.docker.hardened_profile import ImageFacts
-from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, KeptImages
+from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
 from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_node.executors.outputs import delete_tree
-from quorate_node.images.archive_cache import ArchiveInfos
-from quorate_node.images.registry_http import Pace, RegistryHttp
+from quorate_node.images.archive_cache import ArchiveInfoCache
+from quorate_node.images.registry_http import RegistryHttp, TransferRate
 from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -31,30 +30,33 @@ Inspected = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRules:
-    """What the owner gives images. `private`: registry images that may come from the owner's own
-    network; None = all (a devnet).
+class ImagePolicy:
+    """What the owner allows for images.
+
+    `private`: registry images that may come from the owner's own network; None = all (a devnet).
     """
 
-    bytes_max: int = 16 << 30  # one registry image, as it is sent
+    bytes_max: int = 16 << 30  # of one registry image, compressed as it is sent
     kept_bytes_max: int = KEPT_BYTES_MAX
     private: frozenset[str] | None = frozenset()
-    pace: Pace = field(default_factory=Pace)
+    rate: TransferRate = field(default_factory=TransferRate)
 
 
-class Images:
-    """Loads each image once. Blocking: called from worker threads. `kept` None: nothing that is
-    loaded ever goes again.
+class ImageLoader:
+    """Loads each image once. Blocking: called from worker threads.
+
+    `cache` None: no image is ever removed.
     """
 
-    def __init__(self, api: docker.APIClient, kept: KeptImages | None = None) -> None:
-        self._api, self._kept = api, kept
+    def __init__(self, api: docker.APIClient, cache: ImageCache | None = None) -> None:
+        self._api, self._cache = api, cache
         self._loading = KeyedLocks()
-        self._infos = ArchiveInfos()
+        self._infos = ArchiveInfoCache()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
-        """The image, present in the engine; a registry's must have been fetched. Refused(UNKNOWN
-        | MALFORMED | UNSUPPORTED).
+        """Loads the image if needed; a registry's image must have been fetched before.
+
+        Refused(UNKNOWN | MALFORMED | UNSUPPORTED).
         """
         if isinstance(image, str):
             return self._fetched(parse_pinned(image))
@@ -66,25 +68,25 @@ class Images:
         )
 
     def has(self, name: str) -> bool:
-        """Whether a registry's image is in the engine: brought by us, or by the owner under that
+        """Whether a registry's image is in the engine, brought by us or by the owner under that
         name.
         """
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
-        """The id of the archive's image in the engine, loaded unless it is there."""
+        """The id of the archive's image in the engine; loads it unless it is there."""
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
             if self._inspect(reference) is None:
-                self._bring(path, info, reference)
-            elif self._kept is not None:
-                self._kept.use(reference)
+                self._load_new(path, info, reference)
+            elif self._cache is not None:
+                self._cache.use(reference)
         return reference
 
-    def _bring(self, path: Path, info: ImageInfo, reference: str) -> None:
-        if self._kept is not None:
-            self._kept.make_room(info.unpacked_bytes, reference, self._remove)
-            self._kept.record(reference, info.unpacked_bytes)
+    def _load_new(self, path: Path, info: ImageInfo, reference: str) -> None:
+        if self._cache is not None:
+            self._cache.make_room(info.unpacked_bytes, reference, self._remove)
+            self._cache.record(reference, info.unpacked_bytes)
         self._send(path, info)
         found = self._inspect(reference)
         if found is None:
@@ -92,19 +94,19 @@ class Images:
                 Code.MALFORMED, f"image: the engine did not accept the archive as {reference}"
             )
         size = found.get("Size")
-        if self._kept is not None and isinstance(size, int):
-            self._settle(reference, max(size, info.unpacked_bytes))
+        if self._cache is not None and isinstance(size, int):
+            self._record_size(reference, max(size, info.unpacked_bytes))
 
-    def _settle(self, reference: str, size: int) -> None:
-        """Counts what the engine says: whatever was believed before, it is the owner's disk."""
-        assert self._kept is not None
+    def _record_size(self, reference: str, size: int) -> None:
+        """Records the size that the engine reports, because it is what the disk holds."""
+        assert self._cache is not None
         try:
-            self._kept.make_room(size, reference, self._remove)
+            self._cache.make_room(size, reference, self._remove)
         except (Refused, Unavailable):
             if self._remove(reference):
-                self._kept.forget(reference)
+                self._cache.forget(reference)
             raise
-        self._kept.record(reference, size)
+        self._cache.record(reference, size)
 
     def _send(self, path: Path, info: ImageInfo) -> None:
         try:
@@ -119,7 +121,10 @@ class Images:
             ) from error
 
     def _remove(self, reference: str) -> bool:
-        """Takes one of ours out of the engine, unless it is in use or somebody gave it a name."""
+        """Removes one of our images from the engine, unless it is in use or has a name.
+
+        Returns whether it is gone.
+        """
         found = self._inspect(reference)
         if found is None:
             return True
@@ -128,7 +133,7 @@ class Images:
         try:
             self._api.remove_image(reference)
         except docker.errors.ImageNotFound:
-            return True  # another was faster
+            return True  # another thread removed it first
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
@@ -148,15 +153,13 @@ class Images:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """(what the engine calls it, its record). One that the owner has under that name comes
-        second.
-        """
-        ours = self._kept.find(image.digest) if self._kept else None
+        """(the engine's reference, its record); an image of ours before the owner's."""
+        ours = self._cache.find(image.digest) if self._cache else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None
             if name and found is not None:
-                if self._kept is not None and name == ours:
-                    self._kept.use(name)
+                if self._cache is not None and name == ours:
+                    self._cache.use(name)
                 return name, found
         return None
 
@@ -168,44 +171,43 @@ class Images:
         return found
 
 
-class Fetcher:
-    """Brings registries' images into the engine. Blocking, one image at a time for each thread."""
+class RegistryImageFetcher:
+    """Brings registries' images into the engine. Blocking, one image at a time in each thread."""
 
-    def __init__(self, images: Images, kept: KeptImages, folder: Path, rules: ImageRules) -> None:
-        self._images, self._kept, self._folder, self._rules = (
-            images,
-            kept,
-            folder / PULLS_FOLDER,
-            rules,
-        )
-        self._guard = threading.Lock()
+    def __init__(
+        self, images: ImageLoader, cache: ImageCache, folder: Path, policy: ImagePolicy
+    ) -> None:
+        self._images, self._cache = images, cache
+        self._folder, self._policy = folder / PULLS_FOLDER, policy
+        self._active_lock = threading.Lock()
         self._active: list[str] = []
 
     def fetch(self, name: str, stop: StopSignal) -> None:
-        """Fetches, reads and loads one image. Refused and Unavailable as `fetch_archive`,
-        `read_archive` and `Images.load`.
+        """Fetches, checks and loads one image.
+
+        Raises Refused and Unavailable as `fetch_archive`, `read_archive` and `ImageLoader.load` do.
         """
         image = parse_pinned(name)
         work = image.digest.removeprefix("sha256:")
-        with self._guard:
+        with self._active_lock:
             others = frozenset(self._active)
             self._active.append(work)
         try:
-            is_vouched = self._rules.private is None or name in self._rules.private
-            registry = RegistryHttp(image.host, image.path, is_vouched, stop, self._rules.pace)
-            archive = fetch_archive(image, registry, self._folder, self._rules.bytes_max, others)
+            may_be_private = self._policy.private is None or name in self._policy.private
+            registry = RegistryHttp(image.host, image.path, may_be_private, stop, self._policy.rate)
+            archive = fetch_archive(image, registry, self._folder, self._policy.bytes_max, others)
             self._load(image, archive, stop)
         finally:
-            with self._guard:
+            with self._active_lock:
                 self._active.remove(work)
 
     def _load(self, image: PinnedImage, archive: Path, stop: StopSignal) -> None:
         limit = ImageLimits().unpacked_bytes
         try:
             info = read_archive(
-                archive, ImageLimits(unpacked_bytes=min(limit, self._kept.bytes_max))
+                archive, ImageLimits(unpacked_bytes=min(limit, self._cache.bytes_max))
             )
             stop.check()
-            self._kept.name(self._images.load(archive, info), image.digest)
+            self._cache.name(self._images.load(archive, info), image.digest)
         finally:
             delete_tree(archive.parent)

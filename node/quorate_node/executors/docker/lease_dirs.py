@@ -1,10 +1,9 @@
-"""The folders of one lease around its container: read-only inputs, and outputs that are sized
-and outlive the exit.
+"""Makes a lease's read-only inputs, and an output folder of bounded size that outlives the exit.
 
-Two ways for outputs. LOOP (root): a file holding an ext4 file system, mounted on the host.
-VOLUME (no root, or no loop devices): a tmpfs volume of the engine, which vanishes with its last
-container, so a `-hold` container that only waits keeps it until removal; its pages count in the
-memory of the job's container, whose limit is raised by as much, and the outputs come back as a
+Outputs have two forms. LOOP (needs root): a file that holds an ext4 file system, mounted on the
+host. VOLUME (no root, or no loop devices): a tmpfs volume of the engine. The volume vanishes with
+its last container, so a `-hold` container that only waits keeps it until removal. Its pages count
+in the memory of the job's container, so that limit is raised by as much. The outputs come back as a
 tar stream.
 """
 
@@ -21,9 +20,9 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_node.executors import mounts
-from quorate_node.executors.docker.hardened_profile import LABEL_LEASE, LABEL_OWNER, Places
+from quorate_node.executors.docker.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
 from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.linux import mounts
 from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_protocol.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -33,24 +32,25 @@ _READABLE_BY_ALL = 0o004
 _X86_64 = 62
 
 
-class OutputKind(StrEnum):
-    """How outputs are kept."""
+class DockerOutputs(StrEnum):
+    """Where the outputs of containers are kept."""
 
     LOOP = "loop"
     VOLUME = "volume"
 
 
-def choose_kind() -> OutputKind:
-    """LOOP where this process can mount, else VOLUME."""
-    return OutputKind.LOOP if mounts.can_mount() else OutputKind.VOLUME
+def choose_outputs() -> DockerOutputs:
+    """LOOP if this process can mount, else VOLUME."""
+    return DockerOutputs.LOOP if mounts.can_mount() else DockerOutputs.VOLUME
 
 
-class LeasePlaces:
-    """Makes and removes the folders of leases below `home`. Blocking: called from worker
-    threads; every call may be repeated.
+class LeaseDirs:
+    """Makes and removes the folders of leases below `home`.
+
+    Blocking: called from worker threads. Every call may be repeated.
     """
 
-    def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: OutputKind) -> None:
+    def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: DockerOutputs) -> None:
         self._api = api
         self._home = home
         self._owner = owner
@@ -60,21 +60,23 @@ class LeasePlaces:
         """The lease's folder on the host."""
         return self._home / lease_id
 
-    def prepare(self, task: Task, container: str) -> Places:
-        """Everything that the container will be given. Unavailable when the host lacks room."""
+    def prepare(self, task: Task, container: str) -> ContainerMounts:
+        """Makes everything that the container needs. Unavailable when the host lacks room."""
         folder = self.folder(task.lease_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         inputs = tuple(
             (str(self._input(folder, index, mount)), mount.target)
             for index, mount in enumerate(task.mounts)
         )
-        if self.kind is OutputKind.LOOP:
+        if self.kind is DockerOutputs.LOOP:
             mounts.mount_sized(
                 folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes
             )
-            return Places(inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root())
+            return ContainerMounts(
+                inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root()
+            )
         volume = self._volume(task, container)
-        return Places(
+        return ContainerMounts(
             inputs,
             volume,
             is_volume=True,
@@ -83,7 +85,7 @@ class LeasePlaces:
         )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
-        """Copies the outputs out, by whichever way they were kept."""
+        """Copies the outputs to `destination`, from where they were kept."""
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
@@ -93,7 +95,7 @@ class LeasePlaces:
             return
         gone = f"the outputs of lease {lease_id} are gone with the container that held them"
         try:
-            # One that has ended with its engine still gives an archive: of an empty volume.
+            # After the engine stopped, the engine still gives an archive, but of an empty volume.
             if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
                 raise Unavailable(gone, 60.0)
             chunks, _ = self._api.get_archive(container + HOLD_SUFFIX, "/outputs")
@@ -102,29 +104,24 @@ class LeasePlaces:
         collect_tar(iter(chunks), destination, caps)
 
     def remove(self, lease_id: str, container: str) -> None:
-        """Removes mounts, volume and folder; the lease's container is gone already."""
+        """Removes mounts, volume and folder, after the lease's container."""
         remove_container(self._api, container + HOLD_SUFFIX)
         try:
             self._api.remove_volume(container + "-outputs", force=True)
         except docker.errors.NotFound:
-            pass  # outputs were kept the other way
+            pass  # outputs were kept on a loop device
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """A view of the input that nobody can write, run setuid or open devices through; without
-        root, the input itself.
-        """
+        """A read-only, nosuid, nodev view of the input; without root, the input itself."""
         source = mount.source.resolve()
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
         if not source.stat().st_mode & _READABLE_BY_ALL:
             raise Refused(
                 Code.UNSUPPORTED,
-                (
-                    f"mounts: {mount.target} must be readable by all (mode 0644) for the "
-                    f"container's "
-                    f"user"
-                ),
+                f"mounts: {mount.target} must be readable by all (mode 0644) for the container's "
+                "user",
             )
         if not _is_root():
             return source
@@ -135,7 +132,9 @@ class LeasePlaces:
     def _volume(self, task: Task, container: str) -> str:
         name = container + "-outputs"
         labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
-        options = f"size={task.output_bytes},nr_inodes={task.output_inodes + 1},mode=0755,uid=65534,gid=65534,nosuid,nodev,noexec"
+        size, inodes = task.output_bytes, task.output_inodes + 1
+        flags = "mode=0755,uid=65534,gid=65534,nosuid,nodev,noexec"
+        options = f"size={size},nr_inodes={inodes},{flags}"
         self._api.create_volume(
             name,
             driver="local",
@@ -171,7 +170,7 @@ class LeasePlaces:
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
-            # it exists: an earlier attempt to start this lease got as far
+            # it exists from an earlier attempt to start this lease
         self._api.start(container + HOLD_SUFFIX)
         return name
 
@@ -190,7 +189,7 @@ def _is_root() -> bool:
 
 
 def remove_container(api: docker.APIClient, name: str) -> None:
-    """Kills and removes; no error if it is not there or is being removed by another."""
+    """Kills and removes a container; no error if it is absent or being removed."""
     try:
         api.remove_container(name, force=True, v=True)
     except docker.errors.NotFound:
@@ -198,11 +197,11 @@ def remove_container(api: docker.APIClient, name: str) -> None:
     except docker.errors.APIError as error:
         if error.status_code != 409:
             raise
-        # removal is in progress already
+        # it is being removed already
 
 
 def release_folder(folder: Path) -> None:
-    """Unmounts whatever of a lease is mounted below its folder, then deletes the folder."""
+    """Unmounts everything below a lease's folder, then deletes the folder."""
     for view in sorted((folder / "inputs").glob("*")):
         mounts.unmount(view)
     mounts.unmount(folder / "outputs")
@@ -212,10 +211,10 @@ def release_folder(folder: Path) -> None:
 
 
 def hold_image() -> tuple[str, bytes]:
-    """(config digest, archive) of an image whose one program does nothing but wait: ten bytes of
-    code in an ELF header.
+    """(config digest, archive) of an image whose only program waits for ever.
 
-    Any image of the job's may lack a program that sleeps, and a registry may be out of reach.
+    The program is a few bytes of machine code in an ELF file. The job's image may have no program
+    that sleeps, and a registry may be out of reach.
     """
     if platform.machine() != "x86_64":
         raise Unavailable(

@@ -1,8 +1,7 @@
-"""Collecting outputs that only the engine can read: its tar stream of the folder, under the same
-rules and caps as `outputs`.
+"""Collects outputs that only the engine can read, from its tar stream of the folder.
 
-The engine sends sparse files at their full apparent size and links as links; nothing here is
-extracted by the tar module itself.
+The rules and caps are those of `outputs`. The engine sends sparse files at their full apparent
+size, and links as links. The tar module itself extracts nothing.
 """
 
 import io
@@ -11,7 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from quorate_node.executors.outputs import Allowance, OutputCaps, fresh_directory
+from quorate_node.executors.outputs import Allowance, OutputCaps, new_directory
 from quorate_protocol.refusals import Code, Refused
 
 _COPY_BYTES = 1 << 20
@@ -19,10 +18,8 @@ _READ_MAX = 4 << 20
 
 
 def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
-    """Writes the stream's one top folder to the new directory `destination`, complete or not at
-    all.
-    """
-    with fresh_directory(destination) as partial:
+    """Writes the stream's one top folder to the new directory `destination`, or nothing."""
+    with new_directory(destination) as partial:
         allowance = Allowance(caps)
         try:
             with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
@@ -34,7 +31,7 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
                             Code.MALFORMED,
                             f"{member.name[:200]!r}: comes twice, or before its folder",
                         ) from error
-                    # the module keeps every header otherwise
+                    # the module would keep every header in memory
                     archive.members = []  # type: ignore[attr-defined]
         except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
             raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
@@ -42,8 +39,9 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file. The tar module reads an extended header whole, so single reads are
-    bounded.
+    """Chunks as a file for the tar module.
+
+    The module reads an extended header in one piece, so single reads are bounded.
     """
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -71,19 +69,19 @@ def _take(
     if not parts:
         return
     path = "/".join(parts)
-    allowance.entry(path, parts[-1], len(parts))
+    allowance.add_entry(path, parts[-1], len(parts))
     for part in parts[:-1]:
         if part in ("", ".", ".."):
             raise Refused(Code.MALFORMED, f"{path[:200]}: leads out of the outputs")
     if member.isdir():
         (target / path).mkdir()
     elif member.isreg() and not member.issparse():
-        allowance.promise(path, member.size)
+        allowance.check_size(path, member.size)
         file = archive.extractfile(member)
         assert file is not None, "regular members have content"
         with (target / path).open("xb") as out:
             while chunk := file.read(_COPY_BYTES):
-                allowance.copied(path, len(chunk))
+                allowance.add_copied(path, len(chunk))
                 out.write(chunk)
     elif member.islnk():
         _copy_linked(target, path, member.linkname, allowance)
@@ -95,11 +93,11 @@ def _take(
 
 
 def _copy_linked(target: Path, path: str, link: str, allowance: Allowance) -> None:
-    """The second name of one file: copied from the first, which has been written by us."""
+    """Copies the second name of one file from the first, which was written before."""
     first = posixpath.normpath("/".join(link.strip("/").split("/")[1:]))
     if first.startswith(("..", "/")) or not (target / first).is_file():
         raise Refused(Code.MALFORMED, f"{path[:200]}: links to something outside the outputs")
     with (target / first).open("rb") as source, (target / path).open("xb") as out:
         while chunk := source.read(_COPY_BYTES):
-            allowance.copied(path, len(chunk))
+            allowance.add_copied(path, len(chunk))
             out.write(chunk)

@@ -1,8 +1,8 @@
-"""Leases whose program a supervisor process keeps: what the executors without an engine share.
+"""Executor base class for leases whose program is kept by a supervisor process.
 
-One folder per lease: `plan.json` says what runs, `lock` is held by the supervisor as long as it
-lives, `exit.json` is how it ended, `failure` why it could not begin, `log` the output. A daemon
-that restarts, or a second executor object, reads all of it there.
+One folder per lease: `plan.json` says what runs, the supervisor holds `lock` as long as it lives,
+`exit.json` says how the program ended, `failure` why it could not begin, and `log` holds the
+output. A daemon that restarts, or a second executor object, reads all of it there.
 """
 
 import asyncio
@@ -24,16 +24,17 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.process.crash_points import crash_point
 
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_SUPERVISOR = Path(__file__).with_name("__main__.py")
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _POLL_SECONDS = 0.02
 _POLL_SECONDS_MAX = 0.25
 _SPAWN_SECONDS = 30
 
 
-class DetachedExecutor:
-    """The part of `Executor` that follows from the folder of a lease. Subclasses begin and end
-    leases in worker threads.
+class SupervisedExecutor:
+    """The part of `Executor` that only needs the folder of a lease.
+
+    Subclasses begin and end leases, in worker threads.
     """
 
     sandbox: Sandbox
@@ -43,14 +44,14 @@ class DetachedExecutor:
         self._clock = clock
 
     async def check(self) -> None:
-        """Unavailable when the folder cannot be written."""
+        """Makes the folder of the leases. Unavailable if that fails."""
         try:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Unavailable(f"{self._home} cannot be made: {error.strerror}", 60.0) from error
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Refused(UNSUPPORTED): nothing here has images of registries."""
+        """Refused(UNSUPPORTED): this executor has no images from registries."""
         raise Refused(
             Code.UNSUPPORTED,
             "image: registry images need a container engine; name the image by CID",
@@ -65,12 +66,13 @@ class DetachedExecutor:
             await asyncio.to_thread(self._begin, task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """From the supervisor's lock and its record."""
+        """The lease's state, from the supervisor's lock and its exit record."""
         return lease_state(self._folder(lease_id))
 
     async def wait(self, lease_id: str) -> Exit:
-        """Polls for the record: the supervisor need not be a child of this process. Unavailable
-        when it was killed or could not begin.
+        """Polls for the exit record, because the supervisor may not be a child of this process.
+
+        Unavailable when the supervisor was killed or the program could not begin.
         """
         pause = _POLL_SECONDS
         folder = self._folder(lease_id)
@@ -89,7 +91,7 @@ class DetachedExecutor:
                     pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """The captured file; with `follow` until the program has ended."""
+        """The captured output; with `follow` until the program has ended."""
         folder = self._folder(lease_id)
         async for chunk in follow_file(
             folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
@@ -105,8 +107,9 @@ class DetachedExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s. Returns when
-        it has ended.
+        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s.
+
+        Returns when the program has ended.
         """
         folder = self._folder(lease_id)
         while lease_state(folder) is TaskState.RUNNING:
@@ -114,17 +117,17 @@ class DetachedExecutor:
             await self._clock.sleep(_POLL_SECONDS)
 
     async def remove(self, lease_id: str) -> None:
-        """Kills what still runs and deletes everything of the lease."""
+        """Kills what still runs and deletes the lease's folder."""
         crash_point("container.before-remove")
         await asyncio.to_thread(self._end, self._folder(lease_id))
         crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
-        """Every folder."""
+        """The ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
     async def close(self) -> None:
-        """Nothing is held; programs run on."""
+        """Does nothing: programs run on."""
 
     # ---------------------------------------------------------------------------- in worker threads
 
@@ -158,18 +161,19 @@ class DetachedExecutor:
 
 
 def lease_state(folder: Path) -> TaskState:
-    """What is observed in the folder of a lease."""
+    """The state of a lease, as its folder shows it."""
     if (folder / "exit.json").exists():
         return TaskState.EXITED
     if is_locked(folder):
         return TaskState.RUNNING
-    # asked again: it may have ended between the two questions
+    # The program may have ended between the first question and the second.
     return TaskState.EXITED if (folder / "exit.json").exists() else TaskState.ABSENT
 
 
 def is_locked(folder: Path) -> bool:
-    """True while a supervisor lives: it inherited the lock, and the kernel drops it with the
-    process.
+    """True while the supervisor lives.
+
+    The supervisor inherited the lock, and the kernel releases the lock when the process ends.
     """
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -185,14 +189,14 @@ def is_locked(folder: Path) -> bool:
 
 
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
-    """Starts the supervisor in a session of its own, holding the lock from before its first
-    instruction; returns once it is detached.
+    """Starts the supervisor in a session of its own; returns once it is detached.
+
+    The supervisor holds the lock from its first instruction on.
     """
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
-    fresh.rename(
-        folder / "plan.json"
-    )  # whole for whoever reads it meanwhile: which images are in use is asked for other leases
+    # Renamed into place, so that a reader never finds half a plan: other leases read it too.
+    fresh.rename(folder / "plan.json")
     crash_point("container.after-create")
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -225,11 +229,11 @@ def kill_supervised(folder: Path) -> None:
             try:
                 kill(int(text), signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it ended just now
+                pass  # it has ended
 
 
 def read_text(path: Path) -> str:
-    """The file's text; "" when it is not there yet."""
+    """The file's text; "" if there is no file yet."""
     try:
         return path.read_text()
     except FileNotFoundError:

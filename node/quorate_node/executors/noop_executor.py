@@ -1,5 +1,6 @@
-"""Nothing runs: the exit and one output file follow from the task alone, so that equal tasks
-agree and different ones do not. For tests.
+"""Runs nothing, for tests: the exit and one output file follow from the task alone.
+
+Equal tasks give equal results, and different tasks give different ones.
 """
 
 import hashlib
@@ -19,8 +20,9 @@ _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 
 
 class NoopExecutor:
-    """`Executor` whose every task takes `duration_ms` by the clock. State is kept in `home`, so
-    it survives the daemon.
+    """`Executor` whose every task takes `duration_ms` by the clock.
+
+    Its state is in `home`, so it survives the daemon.
     """
 
     sandbox = Sandbox.NOOP
@@ -31,13 +33,13 @@ class NoopExecutor:
         self._duration_ms = duration_ms
 
     async def check(self) -> None:
-        """Always usable."""
+        """Does nothing: it can always be used."""
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """No image is needed."""
+        """Does nothing: no image is needed."""
 
     async def start(self, task: Task) -> None:
-        """Writes the outputs at once and the moment at which the task will have ended."""
+        """Writes the outputs at once, and when the task will have ended."""
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
         if isinstance(task.image, Path) and not task.image.is_file():
@@ -63,25 +65,25 @@ class NoopExecutor:
         )
 
     async def state(self, lease_id: str) -> TaskState:
-        """By the clock."""
+        """The state, by the clock."""
         record = self._record(lease_id)
         if record is None:
             return TaskState.ABSENT
         return TaskState.EXITED if self._clock.now() >= record["ends"] else TaskState.RUNNING
 
     async def wait(self, lease_id: str) -> Exit:
-        """Waits on the clock."""
+        """Waits on the clock until the task has ended."""
         while (record := self._held(lease_id)) and self._clock.now() < record["ends"]:
             await self._clock.sleep(min(1.0, max(0.001, record["ends"] - self._clock.now())))
         return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """One line."""
+        """One line of text."""
         self._held(lease_id)
         yield b"nothing ran\n"
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """The one file."""
+        """Copies the one output file."""
         record = self._held(lease_id)
         collect_tree(
             self._home / lease_id / "outputs",
@@ -90,7 +92,7 @@ class NoopExecutor:
         )
 
     async def stop(self, lease_id: str) -> None:
-        """Ends it now, as a SIGTERM would."""
+        """Ends the task now, with the status of a SIGTERM."""
         record = self._record(lease_id)
         if record is not None and self._clock.now() < record["ends"]:
             elapsed = round((self._clock.now() - record["started"]) * 1000)
@@ -105,15 +107,15 @@ class NoopExecutor:
             )
 
     async def remove(self, lease_id: str) -> None:
-        """Deletes the folder."""
+        """Deletes the lease's folder."""
         delete_tree(self._home / lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """Every folder."""
+        """The ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     def _held(self, lease_id: str) -> dict[str, float]:
         record = self._record(lease_id)
@@ -137,7 +139,7 @@ class NoopExecutor:
 
 
 def output_of(task: Task) -> str:
-    """Digest of what every provider sees alike: never of host paths, which differ."""
+    """Hex digest of the task's fields that every provider sees alike, so without host paths."""
     seen = [
         list(task.argv),
         sorted(task.env.items()),

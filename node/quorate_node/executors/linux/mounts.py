@@ -1,8 +1,7 @@
-"""The few mounts that the daemon makes itself, as root: read-only views of inputs, and a sized
-file system per lease for outputs.
+"""Makes the mounts that the daemon needs as root: views of inputs, file systems for outputs.
 
-mount(2) is called directly: starting the mount program twice for each input would cost more than
-the container's own set-up.
+It calls mount(2) directly. Starting the mount program twice for each input would take longer than
+setting up the container.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def can_mount() -> bool:
-    """True when this process may mount and has loop devices and mkfs.ext4."""
+    """True if this process may mount and has loop devices and mkfs.ext4."""
     return (
         os.geteuid() == 0
         and Path("/dev/loop-control").exists()
@@ -36,7 +35,8 @@ def can_mount() -> bool:
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """A read-only, nosuid, nodev view of a file or directory at `target`, which is made.
+    """Makes a read-only, nosuid, nodev view of a file or directory at `target`.
+
     Repeating it does nothing.
     """
     if not is_mounted(target):
@@ -48,18 +48,17 @@ def bind_read_only(source: Path, target: Path) -> None:
         crash_point("mount.before")
         _mount(str(source), target, _MS_BIND)
         crash_point("mount.after")
-    # Not only when it is fresh: a crash may have come between the mount, which can be written
-    # through, and this.
+    # Always done: a crash may have come after the mount, which is writable until here.
     _mount(None, target, _MS_PRIVATE)
     _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
 
 def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None:
-    """An ext4 file system in the file `disk` at `target`: it ends a program that writes too
-    much, and outlives the program.
+    """Mounts an ext4 file system in the file `disk` at `target`, with bounded size.
 
-    Its blocks are reserved now, so that the host's disk cannot fill under a running job.
-    Repeating it does nothing.
+    A program that writes too much gets an error; the files outlive the program. All blocks are
+    reserved now, so that the host's disk cannot fill up under a running job. Repeating it does
+    nothing.
     """
     if not is_mounted(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -74,8 +73,7 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
             "mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target)
         )
         crash_point("mount.after")
-    # Not only when it is fresh: left there by a crash, it would be part of the result, and of
-    # nobody else's.
+    # Always done: after a crash the folder would become part of the result on this machine only.
     lost_and_found = target / "lost+found"
     if (
         lost_and_found.is_dir()
@@ -86,8 +84,9 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
 
 
 def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
-    """The same in memory, for a root without loop devices; it does not survive a restart of the
-    machine.
+    """Mounts a memory file system of bounded size, for root without loop devices.
+
+    Its content is lost when the machine restarts.
     """
     if is_mounted(target):
         return
@@ -99,8 +98,9 @@ def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
 
 
 def unmount(target: Path) -> None:
-    """Unmounts if mounted. What is still busy after a second is detached: it goes when its last
-    user goes.
+    """Unmounts `target` if it is mounted.
+
+    If it is still busy after a second, it is detached, and goes when its last user ends.
     """
     for attempt in range(_UNMOUNT_TRIES):
         if not is_mounted(target):
@@ -108,14 +108,15 @@ def unmount(target: Path) -> None:
         flags = _MNT_DETACH if attempt == _UNMOUNT_TRIES - 1 else 0
         crash_point("unmount.before")
         if _libc.umount2(os.fsencode(target), flags) != 0:
-            time.sleep(0.05)  # the kernel lets go of a dead container's mounts a little later
+            time.sleep(0.05)  # the kernel releases a dead container's mounts a little later
         else:
             crash_point("unmount.after")
 
 
 def is_mounted(target: Path) -> bool:
-    """True when something is mounted exactly there. Read from the kernel's list: a bind mount of
-    one file system onto itself cannot be told by device numbers.
+    """True if something is mounted exactly at `target`.
+
+    Reads the kernel's list, because device numbers do not show a bind mount within one file system.
     """
     wanted = (
         str(target)
@@ -173,7 +174,7 @@ def _mount(source: str | None, target: Path, flags: int) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """System programs stand in folders that an owner's PATH may lack."""
+    """The path of a system program, or None; also looks in folders that a PATH may lack."""
     for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
         with contextlib.suppress(OSError):
             if os.access(f"{folder}/{name}", os.X_OK):

@@ -1,11 +1,10 @@
-"""CPU time and peak memory of a lease, read from the kernel's control groups (v1, v2 and the
-hybrid of both).
+"""Limits leases by the kernel's control groups and reads their CPU time and peak memory.
 
-Each container gets a parent group of its own, named by the lease: the engine removes the
-container's group at exit, and with it the counters, but never the parent, whose counters include
-the child's. So the figures are exact for the shortest job and survive a restart of the daemon.
-An engine that leaves groups to systemd gives no such parent; then a running container is
-sampled.
+Works with version 1, version 2 and the hybrid of both. Each container gets a parent group of its
+own, named by the lease. At exit the engine removes the container's group with its counters, but
+never the parent, whose counters include the child's. So the figures are exact for the shortest job
+and survive a restart of the daemon. An engine that leaves groups to systemd gives no such parent.
+There a running container is sampled.
 """
 
 import contextlib
@@ -28,13 +27,13 @@ _END_POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the kernel counted so far."""
+    """What the kernel has counted so far."""
 
     cpu_ms: int = 0
     peak_memory_bytes: int = 0
 
     def at_least(self, other: "Counters") -> "Counters":
-        """Both figures only grow, so of two samples the larger is the newer."""
+        """The larger of both figures: they only grow, so the larger one is newer."""
         return Counters(
             max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes)
         )
@@ -51,8 +50,9 @@ class LeaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGroups:
-    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each.
-    `kills` counts memory kills.
+    """The groups of a lease. A process joins by writing 0 to `cgroup.procs` of each.
+
+    `kills` is the file that counts memory kills.
     """
 
     folders: tuple[Path, ...]
@@ -60,8 +60,10 @@ class LeaseGroups:
 
 
 def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) -> LeaseGroups | None:
-    """Groups with the limits; None where this process may not make any (no root, or control
-    groups read-only as in containers).
+    """Makes groups with the limits for a lease.
+
+    None if this process may not make any: it is not root, or control groups are read-only, as in
+    containers.
     """
     try:
         if all((root / name).is_dir() for name in _NEEDED):
@@ -72,13 +74,13 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
             else None
         )
     except OSError:
-        # Not re-raised: the caller limits otherwise and says so.
+        # Not re-raised: the caller limits the lease in another way and reports that.
         remove_lease_groups(lease_id, root)
         return None
 
 
 def can_make_groups(root: Path = _ROOT) -> bool:
-    """Tries it."""
+    """Whether this process can make groups; tries it."""
     trial = f"trial-{os.getpid()}"
     made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
     remove_lease_groups(trial, root)
@@ -86,17 +88,16 @@ def can_make_groups(root: Path = _ROOT) -> bool:
 
 
 def counts_by_namespace(release: str) -> bool:
-    """Whether this kernel counts a user's processes in each user namespace anew, so that
-    RLIMIT_NPROC bounds one sandbox.
+    """Whether this kernel counts a user's processes in each user namespace separately.
+
+    Only then RLIMIT_NPROC limits one sandbox.
     """
     found = re.match(r"(\d+)\.(\d+)", release)
     return found is not None and (int(found[1]), int(found[2])) >= COUNTING_KERNEL
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
-    """Counters of the lease's parent group; zeros where the kernel or the engine's set-up does
-    not give them.
-    """
+    """Counters of the lease's parent group; zeros if the kernel or the engine gives none."""
     return _read(
         {name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")},
         root / PARENT.strip("/") / lease_id,
@@ -107,7 +108,7 @@ def process_counters(pid: int, root: Path = _ROOT) -> Counters:
     """Counters of the groups that a process is in now, for engines that leave groups to systemd."""
     version_1: dict[str, Path] = {}
     version_2 = root / "nowhere"
-    with contextlib.suppress(OSError):  # the process has ended: zeros, and an earlier sample stands
+    with contextlib.suppress(OSError):  # the process has ended: zeros, and an earlier sample counts
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             for name in controllers.split(","):
@@ -123,19 +124,20 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     for group in (root / below, *root.glob(f"*/{below}")):
         with contextlib.suppress(
             OSError
-        ):  # gone, or still in use by an exiting process: an empty group costs nothing
+        ):  # It is gone, or an exiting process still uses it. An empty group costs nothing.
             group.rmdir()
 
 
 def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
-    """Kills what is still in the lease's groups and removes them; bounded, since a process may
-    hang in the kernel.
+    """Kills the processes in the lease's groups and removes the groups.
+
+    Gives up after some seconds, because a process may hang in the kernel.
     """
     below = f"{PARENT.strip('/')}/{lease_id}"
     deadline = time.monotonic() + _END_SECONDS
     while groups := [group for group in (root / below, *root.glob(f"*/{below}")) if group.is_dir()]:
         for pid in {int(word) for group in groups for word in _words(group / "cgroup.procs")}:
-            with contextlib.suppress(ProcessLookupError):  # it ended between the two lines
+            with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(pid, signal.SIGKILL)
         remove_lease_groups(lease_id, root)
         if time.monotonic() > deadline:
@@ -144,8 +146,10 @@ def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
 
 
 def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
-    """One hierarchy a controller. Swap is limited where the kernel counts it; the order matters:
-    swap includes memory.
+    """Makes one group per controller, each in its own hierarchy.
+
+    Swap is limited if the kernel counts it. Memory is set first, because the swap limit includes
+    it.
     """
     quota = limits.cpu_millis * _PERIOD_MICROSECONDS // 1000
     settings: dict[str, Mapping[str, int]] = {
@@ -160,7 +164,7 @@ def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
     folders = []
     for controller, files in settings.items():
         if not (root / controller).is_dir():
-            continue  # cpuacct may stand in cpu's hierarchy
+            continue  # cpuacct may share cpu's hierarchy
         group = root / controller / PARENT.strip("/") / lease_id
         group.mkdir(parents=True, exist_ok=True)
         for name, value in files.items():
@@ -172,7 +176,7 @@ def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
 
 
 def _make_version_2(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
-    """One hierarchy; a parent must pass its controllers on before a child has their files."""
+    """Makes one group for all controllers; its parents must pass the controllers on first."""
     parent = root / PARENT.strip("/")
     parent.mkdir(exist_ok=True)
     for folder in (root, parent):
@@ -210,8 +214,8 @@ def _number(path: Path) -> int:
     try:
         return int(path.read_text())
     except (OSError, ValueError):
-        # not this version of control groups, or an older kernel: usage is informative, only wall
-        # time is paid
+        # Control groups of the other version, or an older kernel. Usage is informative; pay follows
+        # wall time only.
         return 0
 
 

@@ -1,11 +1,10 @@
-"""Devnet only: runs a job as a plain child process. Nothing stands between the job and the
-machine; whoever builds this executor shows the red banner.
+"""Runs a job as a plain child process, on devnets only, without any protection.
 
-The image is not unpacked: a Python image of `quorate image build` means "this interpreter with
-these packages", and the host's own interpreter takes its place. `/inputs`, `/outputs` and
-`/scratch` at the start of a word or of an environment value (or behind a `=`) are rewritten to
-the lease's folders. A supervisor process outlives the daemon, ends the job on time, and records
-its exit.
+The program that chooses this executor shows a red banner. The image is not unpacked: a Python image
+of `quorate image build` means "this interpreter with these packages", and the host's own
+interpreter runs instead. `/inputs`, `/outputs` and `/scratch` at the start of a word or an
+environment value, or behind a `=`, are replaced by the lease's folders. A supervisor process
+outlives the daemon, ends the job on time and records its exit.
 """
 
 import os
@@ -18,7 +17,7 @@ from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_sh
 from quorate_node.executors.docker.hardened_profile import check_targets, standard_env
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.executors.supervisor.supervised_leases import (
-    DetachedExecutor,
+    SupervisedExecutor,
     kill_supervised,
     spawn_supervisor,
 )
@@ -33,7 +32,7 @@ _ONLY = (
 _FOLDERS = ("inputs", "outputs", "scratch")
 
 
-class ProcessExecutor(DetachedExecutor):
+class ProcessExecutor(SupervisedExecutor):
     """`Executor` without protection. `home` holds one folder per lease."""
 
     sandbox = Sandbox.PROCESS
@@ -42,7 +41,7 @@ class ProcessExecutor(DetachedExecutor):
         info = _python_image(task)
         folder = self._folder(task.lease_id)
         plan = plan_of(task, info, folder)
-        delete_tree(folder)  # what a supervisor that was killed left behind: the program runs anew
+        delete_tree(folder)  # left by a supervisor that was killed; the program runs again
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True)
         for mount in task.mounts:
@@ -62,9 +61,7 @@ def end_lease(folder: Path) -> None:
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot stand in
-    for.
-    """
+    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot do."""
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(
@@ -107,7 +104,7 @@ def _python_image(task: Task) -> ImageInfo:
 
 
 def _rewritten(text: str, folder: Path) -> str:
-    """`/outputs/x` and `--to=/outputs/x` with the lease's folder in front."""
+    """The text with the lease's folder before `/outputs/x` or the value of `--to=/outputs/x`."""
     option, equals, value = text.rpartition("=")
     for name in _FOLDERS:
         if value == f"/{name}" or value.startswith(f"/{name}/"):

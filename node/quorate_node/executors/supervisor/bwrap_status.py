@@ -1,0 +1,23 @@
+"""Reads bubblewrap's status pipe: one JSON object a line, with process ids and an exit code."""
+
+import json
+
+STATUS_BYTES_MAX = 1 << 16
+PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
+
+
+def status_number(status: bytes, name: str) -> int | None:
+    """The number that bubblewrap reported under `name`; None while no whole line has it.
+
+    Jobs cannot write to the pipe. A line that is not a JSON object with a valid process id is
+    skipped all the same, because the supervisor sends SIGKILL to the id that it reads here.
+    """
+    for line in status.rpartition(b"\n")[0].splitlines():
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # bubblewrap did not write this line
+        value = tree.get(name) if isinstance(tree, dict) else None
+        if type(value) is int and 0 <= value <= PIDS_MAX:
+            return value
+    return None

@@ -1,0 +1,42 @@
+"""How a container's run time is measured when the machine's UTC clock jumps."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from quorate_node.executors.linux.process_age import (
+    ObservedProcess,
+    observe_process,
+    seconds_since_boot,
+)
+
+HOUR = 3600.0
+
+
+@pytest.mark.rule("4.14")
+@pytest.mark.parametrize(
+    ("reported", "ran"),
+    [
+        (20.0, 20.0),  # no jump: the engine's report counts, for the exit may be observed late
+        (29.5, 29.5),
+        (20.0 + HOUR, 30.0),  # the clock jumped forward while it ran
+        (20.0 - HOUR, 30.0),  # the clock jumped back
+        (-15.5, 30.0),  # back by little more than the age of 15 s at which it was observed
+    ],
+)
+def test_run_time_does_not_follow_a_clock_jump(reported: float, ran: float) -> None:
+    process = ObservedProcess(started_at=100.0, observed_at=115.0)
+    assert process.ran_seconds(reported, now=130.0) == ran
+
+
+def test_the_kernel_knows_the_age_of_a_process() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = observe_process(child.pid)
+        assert found is not None and 0 <= found.observed_at - found.started_at < 60
+        child.communicate(b"\n")
+    assert observe_process(child.pid) is None
+    own = observe_process(os.getpid())
+    assert own is not None and own.started_at < found.started_at + 1
+    assert own.observed_at <= seconds_since_boot()
