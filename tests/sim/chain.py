@@ -1,8 +1,7 @@
-"""The chain as a plain ledger: stakes, allocations, vouchers, epochs, claims and the court's
-cases. One block a second.
+"""The simulated chain: stakes, allocations, vouchers, epochs, claims and cases. One block a second.
 
-It keeps its own sums (I1 on chain) and checks what the contracts check; a posting of an honest
-coordinator that breaks one of those checks is a violation, not a refusal.
+It keeps its own sums (I1 on chain) and checks what the contracts check. If a post of an honest
+coordinator breaks one of those checks, that is a violation and not a refusal.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from sim.parties import DOMAIN, HOST, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
 
-REVERT_CHANCE = 0.25  # that a posting or a case is refused for good at first
+REVERT_CHANCE = 0.25  # chance that a post or a case is first refused for good
 
 
 @dataclass(slots=True)
@@ -59,9 +58,9 @@ class Chain:
         self.vouched: dict[Address, int] = {}
         self.releases: dict[
             Address, tuple[int, int]
-        ] = {}  # announced: amount, and from when on it may be finished
+        ] = {}  # announced releases: amount, and when each may be finished
         self.returned: dict[Address, int] = {}
-        self.overtaking = 0  # finished releases that no epoch was refused for yet
+        self.overtaking = 0  # finished releases that have not made an epoch fail yet
         self.stakes: dict[Address, int] = {}
         self.claimed: dict[Address, int] = {}
         self.epochs: list[Posted] = []
@@ -76,7 +75,7 @@ class Chain:
         )
         self.court = Court(self)
         self._pending: list[ev.ChainNote] = []
-        self._seen: dict[str, int] = {}  # reader -> news taken
+        self._seen: dict[str, int] = {}  # reader -> news it has read
         self._all_news: list[node_events.Event] = []
         self._executed: dict[str, Refused | None] = {}
         self._credits: dict[tuple[int, Address], Amount] = {}
@@ -90,7 +89,7 @@ class Chain:
         clients: list[Address],
         money: int,
     ) -> None:
-        """Everybody who is there from the beginning."""
+        """Registers everybody who takes part from the beginning."""
         notes = self.blocks[0].notes
         notes.append(ev.AccountIndexed(key("coordinator").address, 1))
         place, self.keys = 0, keys
@@ -111,7 +110,7 @@ class Chain:
             self.tokens_in += money
 
     def leave(self, owner: Address) -> None:
-        """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has
+        """Stakes.exit: the slots are not drawn any more; the stake stays liable until it has
         unbonded.
         """
         self.left.add(owner)
@@ -123,14 +122,15 @@ class Chain:
         )
 
     def request_release(self, client: Address, amount: int) -> None:
-        """Escrow.request_release: no more is to be ordered for it; vouchers reach it until it is
-        finished.
+        """Escrow.request_release: nothing more may be ordered for the amount.
+
+        Vouchers can still claim it until the release is finished.
         """
         self.releases[client] = amount, self.schedule.now + self.limits.allocation_release
         self._tell_allocation(client)
 
     def finish_release(self, client: Address) -> None:
-        """Escrow.finish_release: what the vouchers left of it goes back."""
+        """Escrow.finish_release: the client gets what vouchers left of the amount."""
         amount, ready = self.releases.pop(client)
         assert self.schedule.now >= ready, "a release needs its time"
         freed = min(amount, self.allocated[client] - self.vouched.get(client, 0))
@@ -140,16 +140,14 @@ class Chain:
         self._tell_allocation(client)
 
     def allocate(self, client: Address, amount: int) -> None:
-        """Escrow.allocate, of what came back."""
+        """Escrow.allocate, from money that came back."""
         assert amount <= self.returned[client], "nobody has more than it took back"
         self.returned[client] -= amount
         self.allocated[client] += amount
         self._tell_allocation(client)
 
     def orderable(self, client: Address) -> int:
-        """What a client may still order for: its allocation less what it has announced to take
-        back.
-        """
+        """What a client may still order for: its allocation less announced releases."""
         return max(0, self.allocated[client] - self.releases.get(client, (0, 0))[0])
 
     def _tell_allocation(self, client: Address) -> None:
@@ -165,7 +163,9 @@ class Chain:
         )
 
     def asked(self) -> ev.ChainAsked:
-        """What stands, to a coordinator that asks: blocks that it has not read yet included."""
+        """The client's balance as the chain has it now, including blocks that the coordinator has
+        not read.
+        """
         newest = self.epochs[-1] if self.epochs else None
         posted = (
             ev.NewestEpoch(newest.number, newest.root.hash)
@@ -175,7 +175,7 @@ class Chain:
         return ev.ChainAsked((*(self._allocation(client) for client in self.allocated), posted))
 
     def rotate(self, owner: Address) -> None:
-        """Stakes.rotate_key: the old one answers for everything up to this second."""
+        """Stakes.rotate_key: the old key stays valid for everything up to this second."""
         self.keys[owner].rotate(self.schedule.now)
         self.note(ev.KeyRotated(owner, self.keys[owner].current.address, self.schedule.now))
 
@@ -185,22 +185,22 @@ class Chain:
         return len(self.blocks)
 
     def mine(self) -> None:
-        """One block; the court moves on with it."""
+        """Adds one block and advances the court."""
         self.court.advance()
         self.blocks.append(Block(self.schedule.now, self._pending))
         self._pending = []
         self.check()
 
     def note(self, *notes: ev.ChainNote) -> None:
-        """For coordinators, in the next block."""
+        """Queues an event for coordinators, in the next block."""
         self._pending.extend(notes)
 
     def tell(self, event: node_events.Event) -> None:
-        """For providers."""
+        """Queues an event for providers."""
         self._all_news.append(event)
 
     def notes_after(self, block: int) -> ev.ChainAdvanced | None:
-        """What happened after a block, in one batch."""
+        """Everything that happened after a block, as one batch."""
         if block >= self.height:
             return None
         notes = tuple(note for item in self.blocks[block:] for note in item.notes)
@@ -208,19 +208,17 @@ class Chain:
         return ev.ChainAdvanced(BlockNumber(self.height), digest, self.blocks[-1].time, notes)
 
     def news_for(self, reader: str) -> list[node_events.Event]:
-        """What a provider has not taken yet."""
+        """Events that a provider has not read yet."""
         return self._all_news[self._seen.get(reader, 0) :]
 
     def took(self, reader: str) -> None:
-        """It took one more."""
+        """Notes that the provider read one more event."""
         self._seen[reader] = self._seen.get(reader, 0) + 1
 
     # --------------------------------------------------------------------------------- transactions
 
     def _transact(self, purpose: str, act: Callable[[], None], finish: Finish) -> None:
-        """Executed once for each purpose, some time later; a sender that asks again gets the
-        same answer.
-        """
+        """Executes a transaction once per purpose, some time later; repeats get the same result."""
 
         def execute() -> None:
             if purpose not in self._executed:
@@ -296,8 +294,9 @@ class Chain:
         self.note(ev.EpochPosted(effect.number, effect.root.hash))
 
     def _need_money(self, is_there: bool, what: str) -> None:
-        """A release may be finished while an epoch is on its way, which the chain then refuses:
-        once, and never for what was known.
+        """A release may finish while an epoch is on its way, and the chain then refuses the epoch.
+
+        That may happen once, and never for a release that the coordinator knew.
         """
         if not is_there:
             assert self.overtaking > 0, what
@@ -313,7 +312,7 @@ class Chain:
         if key not in self._credits:
             found = self.proof_of(final.number, account)
             if found is None:
-                return None  # nothing to claim, or the coordinator is away
+                return None  # nothing to claim, or the coordinator does not answer
             self._credits[key] = found[0].final
         return final.number, self._credits[key]
 
@@ -359,7 +358,7 @@ class Chain:
         self._transact(f"{reveal.juror.hex()}-{purpose}", lambda: self.court.reveal(reveal), finish)
 
     def slash(self, owner: Address, amount: int) -> Amount:
-        """Takes stake, as much as there is; the provider is out."""
+        """Takes stake, as much as there is, and removes the provider."""
         taken = min(amount, self.stakes[owner])
         self.stakes[owner] -= taken
         self.burned += taken
@@ -369,8 +368,9 @@ class Chain:
     # --------------------------------------------------------------------------------------- checks
 
     def check(self) -> None:
-        """I1 on chain: what came in = stakes + allocations not yet vouched + pool + paid +
-        burned, and nothing below zero.
+        """I1 on chain: money in = stakes + allocations without voucher + pool + paid + burned.
+
+        No balance is negative.
         """
         pool = sum(self.vouched.values()) - sum(self.claimed.values())
         free = sum(self.allocated.values()) - sum(self.vouched.values())

@@ -1,5 +1,6 @@
-"""A client: orders, witnesses, stops sometimes, signs vouchers; slow or away now and then. It
-signs no more than it can check.
+"""A simulated client: orders, witnesses, sometimes stops, and signs vouchers.
+
+It is slow or offline now and then. It signs no more than it can check.
 """
 
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class Api:
 
 @dataclass(slots=True)
 class Client:
-    """One client. `ended` and `acked` are what it was told."""
+    """One client. `ended` and `acked` are what the coordinator told it."""
 
     number: int
     plan: Plan
@@ -74,10 +75,10 @@ class Client:
     vouchers: list[Envelope[Voucher]] = field(default_factory=list)
     taken_voucher: Amount = Amount(0)
     is_calm: bool = False
-    seen: AccountView | None = None  # its account at the newest look
+    seen: AccountView | None = None  # its account when it last looked
     under_way: int = 0  # orders without an answer
-    leaves: Callable[[], object] = lambda: None  # announces its release anew, if it is not finished
-    is_withholding: bool = False  # signs no vouchers just now
+    leaves: Callable[[], object] = lambda: None  # announces its release again if it is not finished
+    is_withholding: bool = False  # signs no vouchers for now
 
     def __post_init__(self) -> None:
         self.name = f"client-{self.number}"
@@ -88,7 +89,7 @@ class Client:
         self.account, self.session_key = key("client", self.number), key("session", self.number)
 
     def start(self) -> None:
-        """Plans its orders and begins to look."""
+        """Plans its orders and starts to poll."""
         for job in self.plan.jobs:
             if job.client == self.number:
                 self.schedule.after(job.at, partial(self._order_one, job))
@@ -107,9 +108,10 @@ class Client:
         self._submit(submission, job.stop_after)
 
     def order(self, spec: JobSpec, random: Random, **changes: object) -> Order:
-        """An order for a spec; `changes` spoil it."""
+        """Sends an order for a spec; `changes` make it invalid."""
         tiers = [VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL]
-        is_held_likely = self.plan.market is Market.LARGE  # there results may stay unaudited
+        # in this market results may stay unaudited
+        is_held_likely = self.plan.market is Market.LARGE
         tier = random.choices(tiers, [6, 6, 1] if is_held_likely else [1, 1, 1])[0]
         fields: dict[str, object] = {
             "client": self.account.address,
@@ -136,7 +138,7 @@ class Client:
         return Order(**{**fields, **changes})  # type: ignore[arg-type]
 
     def submission(self, spec: JobSpec, order: Order) -> Submission:
-        """Signed with the session key."""
+        """The order, signed with the session key."""
         session = self.session()
         return Submission(
             seal(DOMAIN, order, self.session_key.sign),
@@ -145,7 +147,7 @@ class Client:
         )
 
     def session(self) -> Session:
-        """The one session of this run."""
+        """The only session of this run."""
         expires = UnixSeconds(self.plan.limits.session_max)
         return Session(
             self.account.address,
@@ -186,7 +188,7 @@ class Client:
     # -------------------------------------------------------------------------------------- leaving
 
     def release(self, chain: Chain, plan: Release) -> None:
-        """Takes back what it does not spend; all of it means whatever its vouchers leave."""
+        """Takes back what it does not spend; "all" means what its vouchers leave."""
         account, delay = self.account.address, self.plan.limits.allocation_release
         if self.seen is None:
             self.schedule.after(1, lambda: self.release(chain, plan))
@@ -214,9 +216,7 @@ class Client:
         chain.finish_release(self.account.address)
 
     def _pay_up(self, chain: Chain) -> None:
-        """Whoever took back what it owed allocates as much again, each time that something is
-        charged.
-        """
+        """Allocates again what it had taken back, each time that something is charged."""
         self.is_withholding = False
         missing = (
             max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
@@ -226,7 +226,10 @@ class Client:
         self.schedule.after(1, lambda: self._pay_up(chain))
 
     def _finish_release(self, chain: Chain) -> None:
-        """Once nothing is owed: its last voucher is on chain, and nothing runs or is asked for."""
+        """Finishes its release once it owes nothing.
+
+        That is so when its last voucher is on chain and no order runs or waits for an answer.
+        """
         account, seen = self.account.address, self.seen
         is_square = (
             seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
@@ -238,9 +241,7 @@ class Client:
             self.schedule.after(1, lambda: self._finish_release(chain))
 
     def _is_unsure(self) -> bool:
-        """An order that nobody answered may have been taken all the same, and arrive late, until
-        its expiry.
-        """
+        """Whether an unanswered order may still arrive and be taken, until it expires."""
         known = {*self.acked, *self.refused_jobs}
         orders = [item.order for item in self.submissions if item.order.digest(DOMAIN) not in known]
         return any(self.schedule.now <= order.message.expiry + 5 for order in orders)
@@ -279,7 +280,7 @@ class Client:
             self._vouch()
 
     def _vouch(self) -> None:
-        """Signs what it owes, as far as it has looked."""
+        """Signs a voucher for what it owes, as far as it has read."""
         owed = self.seen.charged if self.seen else Amount(0)
         if owed:
             voucher = Voucher(self.account.address, key("coordinator").address, owed, Nonce(0))
@@ -301,7 +302,7 @@ class Client:
                 and isinstance(answer, Refused)
                 and answer.code is Code.OVER_ALLOCATION
             ):
-                # too close to the end of its release, says the answer, and that this helps
+                # The refusal said that the end of its release is too close, and that this helps.
                 self.leaves()
             elif answer is not None and not isinstance(answer, Refused):
                 taken()

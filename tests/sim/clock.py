@@ -1,4 +1,4 @@
-"""What each party believes the time is. The schedule knows the true one."""
+"""Simulated clocks of the parties, which may be wrong. The schedule has the true time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Clock:
     faults: Sequence[ClockFault]
 
     def correct(self) -> None:
-        """From now on it shows the true time."""
+        """Makes the clock show the true time from now on."""
         self.faults = ()
 
     @property

@@ -1,6 +1,4 @@
-"""The coordinator's daemon around the real core: gate, performer, chain watch, beacon watch; and
-the staging store beside it.
-"""
+"""The coordinator's daemon around the real core, with the staging store beside it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -54,20 +52,20 @@ from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, GENESIS, HOST, START, beacon_signature, key
-from sim.phantoms import Phantoms
 from sim.plan import Market, Plan
 from sim.process import Again, Finish, Process, Watcher
 from sim.schedule import Schedule
+from sim.unbacked_assignments import UnbackedAssignments
 
 ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
-FUND = 1_000_000  # what premiums of earlier jobs have filled the audit fund of a large market with
+FUND = 1_000_000  # money in the audit fund of a large market, from premiums of earlier jobs
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is archived of a job: its rows as they were."""
+    """The rows of a job in the archive."""
 
     job: Job
     leases: tuple[leases.Lease, ...]
@@ -76,7 +74,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a client sees when it asks: the answers of several API calls at one moment."""
+    """What a client reads in one poll: the answers of several API calls at one time."""
 
     events: tuple[JobEvent, ...]
     runs: tuple[RunView, ...]
@@ -105,8 +103,9 @@ def passed_before(number: int) -> int:
 
 
 def new_core(plan: Plan) -> Coordinator:
-    """A core before its first event. In a large market the providers have a history, or
-    everything would be audited.
+    """A core before its first event. In a large market the providers have passed audits before.
+
+    Otherwise every job there would be audited.
     """
     core = Coordinator(rules_of(plan), ledger.check)
     if plan.market is Market.LARGE:
@@ -142,12 +141,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives the daemon
         self.documents: dict[str, bytes] = {}  # effect key -> document
-        self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives too
+        self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives the daemon too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
-        self.phantoms = Phantoms(self)
+        self.unbacked = UnbackedAssignments(self)
 
     def fresh_core(self) -> Coordinator:
         """As `Process`."""
@@ -164,16 +163,16 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.core = core
 
     def awake(self) -> None:
-        """What the daemon does first."""
+        """Starts the daemon's timers and asks the chain."""
         self.report(ev.Restarted())
         self.every(1, self._tick)
         self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
 
     def calm_down(self) -> None:
-        """From now on its machine works."""
+        """Ends the faults of its machine."""
         self.crash_chance, self.is_beacon_silent = 0.0, False
-        self.plan = dataclasses.replace(self.plan, phantom_chance=0.0)
+        self.plan = dataclasses.replace(self.plan, unbacked_chance=0.0)
         self.clock.correct()
 
     def _tick(self) -> None:
@@ -207,11 +206,11 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     # ----------------------------------------------------------------------------------------- gate
 
     def handle(self, data: bytes) -> object:
-        """One frame of a provider, as `FrameHandler`."""
+        """Takes one frame of a provider, as `FrameHandler` does."""
         if not self.is_up:
             raise Silence
         frame = frames.decode(data)
-        if self.phantoms.take(frame):
+        if self.unbacked.take(frame):
             return frames.Ok()
         if isinstance(frame, frames.RevealSent):
             self._check_reveal(frame.reveal)
@@ -260,7 +259,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 raise Refused(Code.DOES_NOT_OPEN, "reveal")
 
     def put_content(self, ciphertext: Hash32, salt: Hash32, output: Hash32) -> object:
-        """An upload; the daemon only has to be there to take it."""
+        """Takes an upload, if the daemon runs."""
         if not self.is_up:
             raise Silence
         assert ciphertext == sha256(salt + output), "the store checks every CID"
@@ -327,7 +326,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     # ------------------------------------------------------------------ what there is and there was
 
     def jobs(self) -> list[Job]:
-        """All jobs, those that have left the state too."""
+        """All jobs, including those that have left the state."""
         gone = [
             kept.job for job_id, kept in self.archive.items() if job_id not in self.core.state.jobs
         ]
@@ -339,7 +338,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         return self.core.state.events.get(job_id) or (kept.lines if kept else ())
 
     def leases(self) -> dict[Hash32, leases.Lease]:
-        """All leases, likewise."""
+        """All leases, including those that have left the state."""
         gone = {lease.hash: lease for kept in self.archive.values() for lease in kept.leases}
         return gone | dict(self.core.state.leases.items())
 
@@ -356,7 +355,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     # -------------------------------------------------------------------------------------- effects
 
     def perform(self, effect: Effect, finish: Finish) -> None:
-        """As `EffectPerformer` of the daemon."""
+        """Performs an effect, as `EffectPerformer` of the daemon does."""
         match effect:
             case Send():
                 self._send(effect, finish)
@@ -386,20 +385,20 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self.archive[job_id] = Kept(job, kept, state.events.get(job_id) or ())
 
     def _keep_documents(self, job: Job) -> None:
-        """As `Documents.keep` of the daemon."""
+        """Stores documents, as `Documents.keep` of the daemon does."""
         for cid, write in receipts.job_documents(self.core.state, self.core.rules, job.id):
             name = f"receipt-doc-{cid}" if cid == job.receipt_cid else f"spec-{job.id.hex()}"
             if name not in self.documents:
                 self.documents[name] = write()
 
     def effect_refused(self, effect: Effect, refused: Refused) -> None:
-        """The core hears of refused transactions only."""
+        """Tells the core of refused transactions; it needs no other refusals."""
         if isinstance(effect, PostEpoch | OpenCase):
             self.report(ev.TransactionRefused(effect.key, str(refused)))
 
     def _send(self, effect: Send, finish: Finish) -> None:
         if isinstance(effect.frame, frames.AssignmentSent):
-            self.phantoms.follow(effect.frame)
+            self.unbacked.follow(effect.frame)
         name, handle = self.peers[effect.peer]
         data = frames.encode(effect.frame)
 

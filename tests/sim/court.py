@@ -1,5 +1,7 @@
-"""The court: evidence checked again, a jury drawn by a later round, commit and reveal, two
-thirds. Written from PROTOCOL §5 alone.
+"""The simulated court, written from PROTOCOL §5 alone.
+
+It checks evidence again, draws a jury by a later round, takes votes by commit and reveal, and
+convicts by two thirds.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Court:
         self._used: set[Hash32] = set()
 
     def open(self, effect: OpenCase) -> None:
-        """Refused unless every execution is proven by signatures."""
+        """Opens a case; Refused unless signatures prove every execution."""
         clients = {item.order.message.client for item in effect.executions}
         if len(clients) < 2 and len(effect.executions) < 3:
             raise Refused(Code.CHAIN, "two clients or three executions")
@@ -75,7 +77,7 @@ class Court:
         self.chain.tell(node_events.CaseOpened(case.case_id, case.accused, named))
 
     def _check(self, item: Evidence, accused: Address) -> Hash32:
-        """I5: signed evidence, of this provider, that opens to what it committed."""
+        """I5: the evidence is signed, is of this provider, and opens to what it committed."""
         order, session, assignment, commit = (
             item.order.message,
             item.session.message,
@@ -106,7 +108,7 @@ class Court:
         return hashed
 
     def vote(self, vote: Envelope[JuryVote]) -> None:
-        """A ballot."""
+        """Takes a ballot."""
         message = vote.message
         case = self.cases[message.case_id - 1]
         if case.phase != "voting" or message.juror not in case.jurors:
@@ -114,7 +116,7 @@ class Court:
         case.ballots[message.juror] = message.ballot
 
     def reveal(self, reveal: JuryReveal) -> None:
-        """An opened ballot."""
+        """Takes an opened ballot."""
         case = self.cases[reveal.case_id - 1]
         padded = (*reveal.digests, *[ZERO_HASH] * (3 - len(reveal.digests)))
         ballot = hash_tuple(reveal.case_id, reveal.juror, reveal.salt, *padded)
@@ -126,7 +128,7 @@ class Court:
         case.opened[reveal.juror] = reveal.digests
 
     def advance(self) -> None:
-        """Everything that a new block's time makes due."""
+        """Does everything that is due at a new block's time."""
         now = self.chain.schedule.now
         for case in self.cases:
             match case.phase:
@@ -175,7 +177,7 @@ class Court:
         )
 
     def _is_wrong(self, case: Case, index: int, accused: Hash32) -> bool:
-        """Two thirds of the jurors, and at least three, say one other digest."""
+        """Whether two thirds of the jurors, and at least three, agree on another digest."""
         votes = Counter(
             digests[index] for digests in case.opened.values() if digests[index] != ZERO_HASH
         )

@@ -1,5 +1,6 @@
-"""Which edges of the machines and which refusal codes occurred. An edge that nobody declared is
-a violation of its own.
+"""Counts which edges of the state machines and which refusal codes occurred.
+
+An edge that is not declared here is a violation.
 """
 
 import re
@@ -54,10 +55,10 @@ DUTY = {
 }
 MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
-# Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the
-# receipt takes a lost reply at a bad moment; a juror waits for a run slot through a whole voting
-# window, or for a court that never opens the ballots, in no short run; and few seeds give one
-# provider W further jobs of a class while it holds one.
+# Edges that may occur but need not. Frames of one lane come in order, so a CommitSet before the
+# receipt needs a reply that is lost at a bad moment. A juror rarely waits for a run slot through a
+# whole voting window, or for a court that never opens the ballots. Few seeds give one provider W
+# further jobs of a class while it holds one.
 RARE = frozenset(
     {
         "execution:Committed>Revealed",
@@ -67,8 +68,7 @@ RARE = frozenset(
     }
 )
 
-# What every phase of the code is called: one that is added there and not above fails the import of
-# this file.
+# Names of every phase in the code. If a phase is added there and not above, this import fails.
 PHASES = {
     "lease": {kind.__name__ for kind in get_args(lease.Phase)},
     "job": {kind.__name__ for kind in get_args(state.JobPhase)} | {"Final"},
@@ -76,11 +76,11 @@ PHASES = {
     "duty": {kind.__name__ for kind in get_args(jury_duty.Phase)},
 }
 
-# Codes that the sources name and no run of a minute can bring about.
+# Codes that are in the sources and that no run of a minute can cause.
 OUT_OF_REACH = {
-    "coordinator": {"busy"},  # bounds of a hundred thousand jobs; their own tests lower them
-    # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten
-    # minutes is assigned again
+    "coordinator": {"busy"},  # limits of a hundred thousand jobs; their own tests lower them
+    # 200,000 executions; an owner who moves a folder to another deployment; a job that ended ten
+    # minutes ago is assigned again
     "provider": {"busy", "wrong-chain", "replayed"},
 }
 GATE = (
@@ -89,13 +89,13 @@ GATE = (
     "codec/value_reader",
     "messages/envelope",
     "messages/frames",
-)  # what frames pass before a core sees them
+)  # checked on frames before a core sees them
 RULES = (
     "messages/offer",
     "rules/orders",
     "crypto/commitment",
     "messages/job_spec",
-)  # what the coordinator's side asks besides
+)  # also checked on the coordinator's side
 
 
 def _codes(*sources: Path) -> set[str]:
@@ -108,8 +108,8 @@ def _codes(*sources: Path) -> set[str]:
 
 
 def _all_codes() -> frozenset[str]:
-    """Every refusal code that the two cores and their gates name in their sources, but for those
-    out of reach.
+    """Every refusal code that the cores and frame handlers name in their sources, less unreachable
+    ones.
     """
     protocol, coordinator, provider = (
         Path(str(module.__file__)).parent for module in (limits, state, phases)
@@ -145,7 +145,7 @@ for _machine, _table in MACHINES.items():
     )
 
 
-# What no phase and no code shows, and every whole run must have met.
+# Facts that no phase and no code shows, and that every long run must have met.
 ALL_FACTS = frozenset(
     {
         "acquitted",
@@ -176,7 +176,7 @@ class Coverage:
     facts: Counter[str] = field(default_factory=Counter)
 
     def edge(self, machine: str, start: str, end: str) -> None:
-        """A machine moved."""
+        """Counts a move of a machine."""
         name = f"{machine}:{start}>{end}"
         assert name in ALL_EDGES or name in RARE, (
             f"{name} is an edge that the machine should not have"
@@ -184,37 +184,37 @@ class Coverage:
         self.edges[name] += 1
 
     def code(self, process: str, code: str) -> None:
-        """A process refused something."""
+        """Counts a refusal of a process."""
         self.codes[f"{'provider' if process.startswith('provider') else 'coordinator'}:{code}"] += 1
 
     def add(self, other: "Coverage") -> None:
-        """Sums."""
+        """Adds another run's counts."""
         self.edges.update(other.edges)
         self.codes.update(other.codes)
         self.facts.update(other.facts)
 
     def missing_edges(self) -> list[str]:
-        """Declared and not seen."""
+        """Declared edges that did not occur."""
         return sorted(ALL_EDGES - self.edges.keys())
 
     def missing_facts(self) -> list[str]:
-        """Wanted and not seen."""
+        """Expected facts that did not occur."""
         return sorted(fact for fact in ALL_FACTS if not self.facts[fact])
 
     def missing_codes(self) -> list[str]:
-        """Reachable and not seen."""
+        """Reachable codes that did not occur."""
         return sorted(ALL_CODES - self.codes.keys())
 
 
 class Watched(Table[K, V]):
-    """A table that remembers through which phases its rows went, those inside one step too."""
+    """A table that remembers through which phases its rows went, even within one step."""
 
     moves: list[tuple[K, str, str]]
     phase_of: Callable[[V], str]
 
     @classmethod
     def watch(cls, table: Table[K, V], phase_of: Callable[[V], str]) -> "Watched[K, V]":
-        """Turns a core's own table into one; nothing else about it changes."""
+        """Turns a core's own table into a watched one; its behaviour stays the same."""
         table.__class__ = cls
         assert isinstance(table, cls)
         table.moves, table.phase_of = [], phase_of
@@ -234,6 +234,6 @@ class Watched(Table[K, V]):
 
 
 def phase_name(row: object) -> str:
-    """Name of a row's phase; a decided job whose verdict is final is one step further."""
+    """The name of a row's phase; a decided job with a final verdict has one of its own."""
     phase = getattr(row, "phase")  # noqa: B009 - rows of four different tables
     return "Final" if getattr(phase, "is_final", False) else type(phase).__name__

@@ -1,9 +1,9 @@
-"""Receipts that a coordinator and providers who help it could sign: every signature is good, and
-what they say is not.
+"""Builds false receipts that a coordinator and helping providers could sign.
 
-Whoever assigns a job to a second primary of its choice, to one owner twice, or at other terms
-than the order's, must show it in a receipt or show none. From every real receipt these are built
-with the real keys; `quorate verify` must refuse each.
+Every signature is good, and the content is wrong. A coordinator may assign a job to a second
+primary of its choice, to one owner twice, or at other terms than the order's. Then it must show
+that in a receipt or show none. These receipts are built from every real one with the real keys, and
+`quorate verify` must refuse each.
 """
 
 from collections.abc import Iterator
@@ -43,8 +43,9 @@ WORD = 256  # values of the field that numbers a draw's tries
 
 
 def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list, or
-    with a dispute.
+    """Pairs (what is wrong, false receipt) made from a real receipt.
+
+    The real one has one auditor, drawn from this list, or a dispute.
     """
     yield from _of_moments(body)
     if (
@@ -93,14 +94,14 @@ def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
 def _of_a_friend(
     body: Receipt, eligible: EligibleList, friend: Address
 ) -> Iterator[tuple[str, Receipt]]:
-    """A friend is made the auditor, and what the draw really met is hidden."""
+    """A chosen provider is made the auditor, and what the draw really met is hidden."""
     tried = _tries(body, eligible, friend, 0, DRAW_TRIES)
     forged, met = _with_auditor(body, eligible, friend, tried), _met(body, tried, eligible.length)
     theirs = next(slot for slot in eligible if slot.owner == friend)
     if met[-1] != met[0]:
         yield "no try before the friend's", replace(forged, slots=eligible.show(met[-1:]))
-    # As if the first try had met the friend: its own slot with its own proof, then both moved to
-    # that index.
+    # As if the first try had met the chosen provider: its own slot with its own proof, then both
+    # moved to that index.
     first, (shown,) = (
         _with_auditor(body, eligible, friend, (Small(0),)),
         eligible.show([theirs.index]),
@@ -121,9 +122,7 @@ def _of_a_friend(
 
 
 def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """What goes into the seed is tried through until the beacon draws whom one wants: here whom
-    it has drawn, by another seed.
-    """
+    """Another seed is searched until the beacon draws the wanted auditor."""
     auditor, sign = body.executions[1].assignment.message.provider, key("statement").sign
     for wrong, changes in (
         ("a draw for another job", {"job_id": Hash32(b"\x0d" * 32)}),
@@ -151,9 +150,7 @@ def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
 
 
 def _of_moments(body: Receipt) -> Iterator[tuple[str, Receipt]]:
-    """By which round a dispute goes on follows from when the batch before was closed: whoever
-    chooses the one must name the other.
-    """
+    """The round by which a dispute continues does not follow from the closing time before it."""
     timing, (first, *later) = body.timing, [batch.message for batch in body.batches]
     if not first.beacon_round:
         return
@@ -174,7 +171,7 @@ def _of_moments(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 
 
 def _of_verdicts(body: Receipt) -> Iterator[tuple[str, Receipt]]:
-    """The executions are real, and the verdict does not follow from them."""
+    """The executions are real, but the verdict does not follow from them."""
     sign, said = key("statement").sign, body.verdict.message
     lies: dict[str, dict[str, object]] = {
         "a batch that is not shown": {"batches": Small(said.batches + 1)}
@@ -236,7 +233,7 @@ def _session_key(body: Receipt) -> KeySigner:
 
 
 def _of_slots(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """The executions are real, what is shown of the list is not."""
+    """The executions are real, but the shown part of the list is not."""
     for number, item in enumerate(body.slots):
         rest = (*body.slots[:number], *body.slots[number + 1 :])
         yield "a try that is not shown", replace(body, slots=rest)
@@ -293,7 +290,7 @@ def _with_slot(body: Receipt, number: int, item: ShownSlot) -> Receipt:
 
 
 def _of_parties(body: Receipt) -> Iterator[tuple[str, Receipt]]:
-    """Primary and auditor belong together, or are said not to."""
+    """Primary and auditor belong together, or are declared as if not."""
     primary, auditor = body.taken_from_chain.parties
 
     def of(*parties: Party) -> Receipt:
@@ -320,7 +317,7 @@ def _met(body: Receipt, slots: tuple[Small, ...], length: int) -> list[int]:
 def _tries(
     body: Receipt, eligible: EligibleList, owner: Address, first: int, end: int
 ) -> tuple[Small, ...]:
-    """A try of the draw that would be this owner's; the first one when there is none."""
+    """A try of the draw that would draw this owner; the first try when there is none."""
     met = _met(body, (Small(end - 1),), eligible.length)
     places = ((attempt, eligible.get(met[attempt])) for attempt in range(first, end))
     return (
@@ -336,9 +333,7 @@ def _tries(
 def _with_auditor(
     body: Receipt, eligible: EligibleList, owner: Address, slots: tuple[Small, ...], **terms: object
 ) -> Receipt:
-    """The auditor's execution as if `owner` had done it at these terms, all of it signed by
-    those who would have to.
-    """
+    """The receipt as if `owner` had done the audit at these terms, with all signatures."""
     first, old = body.executions
     theirs = next(slot for slot in (*eligible.slots, *_as_slots(body)) if slot.owner == owner)
     known = Party(owner, key("operator", OWNERS[owner]).address, theirs.payout, theirs.network)
@@ -382,7 +377,7 @@ def _with_auditor(
 
 
 def _as_slots(body: Receipt) -> list[audit.StakeSlot]:
-    """The parties of a receipt, who may have no slot that is eligible."""
+    """The parties of a receipt as slots, although they may have no eligible slot."""
     parties = body.taken_from_chain.parties
     return [
         audit.StakeSlot(
@@ -405,7 +400,7 @@ def _signed(
     blinds: tuple[Hash32, ...],
     slots: tuple[Small, ...],
 ) -> Receipt:
-    """The receipt of these executions, with a CommitSet and a Verdict that fit them."""
+    """The receipt of these executions, with a CommitSet and a Verdict that match them."""
     sign = key("statement").sign
     closed = replace(body.batches[0].message, ordered=entries, blinds=blinds, slots=slots)
     reveals = tuple(struct_hash(item.reveal) for item in executions if item.reveal is not None)

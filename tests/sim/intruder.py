@@ -1,8 +1,7 @@
-"""Somebody who sends whatever may not work: forged, replayed, foreign, malformed. All of it must
-be refused and change nothing.
+"""An intruder that sends forged, replayed, foreign and malformed messages.
 
-It may even hold real keys: then it is a provider or coordinator that breaks the rules, which
-must not help it either.
+All must be refused and change nothing. It may hold real keys: then it is a provider or coordinator
+that breaks the rules, which must not help it either.
 """
 
 from collections.abc import Callable
@@ -38,12 +37,12 @@ from sim.world import World
 EVERY_SECONDS = 2.5
 STRANGER = key("stranger")
 Attack = tuple[Callable[[], object], str] | None
-"""What to try and the codes that may answer it; None when there is nothing to attack now."""
+"""A message to send and the refusal codes that may answer it; None when there is no target now."""
 
 
 @dataclass(slots=True)
 class Intruder:
-    """Tries one attack after another during the safety phase."""
+    """Sends one attack after another during the safety phase."""
 
     world: World
     random: Random = field(init=False)
@@ -52,7 +51,7 @@ class Intruder:
         self.random = self.world.plan.stream("intruder")
 
     def start(self) -> None:
-        """Until the liveness phase."""
+        """Starts the attacks, until the liveness phase."""
         if self.world.is_calm:
             return
         self._try()
@@ -99,7 +98,9 @@ class Intruder:
                 "a refused message changed the state"
             )
         except Silence:
-            return  # down, deaf, or it died over something else that was due at this moment
+            # The target is down or deaf, or it crashed at something else that was due at this
+            # moment.
+            return
         else:
             assert "ok" in codes.split(), (
                 f"an attack on {target} was taken; expected one of {codes}"
@@ -108,12 +109,12 @@ class Intruder:
     # --------------------------------------------------------------------------------------- frames
 
     def frame(self, frame: frames.Frame) -> Callable[[], object]:
-        """Sends it to the coordinator, outside of the network."""
+        """Sends a frame to the coordinator, outside the network."""
         data = frames.encode(frame)
         return lambda: self.world.coordinator.handle(data)
 
     def lease_in(self, *phases: type) -> Lease | None:
-        """Any lease of the coordinator in one of these phases."""
+        """A lease of the coordinator in one of these phases."""
         found = [
             item
             for item in self.world.coordinator.core.state.leases.values()
@@ -182,8 +183,8 @@ def _heartbeat(intruder: Intruder) -> Attack:
 
 
 def _unheard(intruder: Intruder, victim: Provider) -> str:
-    """The further code for what a provider itself signs, as long as the coordinator does not
-    know its newest key.
+    """One more code for a provider's own signature, while the coordinator does not know its new
+    key.
     """
     known = intruder.world.coordinator.core.state.providers.get(victim.owner)
     return (
@@ -196,8 +197,10 @@ def _unheard(intruder: Intruder, victim: Provider) -> str:
 def _wrong_signer(
     intruder: Intruder, victim: Provider, moment: int
 ) -> Callable[[Hash32], Signature]:
-    """Who does not speak for a provider at a moment: a key that it had before or has since, once
-    the coordinator knows; else a stranger.
+    """A key that does not speak for a provider at this time.
+
+    It is one of the provider's earlier or later keys, once the coordinator knows the rotation, else
+    a stranger's.
     """
     valid = (victim.keys.at(moment), victim.keys.at(moment + 1))  # inclusive at both ends
     others = [
@@ -303,7 +306,7 @@ def _reveal(intruder: Intruder) -> Attack:
 
 
 def _replay(intruder: Intruder) -> Attack:
-    """Repeating what was said is harmless: taken as a repeat, or refused."""
+    """Repeats an earlier message: it must be taken as a repeat, or refused."""
     seen = intruder.world.coordinator.wiretap
     if not seen:
         return None

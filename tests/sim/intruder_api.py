@@ -1,4 +1,4 @@
-"""What an intruder tries at the clients' side of the coordinator."""
+"""An intruder's attacks on the client API of the coordinator."""
 
 from collections.abc import Callable
 from random import Random
@@ -55,7 +55,7 @@ def _order(world: World, random: Random) -> Attack:
 
 
 def _unknown(world: World, client: Client) -> str:
-    """Before the first block was read the coordinator knows neither clients nor providers."""
+    """Before it reads the first block, the coordinator knows neither clients nor providers."""
     return (
         ""
         if client.account.address in world.coordinator.core.state.clients
@@ -64,7 +64,7 @@ def _unknown(world: World, client: Client) -> str:
 
 
 def _replayed_order(world: World, random: Random) -> Attack:
-    """A used nonce under another order; a whole order again is only a repeat."""
+    """A used nonce with another order; the same order again is only a repeat."""
     client = random.choice(world.clients)
     if not client.acked:
         return None
@@ -78,7 +78,7 @@ def _replayed_order(world: World, random: Random) -> Attack:
 
 
 def _forged_order(world: World, random: Random) -> Attack:
-    """Signed for another chain, by a stranger, or over a session that nobody gave."""
+    """An order signed for another chain, by a stranger, or under an unknown session."""
     client, now = random.choice(world.clients), world.coordinator.clock.now
     spec = workload.make_spec(random, "forged")
     order: Order = client.order(spec, random, nonce=FRESH, expiry=UnixSeconds(now + 60))
@@ -111,7 +111,7 @@ def _forged_order(world: World, random: Random) -> Attack:
 
 
 def _poor_stranger(world: World, random: Random) -> Attack:
-    """Everything is signed well, but there is no money behind it."""
+    """An order with good signatures and no money behind it."""
     spec = workload.make_spec(random, "poor")
     expiry = UnixSeconds(world.coordinator.clock.now + 60)
     order = world.clients[0].order(

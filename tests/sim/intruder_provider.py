@@ -1,4 +1,4 @@
-"""What an intruder, or a coordinator that breaks the rules, tries at a provider."""
+"""Attacks on a provider, by an intruder or by a coordinator that breaks the rules."""
 
 from collections.abc import Callable
 from random import Random
@@ -106,16 +106,21 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
 
 
 def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
-    """Something that the provider has committed and not finished."""
+    """An execution that the provider has committed and not finished."""
     kinds = phases.Committed | phases.Receipted | phases.Revealed
-    by_itself = {**provider.copied, **provider.borrowed}  # a copier breaks the rules without help
+    by_itself = {
+        **provider.copier.copied,
+        **provider.copier.borrowed,
+    }  # a copier reveals without any attack
     live = [item for item in provider.core.live() if item.hash not in by_itself]
     found = [(item.hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)]
     return random.choice(found) if found else None
 
 
 def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
-    """A set that would make it reveal: of a stranger, from another time, or without its commit."""
+    """A CommitSet that must not make it reveal: from a stranger, from another time, or without its
+    commit.
+    """
     bound = _bound(provider, random)
     if bound is None:
         return None
@@ -142,7 +147,7 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
 
 
 def _early_set(world: World, provider: Provider, random: Random) -> Attack:
-    """Before the commit there is nothing to reveal."""
+    """A CommitSet before the commit: there is nothing to reveal."""
     early = [item.hash for item in provider.core.live() if isinstance(item.phase, phases.PREPARING)]
     if not early:
         return None
@@ -205,7 +210,7 @@ def _receipt(world: World, provider: Provider, random: Random) -> Attack:
 
 
 def _stop(world: World, provider: Provider, random: Random) -> Attack:
-    """Another coordinator ends an execution that is not its own."""
+    """Another coordinator tries to stop an execution that is not its own."""
     live = provider.core.live()
     stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:

@@ -1,4 +1,4 @@
-"""Which rules of docs/protocol.md each mutant breaks: a mutant's name -> numbers of rules."""
+"""The rules of docs/protocol.md that each mutant breaks: name of the mutant -> rule numbers."""
 
 RULES: dict[str, tuple[str, ...]] = {
     "Assignments of strangers are run": ("2.10",),

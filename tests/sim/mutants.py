@@ -1,14 +1,14 @@
-"""Rules broken on purpose, one at a time: each must be noticed by the checkers within a few
-seeds, or the checkers have a hole.
+"""Breaks rules on purpose, one at a time: the checks must notice each within a few seeds.
 
-    python -m sim.mutants               tries all of them and prints the table; `make sim` does so after 300 seeds or more
-    python -m sim.mutants --only NAME   one of them
-    python -m sim.mutants --learn       the same, and remembers by which seed each was noticed (kills.json)
+    python -m sim.mutants               tries all of them and prints the table;
+                                        `make sim` does so after 300 seeds or more
+    python -m sim.mutants --only NAME   tries one of them
+    python -m sim.mutants --learn       tries all and saves by which seed each was noticed
 
-A mutant is a named patch of one function of the cores or the protocol, the invariant that it
-breaks, and where to look: which plans can show it at all. The seed that showed it last time is
-tried first, then all in order: a simulator that has changed makes the run slower (the table says
-how many seeds each needed), and nobody has to keep the list.
+A mutant that no check notices shows a hole in the checks. A mutant is a named patch of one function
+of the cores or the protocol. It names the invariant that it breaks, and the plans that can show it.
+The seed that showed it last time (kills.json) is tried first, then all seeds in order. So a changed
+simulator only makes the run slower; the table says how many seeds each mutant needed.
 """
 
 import argparse
@@ -30,19 +30,21 @@ if TYPE_CHECKING:
     import multiprocessing.pool
 
 Patch = pytest.MonkeyPatch
-SEEDS_MAX = 60  # plans that may show it and do not: then it survives
-KILLS = Path(__file__).with_name("kills.json")  # by name: the seed that showed it
+SEEDS_MAX = 60  # plans that could show it but do not, until it counts as survived
+KILLS = Path(__file__).with_name("kills.json")  # mutant's name -> the seed that showed it
 
 
 def anywhere(plan: Plan) -> Plan | None:
-    """Every plan may show it."""
+    """Accepts every plan."""
     return plan
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One broken rule. `where` gives the plan to play for a seed, changed perhaps, or None when
-    it cannot show it.
+    """One broken rule.
+
+    `where` returns the plan to play for a seed, perhaps changed, or None when it cannot show the
+    mutant.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Mutant:
     where: Callable[[Plan], Plan | None] = anywhere
 
     def plans(self) -> Iterator[Plan]:
-        """Those that may show it: the one that did, then in order of seeds."""
+        """The plans that may show it: first the one that did before, then in order of seeds."""
         found, known = 0, remembered().get(self.name)
         for seed in [
             *([known] if known else []),
@@ -67,8 +69,10 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one mutant ended: the seed that showed it (None = it survived), how many it took, and
-    how many seconds of computing.
+    """How one mutant ended.
+
+    `seed` is the seed that showed it (None = it survived), with the number of seeds and seconds of
+    computing that it took.
     """
 
     name: str
@@ -81,29 +85,29 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """All of them, and how long that took."""
+    """The results of all mutants, and the total time."""
 
     rows: tuple[Row, ...]
     seconds: float
 
     @property
     def count(self) -> int:
-        """How many were tried."""
+        """How many mutants were tried."""
         return len(self.rows)
 
     @property
     def survivors(self) -> list[str]:
-        """Which nobody noticed."""
+        """Mutants that no check noticed."""
         return [row.name for row in self.rows if row.seed is None]
 
     @property
     def killed(self) -> int:
-        """How many were noticed."""
+        """How many mutants were noticed."""
         return self.count - len(self.survivors)
 
     @property
     def text(self) -> str:
-        """The table."""
+        """The results as a table."""
         lines = [f"{'mutant':44} {'breaks':8} {'seed':>5} {'seeds':>5} {'s':>6}  noticed as"]
         for row in self.rows:
             seed = "-" if row.seed is None else str(row.seed)
@@ -117,7 +121,7 @@ class Tried:
 
 
 def everyone() -> tuple[Mutant, ...]:
-    """All mutants there are."""
+    """All mutants."""
     from sim import mutants_coordinator, mutants_money, mutants_protocol, mutants_provider
 
     return (
@@ -129,28 +133,26 @@ def everyone() -> tuple[Mutant, ...]:
 
 
 def named(name: str) -> Mutant:
-    """One of them; KeyError for a name that none has."""
+    """One mutant; KeyError for an unknown name."""
     return {mutant.name: mutant for mutant in everyone()}[name]
 
 
 @cache
 def remembered() -> dict[str, int]:
-    """Which seed showed each mutant when somebody last looked; whichever is missing or wrong is
-    found anew.
-    """
+    """The seeds that showed each mutant last time; a missing or wrong one is searched again."""
     found: dict[str, int] = json.loads(KILLS.read_text(encoding="utf-8")) if KILLS.exists() else {}
     return found
 
 
 def learn(tried: Tried) -> None:
-    """Remembers the seeds."""
+    """Saves the seeds."""
     found = {row.name: row.seed for row in tried.rows if row.seed is not None}
     KILLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def applied(name: str | None) -> Iterator[None]:
-    """Breaks one rule for a while; None breaks none."""
+    """Breaks one rule inside the block; None breaks none."""
     patch = Patch()
     try:
         if name is not None:
@@ -161,7 +163,7 @@ def applied(name: str | None) -> Iterator[None]:
 
 
 def attempt(name: str) -> Row:
-    """Plays one mutant until it is noticed."""
+    """Plays one mutant until a check notices it."""
     from sim.run import play_plan
 
     mutant, started, tries = named(name), time.process_time(), 0
@@ -177,7 +179,7 @@ def attempt(name: str) -> Row:
 
 
 def table(pool: "multiprocessing.pool.Pool | None") -> Tried:
-    """Tries all of them."""
+    """Tries all mutants."""
     return _tried([mutant.name for mutant in everyone()], pool)
 
 
@@ -214,12 +216,12 @@ def main() -> int:
 
 
 def only(test: Callable[[Plan], bool]) -> Callable[[Plan], Plan | None]:
-    """Plans of which something holds."""
+    """Accepts plans for which a condition holds."""
     return lambda plan: plan if test(plan) else None
 
 
 def changed(**parts: object) -> Callable[[Plan], Plan | None]:
-    """Every plan, with other parts."""
+    """Accepts every plan, with some fields replaced."""
     return lambda plan: replace(plan, **parts)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Broken rules of the coordinator: who may speak, what is matched, drawn, closed, told."""
+"""Broken rules of the coordinator: signers, matching, draws, closing, answers."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(
     clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),)
-)  # late, and its Assignments still come in time
+)  # late, but its Assignments still come in time
 NODES = ("coordinator", "client-0", "client-1", *(f"provider-{number}" for number in range(8)))
 ALL_LATE = changed(
     clocks=tuple(ClockFault(node, -60.0, 0.0, 0.0, 0.0) for node in NODES)
@@ -56,7 +56,7 @@ def _orders_on_an_old_block(patch: Patch) -> None:
 
 
 def _without_a_chain(plan: Plan) -> Plan | None:
-    """For longer than the deployment allows, which is five seconds here."""
+    """The chain is away for longer than the deployment allows, which is five seconds here."""
     limits = replace(plan.limits, ack_age_max=Seconds(5))
     return (
         dataclasses.replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False)
@@ -70,7 +70,7 @@ def _declined_draws_do_not_count(patch: Patch) -> None:
 
 
 def _one_declines(plan: Plan) -> Plan | None:
-    """The dearest of three, so that it is drawn and not matched."""
+    """The most expensive of three declines, because it is drawn and not matched."""
     if plan.market is not Market.SMALL:
         return None
     jobs = tuple(
@@ -174,7 +174,7 @@ def _late_hand_in(plan: Plan) -> Plan | None:
 
 
 def _overtaken(plan: Plan) -> Plan | None:
-    """The voucher is taken in time, and the coordinator's chain is away until its client has the
+    """A voucher is taken in time, but the coordinator's chain is away until the client has its
     money.
     """
     if plan.market is not Market.SMALL:

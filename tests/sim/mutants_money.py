@@ -66,7 +66,7 @@ def _two_results_are_the_clients_doing(patch: Patch) -> None:
 
 
 def _charges_beyond_the_reservation(patch: Patch) -> None:
-    # It takes a poor client and a program that answers differently each time.
+    # Needs a poor client and a program that answers differently each time.
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
     patch.setattr(ledger, "_room", lambda context, job: job.submission.order.message.budget)
 
@@ -133,9 +133,7 @@ def _refunds_are_not_given(patch: Patch) -> None:
 
 
 def crowded(plan: Plan) -> Plan | None:
-    """A liar with many jobs at once and nothing in the way: one is audited while others are
-    held.
-    """
+    """A liar has many jobs at once: one is audited while others are held."""
     if plan.market is not Market.LARGE or Behaviour.LIAR not in plan.behaviours:
         return None
     jobs = tuple(dataclasses.replace(job, at=1 + job.at / 2, stop_after=None) for job in plan.jobs)
@@ -230,7 +228,7 @@ def _any_time_is_believed(patch: Patch) -> None:
 
 
 def _boasting(plan: Plan) -> Plan | None:
-    """Nobody is slow, so that the long limits keep nobody waiting."""
+    """No provider is slow, so that the long limits cause no waiting."""
     if plan.market is not Market.SMALL:
         return None
     calm = dataclasses.replace(

@@ -21,7 +21,7 @@ COPYING = only(lambda plan: Behaviour.COPIER in plan.behaviours)
 
 
 def _without_code(patch: Patch, name: str, code: Code, otherwise: object) -> None:
-    """A check of one code is gone: the function is asked again at a time that passes it."""
+    """Removes the check of one code: the function is called again at a time that passes."""
     function = getattr(lease, name)
 
     def checked(held, *arguments):  # type: ignore[no-untyped-def]
@@ -53,7 +53,7 @@ def _late_commits(patch: Patch) -> None:
 
 
 def _lapses_later(tick):  # type: ignore[no-untyped-def]
-    """The lapse would hide it: it comes a while later too."""
+    """The lapse comes later as well; otherwise it would hide the mutant."""
 
     def later(held, at):  # type: ignore[no-untyped-def]
         return tick(held, UnixSeconds(at - 60) if isinstance(held.phase, lease.Accepted) else at)

@@ -1,4 +1,4 @@
-"""Broken rules of the provider: when it reveals, what it signs, whom it believes."""
+"""Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
 from quorate_node.core import bidding, effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Revealed

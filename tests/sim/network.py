@@ -1,8 +1,7 @@
-"""Request and answer between nodes that lose, repeat, delay and reorder each of them. Nobody
-learns which it was.
+"""A simulated network that loses, repeats, delays and reorders requests and answers.
 
-Every link has chance of its own, so that a node that is taken out leaves the others' messages as
-they were.
+A sender cannot tell which of these happened. Every link has its own random numbers, so that
+removing one node leaves the messages of the others unchanged.
 """
 
 from collections.abc import Callable
@@ -14,11 +13,11 @@ from sim.plan import ANY, CALM, Cut, Plan, Weather
 from sim.schedule import Schedule
 
 Answer = Refused | object | None
-"""A refusal, whatever the other side answered, or None when nothing came in time."""
+"""A refusal, the other side's answer, or None when no answer came in time."""
 
 
 class Silence(Exception):
-    """The other side gives no answer: it is down, or died while it worked on the request."""
+    """The other side gives no answer: it is down, or crashed during the request."""
 
 
 @dataclass(slots=True)
@@ -40,8 +39,8 @@ class Network:
         )
 
     def heal(self) -> None:
-        """From now on every message arrives, soon and once. What was delayed before still comes
-        when it comes.
+        """Ends all faults: from now on every message arrives once and soon. Delayed ones still come
+        late.
         """
         self.weather, self.cuts = CALM, ()
 
@@ -53,8 +52,9 @@ class Network:
         answered: Callable[[Answer], None],
         seconds: float,
     ) -> None:
-        """`act` runs at the target when the request arrives, perhaps twice, perhaps long after
-        `answered(None)`.
+        """Runs `act` at the target when the request arrives.
+
+        That may be twice, and long after `answered(None)`.
         """
         is_open, random = [True], self._link(source, target)
 
@@ -71,7 +71,7 @@ class Network:
             except Refused as refused:
                 answer = refused
             except Silence:
-                return  # as on a real wire: no answer is all that the sender sees
+                return  # as in a real network: the sender sees only that no answer came
             if self._is_open(target, source) and random.random() >= self.weather.drop:
                 self.schedule.after(self._delay(random), lambda: close(answer))
 

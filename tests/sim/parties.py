@@ -1,5 +1,6 @@
-"""Fixed keys and constants of every simulated market. Keys are cached: making one costs more
-than a step.
+"""Fixed keys and constants of every simulated market.
+
+Keys are cached, because making one costs more than a step.
 """
 
 from functools import cache
@@ -30,7 +31,10 @@ def key(role: str, number: int = 0) -> KeySigner:
 
 @cache
 def beacon_signature(number: Round) -> bytes:
-    """The signature of a round; the same in every seed, because what it is mixed with never is."""
+    """The signature of a round.
+
+    It is the same in every seed, because the job data that is mixed with it never is.
+    """
     return sign_round(BEACON_SECRET, number)
 
 

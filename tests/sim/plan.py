@@ -1,9 +1,8 @@
-"""What one seed draws: who takes part, how they behave, how bad network and clocks are, when
-processes die.
+"""Draws the plan of a seed: who takes part, their behaviour, network, clocks and crashes.
 
-Every part is drawn from a stream of its own, and so is what happens while it is played
-(`Plan.stream`), so that a part can be taken out and the rest stays as it was: that is what
-shrinking a failing seed rests on (`shrink`).
+Every part is drawn from a random stream of its own, and so are the events while it is played
+(`Plan.stream`). So a part can be removed and the rest stays the same, which shrinking needs
+(`shrink`).
 """
 
 import dataclasses
@@ -16,48 +15,48 @@ from quorate_protocol.values import replace
 
 SAFETY_SECONDS = 60
 PAYS_LATE_SECONDS = 40
-# seconds: a clock that was ahead stands still until the others have caught up, and so does who goes
-# by it
+# Seconds. A clock that was ahead stands still until the others have caught up, and so does a
+# process that uses it.
 CLOCK_AHEAD_MAX = 40
 
 
 class Behaviour(StrEnum):
-    """How a provider acts during the safety phase; later everybody is honest and awake."""
+    """How a provider acts in the safety phase; later all are honest and running."""
 
     HONEST = "honest"
-    LIAR = "liar"  # other output than the truth, at the lowest price
+    LIAR = "liar"  # returns another output than the true one, at the lowest price
     SLEEPER = "sleeper"  # accepts and never commits
     MUTE = "mute"  # commits and never reveals
     DENIER = "denier"  # declines everything
-    LATE = "late"  # everything takes longer than the deadlines
-    COPIER = "copier"  # commits what it saw another commit
-    PEEKER = "peeker"  # runs nothing: waits until it can see somebody's result, and gives that
-    COLLUDER = "colluder"  # one of a ring that agrees on what to give instead of the truth
+    LATE = "late"  # takes longer than the deadlines for everything
+    COPIER = "copier"  # copies the commit that it saw from another
+    PEEKER = "peeker"  # runs nothing, waits until it can see another's result, and returns that
+    COLLUDER = "colluder"  # agrees with others on one false output
     EQUIVOCATOR = "equivocator"  # signs a second commit for the same assignment
-    DEAF = "deaf"  # takes no frame in
+    DEAF = "deaf"  # takes no frames
 
 
 LYING = frozenset({Behaviour.LIAR, Behaviour.COLLUDER, Behaviour.PEEKER})
-"""Whose results may be wrong."""
+"""Behaviours whose results may be wrong."""
 
 
 class Market(StrEnum):
-    """Which rule the coordinator will apply."""
+    """Which audit rule the coordinator will apply."""
 
     SMALL = "small"  # 3 to 6 owners: quorum-2
     TINY = "tiny"  # 2 owners: unverified
-    LARGE = "large"  # 8 owners with a history: adaptive, held pay
+    LARGE = "large"  # 8 owners with passed audits: adaptive, held pay
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Chances for one message, and how long the slow ones take."""
+    """Chances for one message, and delays of slow ones."""
 
     drop: float
     repeat: float
     slow: float  # up to 3 s
     lost_for_long: float  # beyond every deadline of the devnet
-    longest: float = 40.0  # seconds, of the last
+    longest: float = 40.0  # seconds of the last delay
 
 
 CALM = Weather(0.0, 0.0, 0.0, 0.0)
@@ -66,8 +65,8 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Nothing gets from `source` to `target` from `start` on, seconds after the beginning; `ANY`
-    is everybody.
+    """A cut link: nothing gets from `source` to `target` after `start` seconds. `ANY` is
+    everybody.
     """
 
     source: str
@@ -78,8 +77,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class ClockFault:
-    """A clock that is wrong: by `offset` seconds, by `drift` more each second, and from
-    `jump_at` on by `jump` more.
+    """A wrong clock: by `offset` s, by `drift` more each second, by `jump` more from `jump_at`
+    on.
     """
 
     node: str
@@ -89,13 +88,13 @@ class ClockFault:
     jump: float
 
     def error(self, elapsed: float) -> float:
-        """Seconds by which it is ahead."""
+        """Seconds by which the clock is ahead."""
         return self.offset + self.drift * elapsed + (self.jump if elapsed >= self.jump_at else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From `start` on for so many seconds."""
+    """A time span: from `start` on for some seconds."""
 
     start: float
     seconds: float
@@ -103,7 +102,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """From `at` on a provider means to have another operator key."""
+    """A provider's wish to change its operator key at `at`."""
 
     provider: int
     at: float
@@ -111,12 +110,11 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers
-    leave.
+    """At `at` a client takes back this share of what it has not spent; 1 = what its vouchers leave.
 
-    With `hands_in` it plays with it: from then on it signs no voucher until so many seconds
-    before it may have its money, takes that in the first second, whatever it owes, and pays only
-    `PAYS_LATE_SECONDS` after.
+    With `hands_in` it tries to cheat. It then signs no voucher until that many seconds before it
+    may have its money. It takes the money in the first second, although it owes some, and pays only
+    `PAYS_LATE_SECONDS` later.
     """
 
     client: int
@@ -127,17 +125,17 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """One order. What it is and says comes from its own stream."""
+    """One order. Its kind and fields come from its own random stream."""
 
     client: int
     number: int
     at: float
-    stop_after: float | None  # seconds after the Ack at which its client ends it
+    stop_after: float | None  # seconds after the Ack at which its client stops it
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One seed's script."""
+    """One seed's plan."""
 
     seed: int
     market: Market
@@ -147,23 +145,22 @@ class Plan:
     weather: Weather
     cuts: tuple[Cut, ...]
     clocks: tuple[ClockFault, ...]
-    outage: Window | None  # the beacon gives nothing
-    crash_chance: float  # at each of the points where a process can die
-    phantom_chance: (
-        float  # that the coordinator's shell assigns a job once more, behind its core's back
-    )
+    outage: Window | None  # when the beacon gives no rounds
+    crash_chance: float  # at each of the points where a process can crash
+    unbacked_chance: float  # that the coordinator's shell assigns a job once more, without its core
     has_reorganisations: bool
     has_intruder: bool
     is_poor: bool  # clients with just enough money
     leaver: int | None = None  # a provider that exits while jobs run
     rotations: tuple[Rotation, ...] = ()
-    releases: tuple[Release, ...] = ()  # at most one of each client
-    chain_outage: Window | None = None  # the coordinator's chain node is away, theirs are not
-    has_boasters: bool = False  # limits are long, and providers say that they ran up to them
-    salt: int = 0  # other chance for the same plan
+    releases: tuple[Release, ...] = ()  # at most one per client
+    # the coordinator's chain node is away, the others' nodes are not
+    chain_outage: Window | None = None
+    has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
+    salt: int = 0  # other random numbers for the same plan
 
     def stream(self, name: str) -> Random:
-        """The chance of one part of the market."""
+        """The random numbers of one part of the market."""
         return Random(f"{name}/{self.seed}/{self.salt}")
 
     def ring(self) -> frozenset[int]:
@@ -173,7 +170,7 @@ class Plan:
         )
 
     def ahead(self) -> int:
-        """By how many seconds any clock may have been ahead."""
+        """The most seconds by which any clock is ahead."""
         errors = [clock.error(elapsed) for clock in self.clocks for elapsed in (0, SAFETY_SECONDS)]
         return max(0, *(int(error) + 1 for error in errors)) if errors else 0
 
@@ -191,7 +188,7 @@ def draw(seed: int) -> Plan:
         "client-0",
         "client-1",
     ]
-    # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold
+    # The full rule needs a mainnet's name and eight owners. With the devnet's times a whole hold
     # fits into a run.
     limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
     releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
@@ -214,7 +211,7 @@ def draw(seed: int) -> Plan:
         if faults.random() < 0.2
         else None,
         crash_chance=faults.choice([0.0, 0.002, 0.01]),
-        phantom_chance=0.3 if faults.random() < 0.15 else 0.0,
+        unbacked_chance=0.3 if faults.random() < 0.15 else 0.0,
         has_reorganisations=faults.random() < 0.3,
         has_intruder=faults.random() < 0.5,
         is_poor=faults.random() < 0.15,
@@ -226,7 +223,7 @@ def draw(seed: int) -> Plan:
 
 
 def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour], int]:
-    """(who is not honest, number of jobs)."""
+    """(dishonest providers, number of jobs)."""
     bad = random.randint(0, max(1, (count - 1) // 2))
     lone: list[Behaviour] = [
         kind for kind in Behaviour if kind not in (Behaviour.HONEST, Behaviour.COLLUDER)
@@ -239,7 +236,7 @@ def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour],
         kinds[:1], jobs = (
             [Behaviour.LIAR],
             random.randint(8, 12),
-        )  # enough unaudited lies that one is found out while others are held
+        )  # enough unaudited lies that one is found while others are held
     elif chance > 0.85 and market is not Market.TINY:
         kinds[:2] = [Behaviour.COLLUDER] * 2
         if count > 5 and random.random() < 0.4:
@@ -254,8 +251,8 @@ def _job(seed: int, index: int) -> JobPlan:
 
 
 def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
-    """Partitions of one node, links that work one way only, and a coordinator that says nothing
-    to some or to all for long.
+    """Partitions of one node, links that fail in one direction, and a coordinator that is silent
+    for long.
     """
     found = []
     for _ in range(random.randint(0, 3)):
@@ -302,7 +299,7 @@ def _releases(random: Random) -> tuple[Release, ...]:
 
 
 def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
-    """Half of them: the voucher comes in the last moment, or when it is still taken."""
+    """For half of them, the voucher comes at the last moment, or when it can still be taken."""
     late = [
         dataclasses.replace(
             item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])
@@ -315,7 +312,7 @@ def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release
 
 
 def _chain_outage(random: Random, releases: tuple[Release, ...], limits: Limits) -> Window | None:
-    """From shortly after a voucher was taken until its client has its money back."""
+    """The chain is away from shortly after a voucher until its client has its money back."""
     for item in releases:
         if (
             item.hands_in is not None

@@ -1,9 +1,9 @@
-"""A daemon: a core, its disk, its outbox. It can die at any moment and comes back with what the
-disk holds, nothing else.
+"""A simulated daemon: a core, its disk, its outbox. It can crash at any moment.
 
-The same order as `quorate_runtime.actor.actor`: step, append event and effects, acknowledge,
-perform; and the same outbox: one after the other within a lane, again and ever more slowly while
-the world fails. Here it is synchronous, so that a run is a pure function of its seed.
+After a crash it has only what the disk holds. The order is that of `quorate_runtime.actor.actor`:
+step, append event and effects, acknowledge, perform. The outbox is the same too: one effect after
+the other within a lane, with growing pauses while performing fails. All is synchronous here, so
+that a run is a pure function of its seed.
 """
 
 from collections import deque
@@ -29,43 +29,45 @@ F = TypeVar("F", bound=Effect)
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The world failed: perform it again after so many seconds at least."""
+    """A temporary failure: perform the effect again after at least this many seconds."""
 
     seconds: float
 
 
 Result = Again | Refused | None
-"""What came of an effect; None = done."""
+"""The result of an effect; None = done."""
 
 Finish = Callable[[Result], None]
 
 
 class Watcher(Protocol):
-    """Looks at every step of every process."""
+    """Sees every step of every process."""
 
     def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
-        """After a step that is durable."""
+        """Called after a durable step."""
 
     def refused(self, process: str, event: object, refused: Refused) -> None:
-        """After a step that was refused."""
+        """Called after a step that was refused."""
 
     def rebuilt(self, process: str) -> None:
-        """A process came back; its state was compared with the one it died with."""
+        """Called when a process was started again and its state was compared with the state at its
+        crash.
+        """
 
 
 @dataclass(slots=True)
 class Disk:
-    """What survives: events with time and chance, effects and whether they were done, perhaps a
+    """What survives a crash: events with time and randomness, effects and their marks, a
     snapshot.
     """
 
     records: list[tuple[UnixSeconds, Hash32, bytes]] = field(default_factory=list)
     outbox: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
-    snapshot: tuple[int, UnixSeconds, bytes] | None = None  # events covered, time, state
+    snapshot: tuple[int, UnixSeconds, bytes] | None = None  # (events covered, time, state)
 
 
 class Process(Generic[E, F]):
-    """One daemon. Subclasses perform effects and take frames in."""
+    """One daemon. Subclasses perform effects and take frames."""
 
     def __init__(
         self, name: str, plan: Plan, schedule: Schedule, watcher: Watcher, codec: PackedCodec[E, F]
@@ -74,14 +76,12 @@ class Process(Generic[E, F]):
         self.random, self.clock = plan.stream(name), clock_of(name, schedule, plan.clocks)
         self.crash_chance = plan.crash_chance
         self.disk = Disk()
-        self.life = 0  # callbacks of earlier lives must not reach this one
+        self.life = 0  # callbacks from before a crash must not run after it
         self.is_up = False
         self._codec = codec
         self._at = UnixSeconds(0)
         self._lanes: dict[str, deque[F]] = {}
-        self._expected: bytes | None = (
-            None  # state at the time of death, when the disk knows all of it
-        )
+        self._expected: bytes | None = None  # state at the crash, if the disk knows all of it
         self.trace = sha256()
 
     # -------------------------------------------------------------------- what a subclass must have
@@ -92,27 +92,27 @@ class Process(Generic[E, F]):
 
     @property
     def any_core(self) -> Core[E, F]:
-        """The living core."""
+        """The current core."""
         raise NotImplementedError
 
     def set_core(self, core: Core[E, F]) -> None:
-        """A new life's core."""
+        """Sets the core after a start."""
         raise NotImplementedError
 
     def perform(self, effect: F, finish: Finish) -> None:
-        """Does an effect; `finish` is called once, now or later."""
+        """Performs an effect; `finish` is called once, now or later."""
         raise NotImplementedError
 
     def effect_refused(self, effect: F, refused: Refused) -> None:
-        """A peer will never take it; told before the effect is marked done."""
+        """Called before an effect is marked done that a peer refused for good."""
 
     def awake(self) -> None:
-        """Called when a life begins, after the replay."""
+        """Called after each start, when the replay is done."""
 
     # ---------------------------------------------------------------------------------------- lives
 
     def boot(self) -> None:
-        """Begins a life from the disk."""
+        """Starts from the disk."""
         self.life += 1
         core = self.fresh_core()
         offset = 0
@@ -137,9 +137,7 @@ class Process(Generic[E, F]):
         self.awake()
 
     def die(self, is_disk_complete: bool = True) -> None:
-        """The process is gone; it will be started again after a while, perhaps after every
-        deadline.
-        """
+        """Crashes; it starts again after a while, perhaps after every deadline."""
         if not self.is_up:
             return
         if is_disk_complete and self.random.random() < 0.5:
@@ -155,16 +153,16 @@ class Process(Generic[E, F]):
 
     @property
     def at(self) -> UnixSeconds:
-        """The moment at which its last step was taken, as its journal has it."""
+        """The time of its last step, as its journal has it."""
         return self._at
 
     @property
     def now(self) -> UnixSeconds:
-        """The moment at which its next step would be taken: a clock that went back stands still."""
+        """The time of its next step; if the clock went back, it stands still."""
         return max(self._at, self.clock.now)
 
     def in_this_life(self, action: Callable[[], None]) -> Callable[[], None]:
-        """The action, if the process has not died in between."""
+        """The action, unless the process has crashed in between."""
         life = self.life
 
         def act() -> None:
@@ -174,7 +172,7 @@ class Process(Generic[E, F]):
         return act
 
     def every(self, seconds: float, action: Callable[[], None]) -> None:
-        """Repeats an action for as long as this life lasts."""
+        """Repeats an action until the process crashes."""
 
         def act() -> None:
             action()
@@ -185,12 +183,13 @@ class Process(Generic[E, F]):
     # ---------------------------------------------------------------------------------------- steps
 
     def submit(self, event: E) -> object:
-        """One event, as `Actor.submit`: durable when it returns. Raises Refused, or Silence when
-        the process dies over it.
+        """Submits one event, as `Actor.submit`: it is durable on return.
+
+        Raises Refused, or Silence when the process crashes during it.
         """
         if not self.is_up:
             raise Silence
-        # What is stepped is what came in, as in the actor; every replay steps what was decoded and
+        # The event is stepped as it came in, as in the actor. A replay steps the decoded event and
         # must come to the same state.
         at, random = self.now, Hash32(self.random.randbytes(32))
         try:
@@ -210,11 +209,12 @@ class Process(Generic[E, F]):
         return outcome.reply
 
     def report(self, event: E) -> None:
-        """An event of the own shell: nobody waits for it, and a refusal ends there."""
+        """Submits an event of the daemon's own shell; a refusal has no further effect."""
         try:
             self.submit(event)
         except (Refused, Silence):
-            pass  # counted by the watcher, or lost with the process, which will find out again
+            # Counted by the watcher, or lost in a crash, after which the shell finds it out again.
+            pass
 
     def _append(self, at: UnixSeconds, random: Hash32, payload: bytes, outcome: Outcome[F]) -> None:
         self.disk.records.append((at, random, payload))

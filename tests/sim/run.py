@@ -1,10 +1,12 @@
-"""`python -m sim.run --seeds N`: plays seeds 1 to N and prints what was covered; fails on any
-violation.
+"""Plays seeds 1 to N, prints what was covered, and fails on any violation.
 
-    python -m sim.run --seed 17 --verbose     replays one seed and prints every step
-    python -m sim.run --seed 17 --shrink      takes a failing seed apart, prints what is left of it and every step of that
-    python -m sim.run --seeds 2000            breaks the rules one by one as well: each of these must be noticed
-                                              (from 300 seeds on; --mutants and --no-mutants say it for any number)
+    python -m sim.run --seeds N
+    python -m sim.run --seed 17 --verbose   replays one seed and prints every step
+    python -m sim.run --seed 17 --shrink    reduces a failing seed, prints what is left of it
+                                            and every step of that
+    python -m sim.run --seeds 2000          tries the mutants as well: each must be noticed
+                                            (by default from 300 seeds on; --mutants and
+                                            --no-mutants decide for any number)
 
 The last line on stdout is one JSON object.
 """
@@ -28,9 +30,7 @@ from sim.plan import Plan, draw
 from sim.shrink import describe, shrink
 from sim.world import World
 
-COVERAGE_FROM_SEEDS = (
-    300  # from here on a machine edge or refusal code that never occurred fails the run
-)
+COVERAGE_FROM_SEEDS = 300  # from this many seeds on, a missing edge or refusal code fails the run
 VIOLATIONS_MAX = 5
 Played = tuple[int, str, str | None, Coverage]
 
@@ -41,18 +41,18 @@ def play(seed: int, is_verbose: bool = False) -> Played:
 
 
 def play_plan(plan: Plan, is_verbose: bool = False) -> Played:
-    """The same for any plan."""
+    """Plays any plan."""
     world = World(plan)
     if plan.has_intruder:
         world.schedule.after(3, Intruder(world).start)
     violation = None
     if is_verbose:
-        from sim.telling import tell_all
+        from sim.trace_printer import print_steps
 
-        tell_all(world)
+        print_steps(world)
     try:
         world.run()
-    # whatever a core raises is a finding, told with its seed
+    # any exception of a core is a finding, reported with its seed
     except Exception as error:  # noqa: BLE001
         violation = f"{type(error).__name__}: {error}"
         if is_verbose:
@@ -122,7 +122,7 @@ def main() -> int:
 
 @contextmanager
 def workers(count: int, seeds: int) -> Iterator["multiprocessing.pool.Pool | None"]:
-    """Processes that play, or none for a few seeds."""
+    """Worker processes, or none for a few seeds."""
     if count < 2 or seeds < 4:
         yield None
         return
@@ -131,8 +131,9 @@ def workers(count: int, seeds: int) -> Iterator["multiprocessing.pool.Pool | Non
 
 
 def _settle_collector() -> None:
-    """The modules stay for ever and a market's rows die by counting: looking through all of them
-    again and again costs a tenth.
+    """Tunes the garbage collector: modules stay for ever and reference counts free a market.
+
+    Scanning everything again and again would take a tenth of the time.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -141,7 +142,7 @@ def _settle_collector() -> None:
 def _played(
     seeds: list[int], is_verbose: bool, pool: "multiprocessing.pool.Pool | None"
 ) -> Iterator[Played]:
-    """Seeds in order, whoever played them: the result does not depend on how many work."""
+    """Results in order of seeds, so that they do not depend on the number of workers."""
     if pool is None:
         yield from (play(seed, is_verbose) for seed in seeds)
     else:
@@ -149,7 +150,7 @@ def _played(
 
 
 def _shrink(seed: int) -> int:
-    """The smallest case of one seed, and its trace."""
+    """The smallest failing plan of one seed, and its trace."""
     plan = draw(seed)
     violation = play_plan(plan)[2]
     if violation is None:

@@ -1,5 +1,6 @@
-"""Virtual time and everything that is still to happen in it: one queue, ties in the order in
-which they were put in.
+"""Virtual time, and a queue of everything that will happen in it.
+
+Actions of one moment run in the order in which they were added.
 """
 
 from collections.abc import Callable
@@ -24,12 +25,12 @@ class Schedule:
         return UnixSeconds(self.now_ms // 1000)
 
     def after(self, seconds: float, action: Action) -> None:
-        """Does it later; never before what is already due at that moment."""
+        """Runs the action later, but never before what is already due at that moment."""
         self._count += 1
         heappush(self._queue, (self.now_ms + max(0, round(seconds * 1000)), self._count, action))
 
     def run(self, seconds: float) -> None:
-        """Lets so much time pass."""
+        """Lets some seconds pass."""
         until = self.now_ms + round(seconds * 1000)
         while self._queue and self._queue[0][0] <= until:
             self.now_ms, _, action = heappop(self._queue)

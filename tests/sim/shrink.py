@@ -1,11 +1,10 @@
-"""Takes a failing seed's plan apart until nothing more can go: what is left is the smallest
-market found that breaks the same rule.
+"""Reduces a failing seed's plan to the smallest market found that breaks the same rule.
 
-`python -m sim.run --seed 17 --shrink`. One part at a time is taken out (a job, a misbehaving
-provider, a cut, a clock, the crashes, the weather ...), many jobs at once first; what still
-fails in the same way stays out. Parts are drawn independently (`plan`), but what happens to them
-is not: a message less moves others. So a part that seems needed is tried again under other
-chance.
+`python -m sim.run --seed 17 --shrink`. One part at a time is removed (a job, a misbehaving
+provider, a cut, a clock, the crashes, the weather), many jobs at once first. If the plan still
+fails in the same way, the part stays out. Parts are drawn independently (`plan`), but what happens
+to them is not: one message less shifts others. So a part that seems needed is tried again with
+other random numbers.
 """
 
 import re
@@ -16,10 +15,10 @@ from typing import TypeVar
 from sim.plan import CALM, Behaviour, Market, Plan
 
 T = TypeVar("T")
-SALTS = 3  # other chances that each smaller plan gets
+SALTS = 3  # other random numbers that each smaller plan gets
 PLAYS_MAX = 400
 Violation = Callable[[Plan], str | None]
-"""Plays a plan; what was violated."""
+"""Plays a plan and returns the violation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,12 @@ class Shrunk:
 
 
 def kind_of(violation: str) -> str:
-    """A violation without its numbers and names: what two runs have in common."""
+    """A violation without its numbers and names, to compare two runs."""
     return re.sub(r"0x[0-9a-f]+|\d+", "#", violation)[:100]
 
 
 def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """Every plan with one part less, and what that part was; the big ones first."""
+    """Every plan with one part less, and what that part was; large parts first."""
     half = len(plan.jobs) // 2
     if half:
         yield "half of the jobs", replace(plan, jobs=plan.jobs[:half])
@@ -50,8 +49,8 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the intruder", replace(plan, has_intruder=False)
     if plan.has_reorganisations:
         yield "reorganisations", replace(plan, has_reorganisations=False)
-    if plan.phantom_chance:
-        yield "double assignments", replace(plan, phantom_chance=0.0)
+    if plan.unbacked_chance:
+        yield "double assignments", replace(plan, unbacked_chance=0.0)
     if plan.outage is not None:
         yield "the beacon's outage", replace(plan, outage=None)
     if plan.leaver is not None:
@@ -106,7 +105,7 @@ def _without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
 def shrink(
     plan: Plan, violated: str, play: Violation, tell: Callable[[str], None] = lambda text: None
 ) -> Shrunk:
-    """Until no single part can go any more, or `PLAYS_MAX` markets were played."""
+    """Removes parts until no single one can go, or `PLAYS_MAX` markets were played."""
     wanted, plays, place, gone_at = kind_of(violated), 0, 0, 0
     while plays < PLAYS_MAX:
         parts = list(smaller(plan))
@@ -130,7 +129,7 @@ def shrink(
 
 
 def describe(plan: Plan) -> str:
-    """A plan in a few lines: what it still has."""
+    """A plan in a few lines: the parts that it still has."""
     lines = [
         (
             f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of "
@@ -149,7 +148,7 @@ def describe(plan: Plan) -> str:
     named = {
         "weather": None if plan.weather == CALM else plan.weather,
         "crash chance": plan.crash_chance,
-        "double assignments": plan.phantom_chance,
+        "double assignments": plan.unbacked_chance,
         "beacon outage": plan.outage,
         "chain outage": plan.chain_outage,
         "exit of provider": plan.leaver,

@@ -1,4 +1,4 @@
-"""Jobs and what they really give: the truth that cores never see and checkers compare with."""
+"""Simulated jobs and their true results, which cores never see and checks compare with."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +25,7 @@ KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory",
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one execution gives when it is left alone."""
+    """What one execution returns if it is not stopped."""
 
     status: ExitStatus
     output: Hash32
@@ -37,7 +37,7 @@ class Ran:
 
 
 def make_spec(random: Random, name: str, is_long: bool = False) -> job_spec.JobSpec:
-    """A small job; its argv says what it does. A long one may run for minutes, and does not."""
+    """A small job; its argv says what it does. A long one may run for minutes, but does not."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
     milliseconds = random.randint(200, 3_000)
     if kind == "random":
@@ -69,7 +69,7 @@ def kind_of(spec: job_spec.JobSpec) -> str:
 
 @lru_cache(maxsize=4096)
 def truth(spec: job_spec.JobSpec, who: str) -> Ran:
-    """What an honest execution gives. Only a `random` program depends on who runs it."""
+    """What an honest execution returns. Only a `random` program depends on who runs it."""
     kind, milliseconds = kind_of(spec), int(spec.argv[2])
     seen = sha256(b"output" + spec.encode())
     match kind:
@@ -86,5 +86,5 @@ def truth(spec: job_spec.JobSpec, who: str) -> Ran:
 
 
 def lie(spec: job_spec.JobSpec, who: str) -> Hash32:
-    """The output of one who made it up."""
+    """An invented output."""
     return sha256(b"lie" + who.encode() + spec.encode())

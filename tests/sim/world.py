@@ -1,5 +1,6 @@
-"""One seed's market: everybody wired together, a safety phase with every fault, then a liveness
-phase in which all must end.
+"""One seed's market: a safety phase with every fault, then a liveness phase without any.
+
+In the liveness phase every job and every payment must end.
 """
 
 from functools import partial
@@ -25,21 +26,23 @@ from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
 
-# I7: from the moment at which the network heals and everybody is honest and awake. The longest way:
-# an order's expiry (75 s), then seven executions one after the other, each with its draw (10 s),
-# its answer (5 s), its run (at most 12 s) and its reveal (14 s).
+# I7: the bound, counted from the moment at which the network works and everybody is honest and
+# running. The longest path is an order's expiry (75 s), then seven executions one after the other.
+# Each has its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 EXIT_SECONDS = 15
 REPLAY_EVERY = (
-    4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
+    # The whole journal is replayed at the end of every seed with this remainder; crashes replay
+    # anyway.
+    4
 )
-# then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about 100
-# s), releases (60 s)
+# Then follow vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about
+# 100 s), releases (60 s).
 MONEY_SECONDS = 150
 
 
 class World:
-    """Built from a plan; `run` plays it."""
+    """One market, built from a plan; `run` plays it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -63,8 +66,9 @@ class World:
         self._wire()
 
     def _peek(self, lease_hash: Hash32) -> list[Hash32]:
-        """What somebody who reads all reveals, and knows of which job they are, can copy. I8:
-        none of the own batch.
+        """Outputs that a provider could copy from reveals of the same job that it can see.
+
+        I8: none of its own batch is among them.
         """
         leases = self.coordinator.leases()
         mine = leases.get(lease_hash)
@@ -87,13 +91,14 @@ class World:
         return self.coordinator.look(Address(account), after)
 
     def _wire(self) -> None:
-        self.checks.coordinator = self.coordinator
-        self.checks.providers = {provider.name: provider for provider in self.providers}
+        self.checks.watch(
+            self.coordinator, {provider.name: provider for provider in self.providers}
+        )
         self.chain.proof_of = self.coordinator.proof
         for provider in self.providers:
             provider.call = self.coordinator.handle
             provider.upload = self.coordinator.put_content
-            provider.wiretap = self.coordinator.wiretap
+            provider.copier.wiretap = self.coordinator.wiretap
             provider.peek = self._peek
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
         money = 2_000 if self.plan.is_poor else 50_000_000
@@ -112,7 +117,7 @@ class World:
     # --------------------------------------------------------------------------------------- phases
 
     def run(self) -> None:
-        """Both phases; AssertionError for any violation."""
+        """Plays both phases; AssertionError for any violation."""
         self._every_second()
         self.coordinator.boot()
         for provider in self.providers:
@@ -133,7 +138,7 @@ class World:
         self._final_checks()
 
     def _release(self, release: Release) -> None:
-        """It need not wait for its jobs."""
+        """A release need not wait for its client's jobs."""
         client = self.clients[release.client]
         known = self.coordinator.core.state.clients.get(client.account.address)
         self.coverage.facts["releases with jobs under way"] += (
@@ -272,11 +277,11 @@ class World:
             assert found.vouched >= client.taken_voucher, "I6: an acknowledged voucher is gone"
         if self.plan.seed % REPLAY_EVERY == 0:
             self._check_replay(core)
-        if self.plan.seed % REPLAY_EVERY == 1 or self.plan.phantom_chance:
+        if self.plan.seed % REPLAY_EVERY == 1 or self.plan.unbacked_chance:
             self._check_forgeries()
 
     def _check_statements(self, core: Coordinator) -> None:
-        """I3: what the last statement says is what the books say, and every provider has it."""
+        """I3: the last statement equals the ledger, and every provider has it."""
         for provider in self.providers:
             credit = core.state.providers[provider.owner].final
             assert self._shown(provider) == credit, (
@@ -284,7 +289,7 @@ class World:
             )
 
     def _check_convictions(self) -> None:
-        """I5: only who really gave wrong results."""
+        """I5: convicts only providers that really gave wrong results."""
         planned = {provider.owner: provider.planned for provider in self.providers}
         wrong = {owner for owner, kind in planned.items() if kind in LYING}
         for case in self.chain.court.cases:
@@ -294,7 +299,7 @@ class World:
                 and len(rogues) >= JURORS_MIN
                 and 3 * len(rogues) >= 2 * len(case.jurors)
             ):
-                wrong.add(case.accused)  # most of the class says so (docs/trust)
+                wrong.add(case.accused)  # most of the class agrees on the result (docs/trust)
                 self.coverage.facts["convicted by a ring"] += 1
             assert not case.is_convicted or case.accused in wrong, (
                 f"I5: {planned[case.accused]} was convicted"
@@ -309,8 +314,9 @@ class World:
             )
 
     def _check_releases(self) -> None:
-        """I4: what was not spent came back, to the last of it: whoever took everything has left
-        what its vouchers say, no more.
+        """I4: a client gets back everything that it did not spend.
+
+        A client that took back everything has left what its vouchers say, and no more.
         """
         for release in self.plan.releases:
             account = self.clients[release.client].account.address
@@ -321,25 +327,27 @@ class World:
             )
 
     def _check_forgeries(self) -> None:
-        """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt
-        that a stranger takes.
+        """I2, I9: a coordinator that assigned against order or beacon has no receipt that
+        verifies.
         """
-        real = list(self.checks.books.receipts.values())
-        for body in real[:1] if self.plan.phantom_chance == 0 else real:
-            for wrong, forged in forgeries(body, self.checks.lists[body.ack.message.job_id]):
+        real = list(self.checks.accounts.books.receipts.values())
+        for body in real[:1] if self.plan.unbacked_chance == 0 else real:
+            for wrong, forged in forgeries(
+                body, self.checks.accounts.lists[body.ack.message.job_id]
+            ):
                 report = verify(document(forged), recover, is_beacon_signature)
                 assert not report.valid, f"I2: a receipt with {wrong} verifies"
                 self.coverage.facts["forged receipts refused"] += 1
 
     def _check_replay(self, core: Coordinator) -> None:
-        """I10: whoever has the same journal has the same state, from the first event on."""
+        """I10: the same journal gives the same state, from the first event on."""
         again = new_core(self.plan)
         for at, random, payload in self.coordinator.disk.records:
             again.step(Input(at, random, CODEC.decode_event(CODEC.version, payload)))
         assert again.snapshot() == core.snapshot(), "I10: a replay gives another state"
 
     def trace(self) -> Hash32:
-        """What happened, in 32 bytes: every journaled event and effect of every process."""
+        """A hash over every journaled event and effect of every process."""
         whole = sha256()
         for trace in (self.coordinator.trace, *(provider.trace for provider in self.providers)):
             whole.update(trace.digest())

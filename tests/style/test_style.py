@@ -33,14 +33,9 @@ EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
     "sdk/quorate_protocol/messages/receipt.py": 604,
     "tests/bench/market_jobs.py": 505,
-    "tests/contracts/test_epochs.py": 556,
     "tests/fuzz/test_core_fuzz.py": 537,
-    "tests/integration/client/test_sdk_market.py": 575,
     "tests/integration/coordinator/test_batch_claims.py::test_everybody_is_paid_once": 104,
-    "tests/integration/executors/test_image_fetches.py": 522,
     "tests/integration/runtime/test_peers.py": 513,
-    "tests/sim/checks.py": 680,
-    "tests/sim/provider.py": 658,
     "tests/unit/coordinator/flow/test_matching.py::waiting": 71,
 }
 

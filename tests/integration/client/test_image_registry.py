@@ -16,7 +16,7 @@ from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
 from quorate.images.tag_resolution import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
 from quorate_devnet.ports import free_port
-from quorate_node.executors.docker.image_loader import Images
+from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import ending, make_executor, python_task, said
 from support.executors.registries import before, registry
@@ -39,7 +39,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 def push(engine: docker.APIClient, archive: Path, name: str) -> None:
     """The archive as `name` of the registry, and no longer as a name in the engine."""
-    Images(engine).ensure(archive, ("python3",))
+    ImageLoader(engine).ensure(archive, ("python3",))
     engine.tag(f"sha256:{read_archive(archive).config_digest}", name)
     events = [json.loads(line) for line in engine.push(name).splitlines()]
     assert not [event for event in events if "error" in event], events

@@ -63,7 +63,7 @@ def test_failing_seed_shrinks_to_its_cause() -> None:
         or plan.clocks
         or plan.crash_chance
         or plan.has_intruder
-        or plan.phantom_chance
+        or plan.unbacked_chance
         or plan.outage
     )
     assert set(plan.behaviours) == {Behaviour.HONEST}

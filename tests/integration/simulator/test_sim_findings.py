@@ -23,7 +23,7 @@ from quorate_protocol.units import (
     VerifyTier,
 )
 from quorate_runtime.keys.crypto import recover
-from sim.conduct import Conduct
+from sim.conduct_checks import ConductChecks
 from sim.coordinator import rules_of
 from sim.forgery import forgeries
 from sim.parties import is_beacon_signature
@@ -63,9 +63,9 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
     world = World(draw(seed))
     world.run()
     seen = Counter[str]()
-    for body in world.checks.books.receipts.values():
+    for body in world.checks.accounts.books.receipts.values():
         assert verify(document(body), recover, is_beacon_signature).valid
-        for wrong, forged in forgeries(body, world.checks.lists[body.ack.message.job_id]):
+        for wrong, forged in forgeries(body, world.checks.accounts.lists[body.ack.message.job_id]):
             assert not verify(document(forged), recover, is_beacon_signature).valid, wrong
             seen[wrong] += 1
     assert len(seen) >= 20, seen
@@ -118,9 +118,9 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
     a wrong record. Few batches have two members any more that can run out together, so two
     verdicts are compared at once here as such a tick's would be.
     """
-    compare = Conduct.compare_records
+    compare = ConductChecks.compare_records
     monkeypatch.setattr(
-        Conduct,
+        ConductChecks,
         "compare_records",
         lambda conduct, core: None if conduct.fresh == 1 else compare(conduct, core),
     )

@@ -1,10 +1,10 @@
-"""A coordinator that assigns more than its core decided: one run slot twice, one job to a second
-primary.
+"""Simulates a coordinator that sends assignments which its core did not decide.
 
-A node cannot see which job an assignment belongs to, so it may take one that nobody will ever
-pay from a client's money. What it can rely on: it never runs more than its slots hold, and for
-whatever it commits it holds the coordinator's signed Assignment and CommitReceipt, which the
-bond answers for (PROTOCOL §6). What the client can rely on is in `forgery`.
+One run slot may get two jobs, or one job a second primary. A node cannot see which job an
+assignment belongs to, so it may take one that is never paid from a client's money. The node never
+runs more than its slots hold. For everything that it commits it holds the coordinator's signed
+Assignment and CommitReceipt, for which the bond is liable (PROTOCOL §6). What the client can rely
+on is in `forgery`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PATIENCE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Phantoms:
-    """The assignments that no core knows, and the frames that go with them."""
+class UnbackedAssignments:
+    """The assignments that no core knows, and the frames that belong to them."""
 
     daemon: CoordinatorDaemon
     leases: dict[Hash32, bytes] = field(default_factory=dict)  # assignment hash -> its owner
@@ -36,13 +36,11 @@ class Phantoms:
     declined: int = 0
 
     def follow(self, frame: frames.AssignmentSent) -> None:
-        """Something real was assigned: perhaps it is assigned once more, to the same provider or
-        to another.
-        """
+        """Sometimes assigns a real job once more, to the same provider or to another."""
         random = self.daemon.random
         if (
-            self.daemon.plan.phantom_chance == 0
-            or random.random() >= self.daemon.plan.phantom_chance
+            self.daemon.plan.unbacked_chance == 0
+            or random.random() >= self.daemon.plan.unbacked_chance
         ):
             return
         owner = random.choice([frame.assignment.message.provider, *self.daemon.peers])
@@ -62,9 +60,7 @@ class Phantoms:
         )
 
     def take(self, frame: frames.Frame) -> bool:
-        """Whether a provider's frame is about one of these; then it was answered as if all were
-        well.
-        """
+        """Whether a provider's frame is about such an assignment; then it was answered as usual."""
         match frame:
             case frames.AcceptSent(accept):
                 return accept.message.assignment_hash in self.leases

@@ -1,4 +1,4 @@
-"""Prints what every process does, for the replay of one seed."""
+"""Prints every step of every process, for the replay of one seed."""
 
 from quorate_coordinator.core.effects import Send
 from quorate_protocol.refusals import Refused
@@ -8,8 +8,8 @@ from sim.world import World
 QUIET = ("HeartbeatReceived", "Tick", "OfferReceived", "OfferDue")
 
 
-def tell_all(world: World) -> None:
-    """Puts itself between the processes and their checks."""
+def print_steps(world: World) -> None:
+    """Wraps the checks of a world so that each step is printed before it is checked."""
     checks, schedule = world.checks, world.schedule
     stepped, refused = checks.stepped, checks.refused
 

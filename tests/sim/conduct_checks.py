@@ -1,5 +1,6 @@
-"""Deadlines, roles, freezes, holds and records: what the coordinator does against what PROTOCOL
-says, from messages alone.
+"""Checks what the coordinator does against PROTOCOL, from messages alone.
+
+It checks deadlines, roles, freezes, holds and trust records.
 """
 
 from collections import Counter
@@ -36,43 +37,47 @@ CLASS = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
 
 
 @dataclass(slots=True)
-class Conduct:
-    """One coordinator's. Times are those of its own journal: it answers for its own clock only."""
+class ConductChecks:
+    """Checks one coordinator. Times are those of its journal: it is responsible for its clock
+    only.
+    """
 
     limits: Limits
     coverage: Coverage
     accepts: dict[Hash32, Accept] = field(default_factory=dict)
     closed_at: dict[Hash32, int] = field(default_factory=dict)
     blinds: dict[bytes, Hash32] = field(default_factory=dict)
-    accused: dict[Address, str] = field(default_factory=dict)  # in a case that is not decided
+    # of providers in a case that is not decided
+    accused: dict[Address, str] = field(default_factory=dict)
     nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
     holds: dict[Hash32, tuple[int, Address, int]] = field(
         default_factory=dict
-    )  # job -> end of its hold; its provider, its jobs then
+    )  # job -> (end of its hold, its provider, that provider's accepted jobs at the time)
     served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
     allocations: dict[Address, int] = field(
         default_factory=dict
-    )  # what the chain says that clients have left here
+    )  # what clients have left here, according to the chain
     releases: dict[Address, int] = field(
         default_factory=dict
-    )  # from when on announced ones may be finished
+    )  # when announced releases may be finished
     drawn: dict[Hash32, Address] = field(
         default_factory=dict
-    )  # Assignments by the beacon that were not answered
+    )  # Assignments of audit draws that were not answered
     declines: Counter[Address] = field(
         default_factory=Counter
-    )  # of these one after the other, outright
-    block_time: int = 0  # of the newest block that the coordinator has heard of
+    )  # consecutive declines of such Assignments, without an accept
+    block_time: int = 0  # of the newest block that the coordinator has read
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
-    kills: Counter[Address] = field(default_factory=Counter)  # outvoted time-outs and memory kills
-    fresh: int = 0  # verdicts on records since those were compared
+    # time-outs and memory kills that were outvoted
+    kills: Counter[Address] = field(default_factory=Counter)
+    fresh: int = 0  # verdicts since records were last compared
 
     # ------------------------------------------------------------------------------------ deadlines
 
     def took(self, core: Coordinator, event: ev.Event, at: int) -> None:
-        """A message was taken, so it must have been in time."""
+        """Checks a message that the coordinator took: it must have been in time and allowed."""
         match event:
             case ev.OrderReceived(submission):
                 order = submission.order.message
@@ -136,7 +141,7 @@ class Conduct:
                 pass
 
     def _vouched(self, client: Address, cumulative: int, at: int) -> None:
-        """I1: what the chain may no longer honour when the epoch lands is not taken."""
+        """I1: a voucher that the chain may refuse when its epoch lands is not taken."""
         ready = self.releases.get(client, 0)
         is_near = ready > 0 and max(at, self.block_time) >= ready - self.limits.voucher_margin
         assert not is_near or cumulative <= self.allocations[client], (
@@ -144,8 +149,9 @@ class Conduct:
         )
 
     def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
-        """I9: who declines too many draws has no offer, until it offers anew. I3: who has
-        committed can give nothing up.
+        """I9: a provider that declines too many draws has no offer until it offers again.
+
+        I3: a provider that has committed cannot give up.
         """
         if decline.assignment_hash in self.accepts:
             phase = core.state.leases[decline.assignment_hash].phase
@@ -191,7 +197,7 @@ class Conduct:
     def assigned(
         self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int
     ) -> None:
-        """I9: an Assignment says nothing of its role, and nobody who is accused gets one."""
+        """I9: an Assignment does not show its role, and an accused provider gets none."""
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
@@ -223,16 +229,14 @@ class Conduct:
         )
         if (
             job.beacons and message.price_per_hour < order.max_price_per_hour
-        ):  # at that price it is less than was offered, perhaps
+        ):  # at that price it may ask less than the offer
             self.drawn[lease.hash] = message.provider
         assert message.provider not in self.accused, (
             "I5: somebody with an open case got an Assignment"
         )
 
     def opened_case(self, effect: OpenCase) -> None:
-        """I5: what is taken to court is what a court hears; from here on the accused gets
-        nothing.
-        """
+        """I5: a case holds what a court accepts; from here on the accused gets no Assignment."""
         named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
         clients = {item.order.message.client for item in effect.executions}
         assert len(named) == len(effect.executions), "I5: a case names one execution twice"
@@ -244,9 +248,7 @@ class Conduct:
     # ---------------------------------------------------------------------------------------- draws
 
     def closed(self, core: Coordinator, job: Job, message: CommitSet, lease: Hash32) -> None:
-        """I9: who was drawn follows from the beacon, x and the list; whom the beacon wants is
-        asked.
-        """
+        """I9: the drawn auditors follow from the beacon, x and the list, and each is asked."""
         self.closed_at[lease] = message.closed_at
         if not message.beacon_round:
             return
@@ -275,8 +277,9 @@ class Conduct:
     # -------------------------------------------------------------------------------------- records
 
     def judged(self, body: Receipt) -> None:
-        """I10: the record that a stranger folds from receipts; I5: nobody is struck for what was
-        no wrong result.
+        """I10: the trust record that a stranger computes from receipts.
+
+        I5: no provider gets a strike for something that was no wrong result.
         """
         verdict = body.verdict.message
         if verdict.outcome is not Outcome.ACCEPTED or verdict.label is Label.UNVERIFIED:
@@ -324,8 +327,9 @@ class Conduct:
                     self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
 
     def compare_records(self, core: Coordinator) -> None:
-        """I10: after a whole step, for one tick may judge several jobs: its state holds them
-        all, each of its receipts only one.
+        """I10: compares records after a whole step.
+
+        One tick may judge several jobs: the state then holds all of them, each receipt only one.
         """
         self.coverage.facts["jobs judged in one step"] += self.fresh if self.fresh > 1 else 0
         self.fresh = 0
@@ -338,8 +342,8 @@ class Conduct:
             )
 
     def stepped(self, core: Coordinator, at: int) -> None:
-        """I3: held pay becomes final at its time, by a draw, by an execution, or after W further
-        jobs, and not before.
+        """I3: held pay becomes final not before its time, a draw, an execution, or W further
+        jobs.
         """
         for job_id, (until, primary, served) in list(self.holds.items()):
             job = core.state.jobs[job_id]
@@ -351,8 +355,8 @@ class Conduct:
                 del self.holds[job_id]
 
     def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:
-        """I5: a fault is a result outside the group, or a commitment that was not opened beside
-        others.
+        """I5: a fault is a result outside the group, or a commitment left unopened while others
+        opened.
         """
         for faults in core.state.faults.values():
             for fault in faults:

@@ -1,0 +1,106 @@
+"""Room for registry images in the engine: size limits, and which images are removed."""
+
+import asyncio
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import docker
+import docker.errors
+import pytest
+
+from quorate_node.executors.docker.image_loader import ImageLoader
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from support.executors.executor_cases import MIB, new_lease
+from support.executors.image_archives import entry, image_entries, tar
+from support.executors.image_fetching import RULES, executing, image_ids, remove_images, small
+from support.executors.registries import served, serving
+
+pytestmark = pytest.mark.docker
+
+
+async def test_an_image_larger_than_the_room_is_refused_before_it_is_fetched(
+    tmp_path: Path,
+) -> None:
+    image = served(small(tmp_path, 64 << 10))
+    async with (
+        executing(tmp_path, replace(RULES, bytes_max=32 << 10)) as executor,
+        serving(image) as (name, asked),
+    ):
+        with pytest.raises(Refused, match="room for 32768") as refusal:
+            await executor.fetch_image(new_lease(), name, 60.0)
+        assert refusal.value.code is Code.OVERSIZE
+        assert not [request for request in asked if "/blobs/" in request.path]
+
+
+async def test_what_unpacks_to_more_than_there_is_room_for(
+    tmp_path: Path, engine: docker.APIClient
+) -> None:
+    """Thirty MiB of zeros in thirty KiB: what it is sent as is no measure."""
+    path = tmp_path / "zeros.tar"
+    path.write_bytes(
+        tar(
+            image_entries(
+                [tar([entry("x", bytes(30 * MIB)), entry("y", os.urandom(10))])], {"Cmd": ["/x"]}
+            )
+        )
+    )
+    image = served(path)
+    assert sum(len(image.content[layer]) for layer in image.layers) < 1 * MIB
+    async with (
+        executing(tmp_path, replace(RULES, kept_bytes_max=16 * MIB)) as executor,
+        serving(image) as (name, _),
+    ):
+        with pytest.raises(Refused) as refusal:
+            await executor.fetch_image(new_lease(), name, 60.0)
+        assert refusal.value.code is Code.OVERSIZE
+    assert image.config not in image_ids(engine)
+
+
+async def test_the_longest_unused_images_go_and_never_the_owners(
+    tmp_path: Path, engine: docker.APIClient
+) -> None:
+    images, theirs = (
+        [served(small(tmp_path, 3 * MIB, str(index))) for index in range(4)],
+        small(tmp_path, 3 * MIB, "theirs"),
+    )
+    known = ImageLoader(engine).ensure(theirs, ())
+    async with (
+        executing(tmp_path, replace(RULES, kept_bytes_max=10 * MIB)) as executor,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        names = [(await stack.enter_async_context(serving(image)))[0] for image in images]
+        stack.callback(
+            remove_images, engine, [known.reference, *(image.config for image in images)]
+        )
+        await asyncio.to_thread(executor._images.ensure, theirs, ())
+        for name in (
+            *names[:3],
+            names[0],
+            names[3],
+        ):  # the first is used again, so the second is the longest unused
+            await executor.fetch_image(new_lease(), name, 60.0)
+        held = image_ids(engine)
+        assert [image.config in held for image in images] == [True, False, True, True]
+        assert known.reference in held, "the engine had it before the job came"
+
+
+async def test_images_that_somebody_needs_stay(tmp_path: Path, engine: docker.APIClient) -> None:
+    """One is in a container, the other got a name: nothing can go, and the third waits."""
+    images = [served(small(tmp_path, 3 * MIB, str(index))) for index in range(3)]
+    held, tag = f"holds-{tmp_path.name}", "quorate-test-owners:v1"
+    async with (
+        executing(tmp_path, replace(RULES, kept_bytes_max=8 * MIB)) as executor,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        names = [(await stack.enter_async_context(serving(image)))[0] for image in images]
+        stack.callback(remove_images, engine, [tag, *(image.config for image in images)])
+        for name in names[:2]:
+            await executor.fetch_image(new_lease(), name, 60.0)
+        engine.create_container_from_config({"Image": images[0].config}, held)
+        stack.callback(engine.remove_container, held, force=True)
+        engine.tag(images[1].config, *tag.split(":"))
+        with pytest.raises(Unavailable, match="no room"):
+            await executor.fetch_image(new_lease(), names[2], 60.0)
+        assert [image.config in image_ids(engine) for image in images] == [True, True, False]

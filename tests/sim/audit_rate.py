@@ -1,0 +1,53 @@
+"""The audit rate of PROTOCOL §5, computed a second time from public data."""
+
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.lease import Closed, Committed
+from quorate_coordinator.core.state import Job, Trusts
+from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.trust import Trust
+from quorate_protocol.units import Address, Comparator, JobKind, Label, VerifyTier
+from sim.parties import HOST
+
+
+def rate_of(
+    core: Coordinator, job: Job, held: dict[Address, int], known: dict[Address, Trusts]
+) -> int:
+    """auditPpm of PROTOCOL §5 for a job's primary, from held pay and trust before the round."""
+    order, rule = job.submission.order.message, job.ack.message.rule
+    if rule is not Label.ADAPTIVE:
+        return 1_000_000 if rule is Label.QUORUM_2 else 0
+    primary = next(
+        core.state.leases[item]
+        for item in job.leases
+        if isinstance(core.state.leases[item].phase, Committed | Closed)
+    )
+    trusts = known.get(primary.provider)
+    trust = (
+        trusts.by_class[job_class(JobKind.TASK, Comparator.EXACT, HOST.id())] if trusts else Trust()
+    )
+    is_watched = job.witness is not None or order.accept_unwitnessed
+    if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
+        return 1_000_000
+    error = (
+        trust.lambda_ppm
+        if not trust.strikes
+        else max(trust.lambda_ppm, 50_000 >> (trust.passed // 100))
+    )
+    error = max(1, 100 * error // (100 + trust.passed))
+    least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 50_000}[order.verify_tier]
+    gain = min(
+        job.submission.spec.max_duration
+        * 1000
+        * primary.assignment.message.price_per_hour
+        // 3_600_000,
+        order.budget,
+    )
+    stake = core.rules.limits.slot_stake * sum(
+        1 for slot in core.state.eligible(job) if slot.owner == primary.provider
+    )
+    loss = gain + min(stake, 16 * gain) + held.get(primary.provider, 0)
+    economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
+    return min(
+        1_000_000,
+        max(least, economic, 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0),
+    )

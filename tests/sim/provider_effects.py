@@ -1,0 +1,415 @@
+"""Performs a simulated provider's effects: messages, containers, and its part in the court.
+
+Containers are on a simulated machine, so they outlive the daemon.
+"""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from quorate_node.core import effects, events, execution, jury_duty
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.terms import Terms
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.signed import JuryReveal, JuryVote
+from quorate_protocol.ports import TaskState
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Small,
+    UnixSeconds,
+)
+from quorate_protocol.values import replace
+from quorate_runtime.keys.crypto import KeySigner
+from sim import workload
+from sim.chain import Chain
+from sim.container import Container
+from sim.copier import Copier
+from sim.network import Answer, Network
+from sim.operator_keys import OperatorKeys
+from sim.parties import DOMAIN
+from sim.plan import LYING, Behaviour
+from sim.process import Again, Finish, Process
+
+SEND_SECONDS = 2.0
+
+
+class ProviderEffects(Process[events.Event, effects.Effect]):
+    """The part of a provider that performs the core's effects. Subclasses run its life."""
+
+    number: int
+    network: Network
+    chain: Chain
+    owner: Address
+    keys: OperatorKeys
+    planned: Behaviour
+    behaviour: Behaviour
+    slots: tuple[SlotOffer, ...]
+    terms: Terms
+    containers: dict[str, Container]
+    sealed: dict[Hash32, tuple[Hash32, Hash32]]
+    copier: Copier
+    call: Callable[[bytes], object]
+    upload: Callable[[Hash32, Hash32, Hash32], object]
+    peek: Callable[[Hash32], list[Hash32]]
+    core: ProviderCore
+
+    @property
+    def operator(self) -> KeySigner:
+        """The operator key that is valid now."""
+        return self.keys.current
+
+    def signer_of(self, lease: Hash32) -> KeySigner:
+        """The key that was valid at the Assignment's acceptBy: no other counts (PROTOCOL §2)."""
+        return self.keys.at(self.core.executions[lease].assignment.message.accept_by)
+
+    def perform(self, effect: effects.Effect, finish: Finish) -> None:
+        """Performs an effect, as `EffectPerformer.perform` of the daemon does."""
+        match effect:
+            case effects.SendOffer():
+                self._send_offer(effect, finish)
+            case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
+                duty = self.core.jury.get(effect.case_id)
+                if duty is not None and any(
+                    due.key == effect.key for due in jury_duty.duties(duty)
+                ):
+                    self._court(effect, finish)
+                else:
+                    finish(None)
+            case effects.SendClaim():
+                self.chain.claim(
+                    effect,
+                    self.owner,
+                    self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish),
+                )
+            case effects.StopTask():
+                self._stop(effect.lease.hex())
+                finish(None)
+            case effects.RemoveTask():
+                self.containers.pop(effect.lease.hex(), None)
+                finish(None)
+            case effects.Forget() | effects.WithdrawCredit():
+                finish(None)
+            case _:
+                found = self.core.executions.get(effect.lease)
+                if found is None or all(duty.key != effect.key for duty in execution.duties(found)):
+                    finish(None)  # the phase has moved on
+                else:
+                    self._perform_lease(effect, finish)
+
+    def effect_refused(self, effect: effects.Effect, refused: Refused) -> None:
+        """Handles a refusal, as `EffectPerformer.refused` of the daemon does."""
+        match effect:
+            case (
+                effects.SendAccept()
+                | effects.Fetch()
+                | effects.StartTask()
+                | effects.PublishOutput()
+            ):
+                self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
+            case effects.SendCommit() if refused.code is not Code.NOT_STORED:
+                assert refused.code is not Code.WRONG_SIGNER, (
+                    f"I3: {self.name} signed with the key of acceptBy, and is not believed"
+                )
+                self.report(events.Failed(effect.lease, f"commit refused: {refused}"))
+            case effects.Reexecute():
+                self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
+            case _:
+                pass  # the daemon only logs it
+
+    def _perform_lease(self, effect: effects.LeaseEffect, finish: Finish) -> None:
+        match effect:
+            case effects.SendAccept():
+                frame: frames.Frame = frames.AcceptSent(
+                    seal(DOMAIN, effect.accept, self.signer_of(effect.lease).sign)
+                )
+                self.send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
+            case effects.SendDecline():
+                if self.clock.now > effect.give_up_at:
+                    finish(None)
+                    return
+                self.send(
+                    frames.DeclineSent(
+                        seal(DOMAIN, effect.decline, self.signer_of(effect.lease).sign)
+                    ),
+                    self._answered(finish),
+                )
+            case effects.Fetch():
+                self._fetch(effect, finish)
+            case effects.StartTask():
+                if self.crash_chance > 0 and self.random.random() < 0.03:
+                    finish(Refused(Code.UNKNOWN, "no such image"))
+                    return
+                self._start(effect)
+                self._later(0.05, events.Started(effect.lease), finish)
+            case effects.WatchTask():
+                self._watch(effect.lease, finish)
+            case effects.PublishOutput():
+                seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
+                self.schedule.after(
+                    seconds, self.in_this_life(lambda: self._collect(effect, finish))
+                )
+            case effects.SendCommit():
+                self._send_commit(effect, finish)
+            case effects.SendReveal():
+                self._send_reveal(effect, finish)
+            case effects.StopTask() | effects.RemoveTask() | effects.Forget():
+                raise AssertionError("done by perform")
+            case _:
+                assert_never(effect)
+
+    def _later(self, seconds: float, event: events.Event, finish: Finish) -> None:
+        then = self._then(event, finish)
+        self.schedule.after(seconds, self.in_this_life(lambda: then(None)))
+
+    def _then(self, event: events.Event, finish: Finish) -> Finish:
+        """Reports the event if the effect succeeded, then finishes."""
+
+        def act(result: Again | Refused | None) -> None:
+            if result is None:
+                self.report(event)
+            finish(result)
+
+        return self._guarded(act)
+
+    def _guarded(self, act: Finish) -> Finish:
+        life = self.life
+        return lambda result: act(result) if self.is_up and self.life == life else None
+
+    def _answered(
+        self, finish: Finish, event: events.Event | None = None
+    ) -> Callable[[Answer], None]:
+        then = self._then(event, finish) if event is not None else self._guarded(finish)
+
+        def act(answer: Answer) -> None:
+            if answer is None:
+                then(Again(1.0))
+            else:
+                then(answer if isinstance(answer, Refused) else None)
+
+        return act
+
+    # ------------------------------------------------------------------------------------- messages
+
+    def send(self, frame: frames.Frame, answered: Callable[[Answer], None]) -> None:
+        data = frames.encode(frame)
+        self.network.request(
+            self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS
+        )
+
+    def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
+        if effect.seq < self.core.facts.offer_seq:
+            finish(None)
+            return
+        hardware, expires = Hardware(64, 1 << 37, 1 << 41), effect.expires
+        if expires == WITHDRAWN and self.behaviour is Behaviour.DENIER:
+            expires = UnixSeconds(
+                self.clock.now + self.terms.limits.offer_ttl
+            )  # it wants to be drawn, and then to choose
+        offer = Offer(
+            self.owner,
+            effect.seq,
+            expires,
+            self.slots,
+            hardware,
+            "noop",
+            Small(0),
+            (JobKind.TASK,),
+            "eu",
+            ZERO_HASH,
+            ZERO_HASH,
+            (),
+        )
+        frame = frames.OfferSent(
+            OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
+        )
+        done = self._answered(finish)
+        not_yet = (Code.NOT_REGISTERED,)
+        self.send(
+            frame,
+            lambda answer: done(
+                None if isinstance(answer, Refused) and answer.code in not_yet else answer
+            ),
+        )
+
+    def _send_commit(self, effect: effects.SendCommit, finish: Finish) -> None:
+        commit = (
+            self.copier.commit(effect.commit)
+            if self.behaviour is Behaviour.COPIER
+            else effect.commit
+        )
+        done, sign = self._answered(finish), self.signer_of(effect.lease).sign
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Refused) and answer.code is Code.NOT_STORED:
+                self._upload(effect.commit.encrypted_output, lambda _: done(None))
+                return
+            done(answer)
+            if self.behaviour is Behaviour.EQUIVOCATOR:
+                other = replace(effect.commit, commitment=sha256(effect.commit.commitment))
+                self.send(frames.CommitSent(seal(DOMAIN, other, sign)), lambda _: None)
+
+        self.send(frames.CommitSent(seal(DOMAIN, commit, sign)), answered)
+
+    def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
+        if self.behaviour is Behaviour.MUTE:
+            finish(None)
+            return
+        answered = self._answered(finish)
+        again = self.in_this_life(lambda: self.send(frames.RevealSent(effect.reveal), answered))
+        self.schedule.after(self._late(0.4), again)
+
+    def _upload(self, ciphertext: Hash32, answered: Callable[[Answer], None]) -> None:
+        salt, output = self.sealed[ciphertext]
+        self.network.request(
+            self.name,
+            "coordinator",
+            lambda: self.upload(ciphertext, salt, output),
+            answered,
+            SEND_SECONDS,
+        )
+
+    # -------------------------------------------------------------------------------------- machine
+
+    def _fetch(self, effect: effects.Fetch, finish: Finish) -> None:
+        if self.behaviour is Behaviour.SLEEPER:
+            return  # Never fetches; the Tick at commitBy ends the execution.
+        if (
+            self.behaviour is Behaviour.HONEST
+            and self.crash_chance > 0
+            and self.random.random() < 0.02
+        ):
+            self._later(
+                1.0,
+                events.Failed(effect.lease, "a source gave other bytes than its CID says"),
+                finish,
+            )
+            return
+        self._later(
+            self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish
+        )
+
+    def _late(self, chance: float = 0.2) -> float:
+        """A delay beyond every deadline, sometimes."""
+        return (
+            self.random.uniform(5, 90)
+            if self.behaviour is Behaviour.LATE and self.random.random() < chance
+            else 0.0
+        )
+
+    def _start(self, effect: effects.StartTask) -> None:
+        lease_id = effect.lease.hex()
+        if lease_id not in self.containers:
+            now = self.schedule.now_ms
+            self.containers[lease_id] = Container(
+                effect.spec, now, now + workload.truth(effect.spec, self.name).milliseconds
+            )
+
+    def _stop(self, lease_id: str) -> None:
+        found = self.containers.get(lease_id)
+        if found is not None and found.ends_ms > self.schedule.now_ms:
+            found.ends_ms, found.is_stopped = self.schedule.now_ms, True
+
+    def state_of(self, item: Container) -> TaskState:
+        return TaskState.RUNNING if item.ends_ms > self.schedule.now_ms else TaskState.EXITED
+
+    def running(self) -> int:
+        """How many containers run now."""
+        return sum(1 for item in self.containers.values() if item.ends_ms > self.schedule.now_ms)
+
+    def _watch(self, lease: Hash32, finish: Finish) -> None:
+        found = self.containers.get(lease.hex())
+        if found is None:
+            self._later(0, events.Failed(lease, "its container vanished"), finish)
+        elif found.ends_ms > self.schedule.now_ms:
+            wait = min(0.5, (found.ends_ms - self.schedule.now_ms) / 1000)
+            self.schedule.after(wait, self.in_this_life(lambda: self._watch(lease, finish)))
+        else:
+            boast = int(found.spec.max_duration) * 1000 if self.plan.has_boasters else 0
+            usage = Milliseconds(max(boast, found.ends_ms - found.started_ms))
+            status = (
+                workload.STOPPED
+                if found.is_stopped
+                else workload.truth(found.spec, self.name).status
+            )
+            self._later(0, events.Exited(lease, status, usage), finish)
+
+    def _collect(self, effect: effects.PublishOutput, finish: Finish) -> None:
+        lease = effect.lease
+        if lease not in self.core.executions:
+            finish(None)  # the execution was forgotten in the meantime
+            return
+        if lease not in self.collected:
+            if lease.hex() not in self.containers:
+                self._later(0, events.Failed(lease, "its outputs vanished"), finish)
+                return
+            self.collected[lease] = self._output(lease, self.core.executions[lease].spec)
+        self.schedule.after(
+            0.05 + self._late(0.6), self.in_this_life(lambda: self._seal(effect, finish))
+        )
+
+    def _seal(self, effect: effects.PublishOutput, finish: Finish) -> None:
+        output = self.collected[effect.lease]
+        ciphertext = sha256(effect.salt + output)
+        self.sealed[ciphertext] = (effect.salt, output)
+        published = events.OutputPublished(effect.lease, output, ciphertext)
+        again = self.in_this_life(
+            lambda: self._upload(ciphertext, self._answered(finish, published))
+        )
+        self.schedule.after(self._late(), again)
+
+    def _output(self, lease: Hash32, spec: JobSpec) -> Hash32:
+        found = self.containers.get(lease.hex())
+        if found is not None and found.is_stopped:
+            return sha256(b"partial" + str(found.ends_ms - found.started_ms).encode())
+        if self.behaviour is Behaviour.PEEKER:
+            seen = self.peek(lease)
+            return self.random.choice(seen) if seen else self._lie(spec)
+        return (
+            self._lie(spec) if self.behaviour in LYING else workload.truth(spec, self.name).output
+        )
+
+    def _lie(self, spec: JobSpec) -> Hash32:
+        """A false output. Colluders all give the same; two other liars never agree.
+
+        An owner with most slots of a class decides the results there (docs/trust).
+        """
+        return workload.lie(spec, "the ring" if self.planned is Behaviour.COLLUDER else self.name)
+
+    # ---------------------------------------------------------------------------------------- court
+
+    def _court(self, effect: effects.CourtEffect, finish: Finish) -> None:
+        match effect:
+            case effects.Reexecute():
+                self._reexecute(effect, finish)
+            case effects.SendVote():
+                vote = JuryVote(effect.case_id, self.owner, effect.ballot)
+                then = self._then(events.VoteConfirmed(effect.case_id), finish)
+                self.chain.vote(effect.key, seal(DOMAIN, vote, self.operator.sign), then)
+            case effects.SendJuryReveal():
+                opened = JuryReveal(effect.case_id, self.owner, effect.digests, effect.salt)
+                self.chain.reveal(effect.key, opened, self._guarded(finish))
+
+    def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
+        spec = self.chain.specs.get(effect.spec_hash)
+        if self.planned is Behaviour.SLEEPER or self.random.random() < 0.04:
+            return  # a juror that does not vote must not stop a court
+        if spec is None:
+            self._later(5.0, events.Reexecuted(effect.case_id, effect.index, ZERO_HASH), finish)
+            return
+        ran = workload.truth(spec, self.name)
+        digest = ran.result()
+        if self.behaviour in LYING:
+            digest = result_digest(ExitStatus(ran.status), self._lie(spec))
+        self._later(
+            ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish
+        )
