@@ -1,4 +1,4 @@
-"""`python -m quorate_devnet up|demo|status`: as `quorate devnet`."""
+"""`python -m quorate_devnet up|demo|status` does the same as `quorate devnet`."""
 
 from quorate_devnet.cli import app
 

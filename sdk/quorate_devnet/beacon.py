@@ -1,8 +1,8 @@
-"""The devnet's beacon: rounds in drand's format and HTTP form, signed by a local key, never
-before their time.
+"""The devnet's beacon: rounds in drand's format over HTTP, signed by a local key, never before
+their time.
 
-`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file
-PATH`. Whoever holds the seed knows every round beforehand: for development only.
+`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file PATH`.
+For development only: anyone with the seed knows every round in advance.
 """
 
 import argparse
@@ -33,7 +33,9 @@ GENESIS = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class BeaconConfig:
-    """How the local beacon runs. `seed`: at least 16 bytes; the same seed gives the same rounds."""
+    """Settings of the local beacon. `seed` has at least 16 bytes; the same seed gives the same
+    rounds.
+    """
 
     seed: bytes
     genesis: int
@@ -52,15 +54,15 @@ class LocalBeacon:
         self._signed = lru_cache(maxsize=1024)(self._sign)
 
     def latest(self) -> Round:
-        """The newest round; 0 before the first."""
+        """Returns the newest round, or 0 before the first."""
         return round_at(self.info, int(self._clock()))
 
     def form(self, number: Round) -> dict[str, object] | None:
-        """A round as drand writes it; None when there is no such round yet."""
+        """Returns a round in drand's format, or None if it has not come yet."""
         return self._signed(number) if 1 <= number <= self.latest() else None
 
     def info_form(self) -> dict[str, object]:
-        """/info as drand writes it."""
+        """Returns the answer of /info in drand's format."""
         facts = (
             self.info.public_key
             + self.info.period.to_bytes(4, "big")
@@ -89,7 +91,7 @@ class LocalBeacon:
 async def running_beacon(
     config: BeaconConfig, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[str]:
-    """Serves a beacon until the context ends; gives its URL."""
+    """Serves a beacon until the context ends. Yields its URL."""
     runner = web.AppRunner(_application(LocalBeacon(config, clock)), access_log=None)
     await runner.setup()
     try:
@@ -108,7 +110,7 @@ def _application(beacon: LocalBeacon) -> web.Application:
         number = beacon.latest() if wanted == "latest" else Round(int(wanted))
         form = beacon.form(number)
         return (
-            web.json_response({"error": "no such round yet"}, status=404)
+            web.json_response({"error": "this round has not come yet"}, status=404)
             if form is None
             else web.json_response(form)
         )
@@ -137,7 +139,7 @@ async def _run(config: BeaconConfig, ready_file: Path | None) -> None:
 
 
 def _kept_seed(path: Path) -> bytes:
-    """Of an earlier start, else a new one."""
+    """Returns the seed of an earlier start, or makes a new one."""
     if not path.exists():
         write_private(path, os.urandom(32).hex())
     return bytes.fromhex(path.read_text())
@@ -149,25 +151,30 @@ def main() -> None:
         prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development."
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8546, help="0 picks a free one")
+    parser.add_argument("--port", type=int, default=8546, help="port; 0 picks a free one")
     seed = parser.add_mutually_exclusive_group(required=True)
-    seed.add_argument("--seed", type=bytes.fromhex, help="at least 16 bytes of hex")
+    seed.add_argument("--seed", type=bytes.fromhex, help="the seed, at least 16 bytes in hex")
     seed.add_argument(
         "--seed-file",
         type=Path,
-        help="hex as well; made where it is not there, and the same rounds come after a restart",
+        help=(
+            "file with the seed in hex; it is made if absent, so that a restart gives the same "
+            "rounds"
+        ),
     )
-    parser.add_argument("--genesis", type=int, default=GENESIS, help="unix seconds of round 1")
+    parser.add_argument(
+        "--genesis", type=int, default=GENESIS, help="time of round 1 in unix seconds"
+    )
     parser.add_argument("--period", type=int, default=2, help="seconds between rounds")
     parser.add_argument(
         "--ready-file",
         type=Path,
-        help='written as {"url": ..., "public_key": ...} once the beacon answers',
+        help='file to write {"url": ..., "public_key": ...} to once the beacon answers',
     )
     options = parser.parse_args()
     options.seed = options.seed or _kept_seed(options.seed_file)
     if len(options.seed) < 16 or options.period < 1:
-        parser.error("the seed has at least 16 bytes and the period at least one second")
+        parser.error("the seed needs at least 16 bytes and the period at least one second")
     config = BeaconConfig(
         options.seed, options.genesis, Seconds(options.period), options.host, options.port
     )

@@ -1,4 +1,4 @@
-"""`quorate devnet up|down|demo|status|deploy|fund`: a whole market on this machine."""
+"""The commands `quorate devnet up|down|demo|status|deploy|fund`: a whole market on this machine."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quorate_devnet.devnet import Devnet
 
 app = typer.Typer(
-    help="A whole market on this machine: for trying it, and for tests.",
+    help="A whole market on this machine, for trials and for tests.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -31,29 +31,38 @@ Kind = TypeVar("Kind", bound=StrEnum)
 Folder = Annotated[
     Path,
     typer.Option(
-        "--dir", help="Folder of the devnet; devnet.json stands in it once everything is up."
+        "--dir", help="Folder of the devnet; devnet.json appears in it once everything is up."
     ),
 ]
 Executor = Annotated[
     str,
     typer.Option(
         "--executor",
-        help="auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up only)",
+        help=(
+            "Executor of jobs: auto, docker (runc), docker-runsc (gVisor), bwrap, process, or "
+            "noop (up only)."
+        ),
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line on standard output.")
+]
 
 
 @app.command()
 def up(
     folder: Folder = DEFAULT_FOLDER,
-    providers: Annotated[int, typer.Option(help="How many providers.")] = 5,
-    liars: Annotated[int, typer.Option(help="How many of them lie; liars bid lowest.")] = 0,
-    clients: Annotated[int, typer.Option(help="How many funded client profiles.")] = 2,
+    providers: Annotated[int, typer.Option(help="Number of providers.")] = 5,
+    liars: Annotated[
+        int, typer.Option(help="Number of providers that lie; liars offer the lowest price.")
+    ] = 0,
+    clients: Annotated[int, typer.Option(help="Number of funded client profiles.")] = 2,
     executor: Executor = "auto",
-    chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
+    chain: Annotated[
+        str, typer.Option(help="Chain to run: own, or anvil if it is on PATH.")
+    ] = "own",
     colluding: Annotated[
-        bool, typer.Option("--colluding", help="All liars tell the same lie.")
+        bool, typer.Option("--colluding", help="Make all liars tell the same lie.")
     ] = False,
     default_ports: Annotated[
         bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")
@@ -64,7 +73,7 @@ def up(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start everything and serve until Ctrl-C, which ends all of it."""
+    """Start a devnet and serve until Ctrl-C, which ends all of it."""
     from quorate_devnet.config import ChainKind, DevnetConfig, ExecutorChoice
 
     try:
@@ -83,9 +92,8 @@ def up(
     if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
         raise _fail(
             (
-                "--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for "
-                "the "
-                "devnet's own"
+                "--chain anvil: anvil is not on PATH; install Foundry, or omit --chain to "
+                "use the devnet's own"
             ),
             EXIT_UNAVAILABLE,
         )
@@ -109,13 +117,13 @@ def up(
 
 @app.command()
 def down(folder: Folder = DEFAULT_FOLDER) -> None:
-    """End the devnet of a folder, and wait until nothing of it is left."""
+    """End the devnet of a folder, and wait until all of it is gone."""
     from quorate_devnet.processes.background import stop
     from quorate_protocol.refusals import Unavailable
 
     try:
         stop(folder)
-    except Unavailable as error:  # the program's end: a sentence and a code
+    except Unavailable as error:  # the program ends here with a sentence and an exit code
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     typer.echo(f"the devnet in {folder} has ended")
 
@@ -124,16 +132,18 @@ def down(folder: Folder = DEFAULT_FOLDER) -> None:
 def demo(
     executor: Executor = "auto",
     out: Annotated[
-        Path, typer.Option("--out", help="Where render.png and receipt.json go.")
+        Path, typer.Option("--out", help="Folder for render.png and receipt.json.")
     ] = Path("demo-out"),
     folder: Annotated[
         Path | None,
-        typer.Option("--dir", help="Keep the devnet's files here; default a temporary folder."),
+        typer.Option(
+            "--dir", help="Folder to keep the devnet's files in; default: a temporary one."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The main job: a picture and a price, a liar caught, judged and slashed, everybody else
-    paid.
+    """Show the whole story: a picture and a price computed, a liar caught and slashed, everyone
+    else paid.
     """
     from quorate_devnet.config import ExecutorChoice
     from quorate_devnet.demo.run_demo import DemoOptions
@@ -145,11 +155,11 @@ def demo(
         raise _fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
         raise _fail(
-            "the demo computes something; use --executor docker, bwrap or process", EXIT_USAGE
+            "the demo runs real programs; use --executor docker, bwrap or process", EXIT_USAGE
         )
     signal.signal(
         signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT)
-    )  # ends like Ctrl-C: nothing is left behind
+    )  # ends like Ctrl-C, so that nothing is left behind
     raise typer.Exit(
         run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None))
     )
@@ -157,7 +167,7 @@ def demo(
 
 @app.command()
 def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """What runs in a folder."""
+    """Show what runs in a folder."""
     facts = _facts(folder)
     if as_json:
         typer.echo(json.dumps(facts, sort_keys=True))
@@ -170,26 +180,34 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 def deploy(
     chain_url: Annotated[
         str,
-        typer.Option("--chain-url", help="A devnet chain whose development accounts hold coins."),
+        typer.Option(
+            "--chain-url", help="URL of a devnet chain whose development accounts hold coins."
+        ),
     ],
     beacon_url: Annotated[
-        str, typer.Option("--beacon-url", help="The beacon that the contracts will know.")
+        str, typer.Option("--beacon-url", help="URL of the beacon that the contracts will use.")
     ],
     out: Annotated[
         Path,
         typer.Option(
             "--out",
-            help="Where devnet.json goes; kept when it is there and the chain knows its contracts.",
+            help=(
+                "Path of the devnet.json to write; an existing one is kept if the chain knows "
+                "its contracts."
+            ),
         ),
     ],
 ) -> None:
-    """The contracts alone, for a market whose parts run elsewhere: containers, several machines."""
+    """Deploy only the contracts, for a market whose parts run elsewhere: in containers or on
+    several machines.
+    """
     from quorate_devnet.setup.deployment_file import deploy_once
     from quorate_protocol.refusals import Refused, Unavailable
 
     try:
         made = asyncio.run(deploy_once(chain_url, beacon_url, out))
-    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+    # the program ends here with a sentence and an exit code
+    except (Refused, Unavailable) as error:
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     typer.echo(f"contracts on chain {made.chain_id}: {out}")
 
@@ -198,22 +216,25 @@ def deploy(
 def fund(
     accounts: Annotated[
         list[str],
-        typer.Argument(
-            help="Addresses (0x...), or the folders of a provider, coordinator or client."
-        ),
+        typer.Argument(help="Addresses (0x...), or folders of a provider, coordinator or client."),
     ],
-    usd: Annotated[int, typer.Option(help="Test dollars for each.", min=0, max=1_000_000)] = 2_000,
+    usd: Annotated[
+        int, typer.Option(help="Test dollars for each account.", min=0, max=1_000_000)
+    ] = 2_000,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """The devnet's faucet: what a provider, coordinator or client of your own needs to join it."""
+    """Give coins and test dollars to your own provider, coordinator or client, so that it can join
+    the devnet.
+    """
     from quorate_devnet.setup.faucet import give
     from quorate_protocol.refusals import Refused, Unavailable
 
     facts = _facts(folder)
     try:
         funded = ["0x" + address.hex() for address in asyncio.run(give(facts, accounts, usd))]
-    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+    # the program ends here with a sentence and an exit code
+    except (Refused, Unavailable) as error:
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
@@ -229,11 +250,13 @@ def _one_of(kind: type[Kind], text: str, option: str) -> Kind:
     try:
         return kind(text)
     except ValueError as error:
-        raise ValueError(f"{option} {text!r}: it is one of {', '.join(kind)}") from error
+        raise ValueError(
+            f"{option} {text!r} is unknown; choose one of {', '.join(kind)}"
+        ) from error
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    """`devnet.json` of a running devnet."""
+    """Reads the `devnet.json` of a running devnet."""
     from quorate_devnet.config import MARKER
 
     try:
@@ -256,7 +279,7 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
 
     try:
         ended = start(words, folder, lambda line: typer.echo(line, err=True))
-    except Unavailable as error:  # the program's end: a sentence and a code
+    except Unavailable as error:  # the program ends here with a sentence and an exit code
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     if ended:
         return ended
@@ -277,28 +300,28 @@ def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
     crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
     try:
         return asyncio.run(_serve(config, as_json))
-    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+    # the program ends here with a sentence and an exit code
+    except (Refused, Unavailable) as error:
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
 
 
 async def _serve(config: "DevnetConfig", as_json: bool) -> int:
-    """Until a signal, or until a part dies, which is told with the end of its log."""
+    """Serves until a signal comes or a part dies. If one dies, prints the end of its log."""
     from quorate_devnet.devnet import running
 
     serving = asyncio.current_task()
     assert serving is not None, "inside a running loop"
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Cancelled wherever it is, also in the middle of the start: what was started is ended on
-        # the way out.
+        # Cancelled at any point, also during the start. What was started is ended on the way out.
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     is_up = False
     try:
         async with running(config, lambda sentence: typer.echo(sentence, err=True)) as devnet:
             is_up = True
             _show(devnet, as_json)
-            ended = await devnet.family.one_ended()
+            ended = await devnet.processes.one_ended()
             typer.echo(
                 (
                     f"devnet: {ended.name} ended with status "
@@ -308,11 +331,11 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
             )
             return EXIT_FAILED
     except asyncio.CancelledError:
-        # Not raised again: a signal asked for it. Whoever waits for a devnet has to hear that there
-        # never was one.
+        # Not raised again, because a signal asked for it. A caller that waits for the devnet must
+        # learn that it never came up.
         if not is_up:
             typer.echo(
-                "devnet: interrupted before it was up; what had been started has ended", err=True
+                "devnet: interrupted before it was up; all started parts have ended", err=True
             )
         return 0 if is_up else EXIT_FAILED
 

@@ -1,11 +1,11 @@
-"""A whole market on one machine: chain, beacon, contracts, coordinator, providers, each a
-process of its own, and funded clients.
+"""A whole market on one machine: chain, beacon, contracts, coordinator and providers, each in its
+own process, and funded clients.
 
     async with running(DevnetConfig(folder)) as devnet:
         print(devnet.coordinator_url)
 
-What stands in `devnet.json` is up. Leaving the block ends everything, and a parent killed with
--9 does too (see `reaper`).
+`devnet.json` appears when all parts are up. Leaving the block ends everything. Killing the parent
+with -9 does too (see `reaper`).
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from quorate_devnet.config import (
 )
 from quorate_devnet.ports import Lock, free_port, write_devnet_file
 from quorate_devnet.processes import process_settings
-from quorate_devnet.processes.children import Family
+from quorate_devnet.processes.child_processes import ChildProcesses
 from quorate_devnet.processes.ready_file import write_private
 from quorate_devnet.setup import genesis
 from quorate_devnet.setup.engine_check import engine_answers
@@ -57,7 +57,8 @@ from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.process.crash_points import crash_point
 
 READY_SECONDS = (
-    90.0  # a child that ends is noticed at once; this is for one that hangs, or a very busy machine
+    # a child that ends is noticed at once; this limit is for one that hangs, or a very busy machine
+    90.0
 )
 OFFERS_POLL_SECONDS = 0.1
 
@@ -69,7 +70,7 @@ class Devnet:
     """A running devnet."""
 
     config: DevnetConfig
-    family: Family
+    processes: ChildProcesses
     executor: ExecutorChoice
     deployment: Deployment
     chain_url: str
@@ -81,18 +82,18 @@ class Devnet:
     seconds: float = 0.0  # how long it took to start
 
     def kill(self, name: str) -> None:
-        """Ends `coordinator` or `provider-N` with -9."""
-        self.family.kill(name)
+        """Kills `coordinator` or `provider-N` with SIGKILL."""
+        self.processes.kill(name)
 
     def start(self, name: str) -> None:
-        """Starts it again on its own folder."""
+        """Starts a killed part again in its own folder."""
         self._ready(name).unlink(missing_ok=True)
-        _start_role(self.family, self.config, name)
+        _start_role(self.processes, self.config, name)
 
     async def restart(self, name: str) -> None:
-        """Starts it again, and waits until it serves."""
+        """Starts a killed part again and waits until it serves."""
         self.start(name)
-        await self.family.ready(name, self._ready(name), READY_SECONDS)
+        await self.processes.ready(name, self._ready(name), READY_SECONDS)
 
     def _ready(self, name: str) -> Path:
         return self.config.folder / "ready" / f"{name}.json"
@@ -102,63 +103,63 @@ class Devnet:
 async def running(
     config: DevnetConfig, notice: Notice = lambda sentence: None
 ) -> AsyncIterator[Devnet]:
-    """A devnet for as long as the block lasts. Unavailable says which part did not start, with
-    the end of its log.
+    """Runs a devnet for as long as the block lasts. Unavailable names the part that did not start,
+    with the end of its log.
     """
     with Lock(config.folder):
         clear_folder(config.folder)
         write_private(
             config.password_file, PASSPHRASE + "\n"
-        )  # first of all: it is how the next devnet knows the folder
-        family = Family(config.folder / "logs")
-        family.open()
+        )  # written first, because the next devnet recognises the folder by it
+        processes = ChildProcesses(config.folder / "logs")
+        processes.open()
         try:
-            yield await _Start(config, family, notice).run()
+            yield await _Startup(config, processes, notice).run()
         finally:
             (config.folder / MARKER).unlink(missing_ok=True)
-            await family.stop()
+            await processes.stop()
 
 
-def _start_role(family: Family, config: DevnetConfig, name: str) -> None:
+def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> None:
     module = (
         "quorate_devnet.processes.run_coordinator"
         if name == "coordinator"
         else "quorate_devnet.processes.run_provider"
     )
-    family.start(
+    processes.start(
         name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name)
     )
 
 
 @dataclass(slots=True)
-class _Start:
-    """One start, step by step. Everything slow happens side by side."""
+class _Startup:
+    """One start, step by step. Slow steps run in parallel."""
 
     config: DevnetConfig
-    family: Family
+    processes: ChildProcesses
     notice: Notice
     began: float = field(default_factory=time.monotonic)
-    begun_at: int = 0  # block in which the last slot was opened, or a later one
+    opened_block: int = 0  # a block at or after the opening of the last slot
 
     async def run(self) -> Devnet:
-        """All of it."""
+        """Starts everything and returns the running devnet."""
         config, ready = self.config, self.config.folder / "ready"
         ready.mkdir()
         self._start_children()
         executor = await asyncio.to_thread(resolve_executor, config.executor)
-        self._tell_reaper(executor)
+        self._register_cleanup(executor)
         port = config.ports()[2] or free_port("127.0.0.1")
         crash_point("devnet.before-keys")
         coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
         crash_point("devnet.after-keys")
-        beacon = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
-        chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
+        beacon = await self.processes.ready("beacon", ready / "beacon.json", READY_SECONDS)
+        chain = await self.processes.ready("chain", ready / "chain.json", READY_SECONDS)
         self.notice("chain and beacon answer; deploying the contracts")
         crash_point("devnet.before-genesis")
         deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
         crash_point("devnet.after-genesis")
-        self.notice("contracts deployed, everybody registered and funded")
-        told = process_settings.CoordinatorSettings(
+        self.notice("contracts deployed, all parties registered and funded")
+        settings = process_settings.CoordinatorSettings(
             str(config.coordinator_home),
             str(config.password_file),
             deployment,
@@ -169,15 +170,17 @@ class _Start:
             config.claims_for_all,
         )
         crash_point("devnet.before-settings")
-        process_settings.write(ready / "coordinator.settings", told)
+        process_settings.write(ready / "coordinator.settings", settings)
         crash_point("devnet.after-settings")
-        served = await self.family.ready("coordinator", ready / "coordinator.json", READY_SECONDS)
+        served = await self.processes.ready(
+            "coordinator", ready / "coordinator.json", READY_SECONDS
+        )
         self.notice(f"coordinator serves at {served['url']}")
-        self._tell_providers(served["url"], chain["url"], executor, providers)
+        self._write_provider_settings(served["url"], chain["url"], executor, providers)
         await self._offers(served["url"])
         devnet = Devnet(
             config,
-            self.family,
+            self.processes,
             executor,
             deployment,
             chain["url"],
@@ -202,7 +205,7 @@ class _Start:
         )
         chain_port, beacon_port, _ = config.ports()
         control = ["--test-control"] if config.crash_folder else []
-        self.family.start(
+        self.processes.start(
             "chain",
             kind,
             ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control],
@@ -216,21 +219,23 @@ class _Start:
             str(int(time.time()) - 60),
             "--ready-file",
         ]
-        self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
+        self.processes.start(
+            "beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")]
+        )
         for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
-            _start_role(self.family, config, name)
+            _start_role(self.processes, config, name)
 
-    def _tell_reaper(self, executor: ExecutorChoice) -> None:
+    def _register_cleanup(self, executor: ExecutorChoice) -> None:
         for index in range(self.config.providers):
             home = self.config.provider_home(index)
             if executor.is_engine:
-                self.family.tell(
+                self.processes.register_cleanup(
                     {"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")}
                 )
             elif executor is ExecutorChoice.PROCESS:
-                self.family.tell({"processes": str(home / "process")})
+                self.processes.register_cleanup({"processes": str(home / "process")})
             elif executor is ExecutorChoice.BWRAP:
-                self.family.tell({"processes": str(home / "bwrap")})
+                self.processes.register_cleanup({"processes": str(home / "bwrap")})
 
     def _keys(
         self, coordinator_url: str
@@ -285,10 +290,10 @@ class _Start:
         async with aiohttp.ClientSession() as session:
             client = ChainClient(Rpc(chain_url, session))
             deployment = await genesis.begin(client, CHAIN_ID, agreed, newcomers, funds)
-            self.begun_at = (await client.head()).number
+            self.opened_block = (await client.head()).number
             return deployment
 
-    def _tell_providers(
+    def _write_provider_settings(
         self,
         coordinator_url: str,
         chain_url: str,
@@ -296,12 +301,14 @@ class _Start:
         providers: tuple[ProviderKeys, ...],
     ) -> None:
         config, ready = self.config, self.config.folder / "ready"
-        together = new_secret()
+        shared_lie_key = new_secret()
         for index, keys in enumerate(providers):
             lie_key = (
-                (together if config.is_colluding else new_secret()) if index < config.liars else b""
+                (shared_lie_key if config.is_colluding else new_secret())
+                if index < config.liars
+                else b""
             )
-            told = process_settings.ProviderSettings(
+            settings = process_settings.ProviderSettings(
                 home=str(config.provider_home(index)),
                 password_file=str(config.password_file),
                 coordinator_url=coordinator_url,
@@ -319,16 +326,16 @@ class _Start:
                 ready_file=str(ready / f"provider-{index}.json"),
                 declined_keep_seconds=config.declined_keep_seconds,
             )
-            process_settings.write(ready / f"provider-{index}.settings", told)
+            process_settings.write(ready / f"provider-{index}.settings", settings)
 
     async def _offers(self, coordinator_url: str) -> None:
-        """Until the coordinator lists a live offer of every provider, and has seen a block in
+        """Waits until the coordinator lists a live offer of every provider and has seen a block in
         which their slots are active.
         """
         ready, wanted = self.config.folder / "ready", self.config.providers
         names = [f"provider-{index}" for index in range(wanted)]
         await asyncio.gather(
-            *(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names)
+            *(self.processes.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names)
         )
         limit = time.monotonic() + READY_SECONDS
         async with aiohttp.ClientSession() as session:
@@ -339,23 +346,25 @@ class _Start:
                     block = (await response.json())["block"]
                 if (
                     sum(1 for offer in offers if offer["isAlive"]) >= wanted
-                    and block > self.begun_at
+                    and block > self.opened_block
                 ):
                     return
                 await asyncio.sleep(OFFERS_POLL_SECONDS)
         raise Unavailable(
-            f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}"
+            f"not all {wanted} providers have offers yet; see {self.config.folder / 'logs'}"
         )
 
 
 def signer_of(keys: ProviderKeys) -> Signer:
-    """The owner's own key, which a devnet always has."""
+    """Returns the owner's own key, which a devnet always has."""
     assert keys.owner is not None, "a devnet keeps the owners' keys"
     return keys.owner
 
 
 def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
-    """`auto` decided. Unavailable when docker or bwrap was asked for and is not there. Blocking."""
+    """Decides what `auto` means. Unavailable if docker or bwrap was requested and does not work.
+    Blocks.
+    """
     if choice is ExecutorChoice.AUTO or choice.is_engine:
         problem = engine_answers()
         if not problem:
@@ -369,7 +378,7 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
         try:
             check_bwrap()
         except Unavailable:
-            # Not re-raised for auto: there is one more way.
+            # Not re-raised for auto, which has one more choice.
             if choice is ExecutorChoice.BWRAP:
                 raise
             return ExecutorChoice.PROCESS
@@ -378,7 +387,7 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
 
 
 def devnet_facts(devnet: Devnet) -> dict[str, object]:
-    """What `devnet.json` says. Paths are relative to it."""
+    """Returns the content of `devnet.json`. Paths are relative to it."""
     config = devnet.config
     return {
         "chainUrl": devnet.chain_url,

@@ -1,5 +1,5 @@
-"""A provider that lies: its programs run honestly, but what it hands in is not what came out.
-Absent from the node itself.
+"""A lying provider for tests: it runs programs honestly but changes their outputs. The node itself
+has no such code.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ _DIGITS = re.compile(r"\d{3,}")
 
 
 class LyingExecutor:
-    """`Executor` around another one. Liars with different keys tell different lies; the same
-    lease always gets the same lie.
+    """Wraps an executor and changes its outputs. Each key gives another lie; one lease always gets
+    the same lie.
     """
 
     def __init__(self, inner: Executor, key: bytes) -> None:
@@ -26,49 +26,49 @@ class LyingExecutor:
         self.sandbox: Sandbox = inner.sandbox
 
     async def check(self) -> None:
-        """As the honest one, which may find out only now what it is."""
+        """Passes on. The inner executor may learn its sandbox only now."""
         await self._inner.check()
         self.sandbox = self._inner.sandbox
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """As the honest one."""
+        """Passes on."""
         await self._inner.fetch_image(lease_id, name, deadline_seconds)
 
     async def start(self, task: Task) -> None:
-        """As the honest one."""
+        """Passes on."""
         await self._inner.start(task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """As the honest one."""
+        """Passes on."""
         return await self._inner.state(lease_id)
 
     async def wait(self, lease_id: str) -> Exit:
-        """As the honest one."""
+        """Passes on."""
         return await self._inner.wait(lease_id)
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """As the honest one."""
+        """Passes on."""
         return self._inner.logs(lease_id, follow)
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """The outputs with every file changed a little, so that they still look right."""
+        """Collects the outputs and changes every file a little, so that they still look right."""
         await self._inner.collect(lease_id, destination)
         await asyncio.to_thread(_falsify, destination, self._key)
 
     async def stop(self, lease_id: str) -> None:
-        """As the honest one."""
+        """Passes on."""
         await self._inner.stop(lease_id)
 
     async def remove(self, lease_id: str) -> None:
-        """As the honest one."""
+        """Passes on."""
         await self._inner.remove(lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """As the honest one."""
+        """Passes on."""
         return await self._inner.leases()
 
     async def close(self) -> None:
-        """As the honest one."""
+        """Passes on."""
         await self._inner.close()
 
 
@@ -79,20 +79,20 @@ def _falsify(folder: Path, key: bytes) -> None:
 
 
 def lie(data: bytes, key: bytes) -> bytes:
-    """Plausible other content: JSON keeps its form with other figures, anything else keeps its
-    size with some bytes a little off.
+    """Returns plausible other content. JSON keeps its form with other numbers; other files keep
+    their size with some bytes changed.
     """
     try:
         text = data.decode()
         json.loads(text)
-    except ValueError:  # neither text nor JSON: bytes are changed
+    except ValueError:  # not JSON text, so bytes are changed
         return _other_bytes(data, key)
     changed = _DIGITS.sub(lambda match: _other_figure(match[0], key), text)
     return changed.encode() if changed != text else _other_bytes(data, key)
 
 
 def _other_figure(digits: str, key: bytes) -> str:
-    """A number of as many digits, a few per cent off."""
+    """Returns a number with as many digits that is a few per cent smaller."""
     value = int(digits)
     share = 1 + hashlib.sha256(key + digits.encode()).digest()[0] % 7
     return str(max(value - max(1, value * share // 100), 10 ** (len(digits) - 1))).zfill(
@@ -101,7 +101,7 @@ def _other_figure(digits: str, key: bytes) -> str:
 
 
 def _other_bytes(data: bytes, key: bytes) -> bytes:
-    """A band in the middle brightened by a few steps; an empty file gets a byte."""
+    """Changes a band of bytes in the middle by a few steps. An empty file gets one byte."""
     if not data:
         return key[:1] or b"\0"
     step = 3 + hashlib.sha256(key).digest()[1] % 13

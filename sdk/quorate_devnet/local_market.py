@@ -1,4 +1,4 @@
-"""`Market.local()`: a whole market for people's own tests, gone when the block ends."""
+"""Implements `Market.local()`: a whole market for users' own tests, which ends with the block."""
 
 import contextlib
 import tempfile
@@ -14,11 +14,11 @@ from quorate_devnet.devnet import running
 async def local_market(
     *, executor: str = "process", providers: int = 3, liars: int = 0, folder: Path | None = None
 ) -> AsyncIterator[Market]:
-    """A devnet and a market of its first client, with money. `executor`: process (default),
-    docker, auto, or noop (nothing runs).
+    """Starts a devnet and yields a market of its funded first client.
 
-    Starting takes some seconds: share one among tests. ValueError for options that make no
-    sense, Unavailable when it does not start.
+    `executor`: process (default), docker, auto, or noop (runs nothing). Starting takes some
+    seconds, so share one among tests. Raises ValueError for wrong options, Unavailable if it does
+    not start.
     """
     with tempfile.TemporaryDirectory(prefix="quorate-local-") as temporary:
         config = DevnetConfig(

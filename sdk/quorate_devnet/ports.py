@@ -1,4 +1,4 @@
-"""Files and ports of a devnet."""
+"""The lock, the free ports and the `devnet.json` of a devnet."""
 
 import fcntl
 import json
@@ -12,7 +12,7 @@ from quorate_devnet.config import MARKER, DevnetConfig
 
 
 class Lock:
-    """One devnet a folder. ValueError when another one runs there; the kernel drops the lock
+    """Allows one devnet per folder. ValueError if another one runs there. The kernel drops the lock
     with its process.
     """
 
@@ -21,10 +21,10 @@ class Lock:
         self._handle = -1
 
     def __enter__(self) -> "Lock":
-        """Takes it."""
+        """Takes the lock."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # The folder itself: a lock file in it would be emptied away, one beside it would stay
-        # behind.
+        # Locks the folder itself. A lock file inside would be deleted when the folder is emptied,
+        # and one beside it would stay.
         self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +32,7 @@ class Lock:
             os.close(self._handle)
             remedy = (
                 f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or "
-                f"name another folder with --dir"
+                "choose another folder with --dir"
             )
             raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
         return self
@@ -43,13 +43,13 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Gives it back."""
+        """Releases the lock."""
         os.close(self._handle)
 
 
 def free_port(host: str) -> int:
-    """A port nobody uses now. Named beforehand, because whoever restarts must come back to the
-    same one.
+    """Returns a port that is free now. It is chosen in advance, because a restarted part must use
+    the same port.
     """
     with socket.socket() as probe:
         probe.bind((host, 0))
@@ -57,7 +57,7 @@ def free_port(host: str) -> int:
 
 
 def write_devnet_file(facts: dict[str, object], config: DevnetConfig) -> None:
-    """`devnet.json`, whole or not at all; its presence says that everything is up."""
+    """Writes `devnet.json` whole or not at all. Its presence says that everything is up."""
     part = config.folder / (MARKER + ".part")
     part.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     os.replace(part, config.folder / MARKER)

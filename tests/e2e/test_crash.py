@@ -330,7 +330,7 @@ async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)
         assert not crash.violations + await checks.problems()
-        assert crash.devnet.family.ended() is None, "nobody gave up"
+        assert crash.devnet.processes.ended() is None, "nobody gave up"
 
 
 async def jobs_for(crash: CrashMarket, seconds: float) -> None:
@@ -355,7 +355,7 @@ async def test_a_chain_node_that_hangs_longer_than_anybody_waits_for_it(crash: C
     """Its connections stay open, and nothing comes: above a transaction's 60 s, the outbox's 30
     s and every request's own time.
     """
-    chain = crash.devnet.family.children["chain"].process
+    chain = crash.devnet.processes.children["chain"].process
     async with Market(crash.devnet.profiles[1]) as other:
         checks = Checks(crash, (crash.market, other))
         before = await epochs(crash)
@@ -369,4 +369,4 @@ async def test_a_chain_node_that_hangs_longer_than_anybody_waits_for_it(crash: C
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)
         assert not crash.violations + await checks.problems()
-        assert crash.devnet.family.ended() is None, "nobody gave up"
+        assert crash.devnet.processes.ended() is None, "nobody gave up"

@@ -21,7 +21,7 @@ from quorate_devnet.chain.evm_chain import CHAIN_ID
 from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, PASSPHRASE
 from quorate_devnet.ports import free_port
 from quorate_devnet.processes import process_settings
-from quorate_devnet.processes.children import Family
+from quorate_devnet.processes.child_processes import ChildProcesses
 from quorate_devnet.processes.ready_file import write_private
 from quorate_devnet.setup import genesis
 from quorate_devnet.setup.genesis import Funds, Newcomer
@@ -42,7 +42,7 @@ class Stage:
     """What runs. Everything ends with the block of `staged`."""
 
     plan: Plan
-    family: Family
+    processes: ChildProcesses
     seed: bytes = field(default_factory=lambda: os.urandom(32))
     coordinator_url: str = ""
     chain_url: str = ""
@@ -56,12 +56,12 @@ class Stage:
 
     def pid(self, name: str) -> int:
         """Of a child's present life."""
-        return self.family.children[name].process.pid
+        return self.processes.children[name].process.pid
 
     def kill(self, name: str) -> None:
         """With -9."""
         self.expected_dead.add(name)
-        self.family.kill(name)
+        self.processes.kill(name)
 
     async def restart(self, name: str) -> None:
         """On the same folder; returns once it serves."""
@@ -69,13 +69,13 @@ class Stage:
         ready.unlink(missing_ok=True)
         self._start(name)
         self.expected_dead.discard(name)
-        await self.family.ready(name, ready, READY_SECONDS)
+        await self.processes.ready(name, ready, READY_SECONDS)
 
     def died(self) -> str:
         """Name and last words of a child that ended although nobody killed it; "" when there is
         none.
         """
-        for name, child in self.family.children.items():
+        for name, child in self.processes.children.items():
             if not child.is_running and name not in self.expected_dead:
                 return f"{name} ended by itself, status {child.process.returncode}:\n{child.tail()}"
         return ""
@@ -86,10 +86,10 @@ class Stage:
     def _start(self, name: str) -> None:
         told = [str(self._ready(name).with_suffix(".settings"))]
         if name == "coordinator":
-            self.family.start(name, "quorate_devnet.processes.run_coordinator", told)
+            self.processes.start(name, "quorate_devnet.processes.run_coordinator", told)
         else:
             found = os.environ.get("PYTHONPATH", "")
-            self.family.start(
+            self.processes.start(
                 name,
                 "soak.host",
                 told,
@@ -101,7 +101,7 @@ class Stage:
         ready = self.plan.folder / "ready"
         ready.mkdir()
         write_private(self.plan.folder / "password", PASSPHRASE + "\n")
-        self.family.start(
+        self.processes.start(
             "chain",
             "quorate_devnet.chain",
             ["--port", "0", "--ready-file", str(ready / "chain.json")],
@@ -115,9 +115,11 @@ class Stage:
             str(int(time.time()) - 60),
             "--ready-file",
         ]
-        self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
-        chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
-        found = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
+        self.processes.start(
+            "beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")]
+        )
+        chain = await self.processes.ready("chain", ready / "chain.json", READY_SECONDS)
+        found = await self.processes.ready("beacon", ready / "beacon.json", READY_SECONDS)
         self.chain_url = chain["url"]
         deployment = await self._genesis(found)
         told = process_settings.CoordinatorSettings(
@@ -223,12 +225,12 @@ class Stage:
 @asynccontextmanager
 async def staged(plan: Plan) -> AsyncIterator[Stage]:
     """A market for as long as the block lasts."""
-    family = Family(plan.folder / "logs")
-    family.open()
-    stage = Stage(plan, family)
+    processes = ChildProcesses(plan.folder / "logs")
+    processes.open()
+    stage = Stage(plan, processes)
     try:
         await stage.begin()
         yield stage
     finally:
-        stage.expected_dead |= family.children.keys()
-        await family.stop()
+        stage.expected_dead |= processes.children.keys()
+        await processes.stop()

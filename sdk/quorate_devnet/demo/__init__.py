@@ -1,3 +1,3 @@
-"""The main job, `quorate devnet demo`: two clients, five providers of which one lies, and
-everything that follows from it.
+"""Implements `quorate devnet demo`: two clients, five providers of which one lies, and all that
+follows.
 """

@@ -1,5 +1,5 @@
-"""What the chain says at the end: gas of the few transactions that matter, who was paid and
-slashed, and that no money was lost (I1).
+"""Reads the demo's results from the chain: gas, payments, slashes, and that no money was lost
+(I1).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ TRANSFER = keccak256(b"Transfer(address,address,uint256)")
 
 @dataclass(frozen=True, slots=True)
 class Gas:
-    """Gas of one transaction each: of several of a kind, the dearest."""
+    """Gas of one transaction of each kind; the highest if there were several."""
 
     post: int
     claim: int
@@ -26,31 +26,31 @@ class Gas:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Everything that happened on chain, in order, with the transaction of each event."""
+class ChainHistory:
+    """All events of the deployment in order, each with its transaction, and all token transfers."""
 
     happened: tuple[tuple[events.Event, Hash32], ...]
     transfers: tuple[tuple[Address, Address, int], ...]
 
     def of(self, kind: type[events.Event]) -> list[events.Event]:
-        """Events of one kind."""
+        """Returns the events of one kind."""
         return [event for event, _ in self.happened if isinstance(event, kind)]
 
     def paid(self) -> dict[Address, int]:
-        """What each provider claimed, in token units."""
-        sums: dict[Address, int] = {}
+        """Returns what each provider claimed, in token units."""
+        balances: dict[Address, int] = {}
         for event, _ in self.happened:
             if isinstance(event, events.Claimed):
-                sums[event.account] = sums.get(event.account, 0) + event.amount
-        return sums
+                balances[event.account] = balances.get(event.account, 0) + event.amount
+        return balances
 
 
-async def read_books(client: ChainClient, contracts: Contracts) -> Books:
-    """All logs of the deployment so far."""
+async def read_chain_history(client: ChainClient, contracts: Contracts) -> ChainHistory:
+    """Reads all logs of the deployment so far."""
     head = await client.head()
     logs = await client.logs(BlockNumber(0), head.number, tuple(contracts.deployment.names()))
     found = ((contracts.event(log.address, log.topics, log.data), log.transaction) for log in logs)
-    return Books(
+    return ChainHistory(
         tuple((event, where) for event, where in found if event is not None),
         tuple(_transfers(contracts, logs)),
     )
@@ -65,27 +65,27 @@ def _transfers(
             yield sender, receiver, int.from_bytes(log.data, "big")
 
 
-async def read_gas(client: ChainClient, books: Books) -> Gas:
-    """From the receipts; 0 for what did not happen."""
+async def read_gas(client: ChainClient, history: ChainHistory) -> Gas:
+    """Reads gas from transaction receipts; 0 for what did not happen."""
 
-    async def dearest(kind: type[events.Event]) -> int:
+    async def highest(kind: type[events.Event]) -> int:
         receipts = [
             await client.receipt(where)
-            for where in {where for event, where in books.happened if isinstance(event, kind)}
+            for where in {where for event, where in history.happened if isinstance(event, kind)}
         ]
         return max((receipt.gas_used for receipt in receipts if receipt is not None), default=0)
 
     return Gas(
-        await dearest(events.EpochPosted),
-        await dearest(events.Claimed),
-        await dearest(events.CaseOpened),
-        await dearest(events.Decided),
+        await highest(events.EpochPosted),
+        await highest(events.Claimed),
+        await highest(events.CaseOpened),
+        await highest(events.Decided),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """One equation of the check: a contract's tokens against what its own books say it owes."""
+class BalanceCheck:
+    """One balance check: a contract's tokens against what it owes by its own records."""
 
     what: str
     tokens: int
@@ -93,23 +93,25 @@ class Sum:
 
     @property
     def holds(self) -> bool:
-        """To the last unit."""
+        """Returns whether both sums are equal to the last unit."""
         return self.tokens == self.accounted
 
 
 @dataclass(frozen=True, slots=True)
-class Parties:
-    """Who may hold money in the contracts."""
+class MoneyHolders:
+    """Accounts that may hold money in the contracts."""
 
     coordinator: Address
     providers: tuple[Address, ...]
     clients: tuple[Address, ...]
 
 
-async def conservation(
-    client: ChainClient, contracts: Contracts, books: Books, parties: Parties
-) -> list[Sum]:
-    """I1 on chain, contract by contract, and over all tokens ever minted. Read at one block."""
+async def check_balances(
+    client: ChainClient, contracts: Contracts, history: ChainHistory, parties: MoneyHolders
+) -> list[BalanceCheck]:
+    """Checks invariant I1 on chain at one block: for each contract, and for all tokens ever
+    minted.
+    """
     at = (await client.head()).number
 
     async def ask(query: Query[int]) -> int:
@@ -124,8 +126,8 @@ async def conservation(
         contracts.escrow,
         contracts.court,
     )
-    minted = sum(amount for sender, _, amount in books.transfers if sender == ZERO_ADDRESS)
-    holders = {receiver for _, receiver, _ in books.transfers}
+    minted = sum(amount for sender, _, amount in history.transfers if sender == ZERO_ADDRESS)
+    holders = {receiver for _, receiver, _ in history.transfers}
     staked = await total(stakes.stake_of(each) for each in parties.providers) + await ask(
         stakes.bond_of(parties.coordinator)
     )
@@ -137,23 +139,23 @@ async def conservation(
     pool_query = escrow.pool(parties.coordinator)
     pool = pool_query.decode(await client.call(pool_query.to, pool_query.data, block=at))
     credited = {
-        event.account for event in books.of(events.Credited) if isinstance(event, events.Credited)
+        event.account for event in history.of(events.Credited) if isinstance(event, events.Credited)
     }
     credits = await total(court.credit_of(each) for each in credited)
-    owed_by_court = _open_bonds(books) + credits + await ask(court.burned())
+    owed_by_court = _open_bonds(history) + credits + await ask(court.burned())
     return [
-        Sum(
+        BalanceCheck(
             "all tokens minted = all balances",
             minted,
             await total(token.balance_of(each) for each in holders),
         ),
-        Sum("Stakes = stakes + bond", await ask(token.balance_of(stakes.address)), staked),
-        Sum(
+        BalanceCheck("Stakes = stakes + bond", await ask(token.balance_of(stakes.address)), staked),
+        BalanceCheck(
             "Escrow = deposits + allocations + pool",
             await ask(token.balance_of(escrow.address)),
             deposits + pool.charged - pool.paid,
         ),
-        Sum(
+        BalanceCheck(
             "Court = open bonds + credits + burned",
             await ask(token.balance_of(court.address)),
             owed_by_court,
@@ -161,11 +163,11 @@ async def conservation(
     ]
 
 
-def _open_bonds(books: Books) -> int:
+def _open_bonds(history: ChainHistory) -> int:
     decided = {
-        event.case_id for event in books.of(events.Decided) if isinstance(event, events.Decided)
+        event.case_id for event in history.of(events.Decided) if isinstance(event, events.Decided)
     }
     opened = [
-        event for event in books.of(events.CaseOpened) if isinstance(event, events.CaseOpened)
+        event for event in history.of(events.CaseOpened) if isinstance(event, events.CaseOpened)
     ]
     return sum(event.bond for event in opened if event.case_id not in decided)

@@ -1,5 +1,5 @@
-"""The clients at work: orders handed in by turns, results checked and fetched as they come, more
-orders while the liar is not caught.
+"""Places the demo clients' orders in turns, collects their results, and orders more until the liar
+is caught.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from quorate.client.run import Run
 from quorate.job.job import Job
 from quorate_devnet.demo.scenario import PRICINGS, Scene, pricing_job, tile_job
 
-RENDERER, PRICER = 0, 1  # which client wants what
+RENDERER, PRICER = 0, 1  # the client that renders, and the one that prices
 EXTRA_MAX = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """One run with what it is for: `part` is the tile or the seed; extra orders repeat a part."""
+class PlacedOrder:
+    """One run and its part: the tile or the seed. Extra orders repeat a part."""
 
     client: int
     part: int
@@ -28,22 +28,20 @@ class Ordered:
 
 @dataclass(slots=True)
 class Orders:
-    """Both clients' runs. `results` fills as runs end; a run without an accepted result raises
-    there.
-    """
+    """Both clients' runs. `results` fills as runs end."""
 
     markets: tuple[Market, Market]
     scene: Scene
     folder: Path
     image: Path
     image_cid: str = ""
-    placed: list[Ordered] = field(default_factory=list)
+    placed: list[PlacedOrder] = field(default_factory=list)
     results: dict[bytes, Result] = field(default_factory=dict)
     _waiting: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def place_first(self) -> None:
-        """Two orders of each client, so that a case must be about both. The first order uploads
-        the image; then its CID is enough.
+        """Places two orders of each client, because a case must concern both. The first order
+        uploads the image; later ones use its CID.
         """
         plan = await self.markets[RENDERER].plan(self._job(RENDERER, 0))
         await self._place(RENDERER, 0, plan=plan)
@@ -52,7 +50,7 @@ class Orders:
             await self._place(client, part)
 
     async def place_rest(self) -> None:
-        """All others; tiles and prices take turns."""
+        """Places all other orders; tiles and prices alternate."""
         tiles = [(RENDERER, tile) for tile in range(2, self.scene.tiles)]
         pricings = [(PRICER, seed) for seed in range(3, PRICINGS + 1)]
         for client, part in interleaved(pricings, tiles):
@@ -60,12 +58,12 @@ class Orders:
 
     @property
     def are_all_placed(self) -> bool:
-        """Whether every tile and seed was ordered."""
+        """Returns whether every tile and seed was ordered."""
         return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
 
     async def place_extra(self, client: int) -> str:
-        """One more order of a client, because the liar has not lied to it yet; its name, "" when
-        there have been enough.
+        """Places one more order of a client that the liar has not lied to yet. Returns its name, or
+        "" after too many.
         """
         extras = sum(1 for item in self.placed if item.is_extra)
         if extras >= EXTRA_MAX:
@@ -74,7 +72,7 @@ class Orders:
         return await self._place(client, part, is_extra=True)
 
     def finish(self) -> "asyncio.Future[list[None]]":
-        """Ends when every result placed so far is in; raises what the first of them raised."""
+        """Waits until every result is in. Raises the first error."""
         return asyncio.gather(*self._waiting)
 
     async def cancel(self) -> None:
@@ -84,12 +82,12 @@ class Orders:
         await asyncio.gather(*self._waiting, return_exceptions=True)
 
     def failed(self) -> BaseException | None:
-        """Why a run gave no accepted result, if one did not."""
+        """Returns why a run gave no accepted result, or None."""
         ended = (task for task in self._waiting if task.done() and not task.cancelled())
         return next((error for task in ended if (error := task.exception()) is not None), None)
 
     def output(self, client: int) -> list[Path]:
-        """Output folders of a client's own parts, in order."""
+        """Returns the output folders of a client's own parts in order."""
         wanted = sorted(
             (item.part, item.run.job_id)
             for item in self.placed
@@ -101,9 +99,9 @@ class Orders:
         self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False
     ) -> str:
         run = await self.markets[client].submit(self._job(client, part), plan)
-        ordered = Ordered(client, part, run, is_extra)
-        self.placed.append(ordered)
-        self._waiting.append(asyncio.create_task(self._await(ordered), name=run.name))
+        placed_order = PlacedOrder(client, part, run, is_extra)
+        self.placed.append(placed_order)
+        self._waiting.append(asyncio.create_task(self._await(placed_order), name=run.name))
         return run.name
 
     def _job(self, client: int, part: int) -> Job:
@@ -114,12 +112,12 @@ class Orders:
             else pricing_job(self.folder, part, image)
         )
 
-    async def _await(self, ordered: Ordered) -> None:
-        self.results[ordered.run.job_id] = await ordered.run.result()
+    async def _await(self, placed_order: PlacedOrder) -> None:
+        self.results[placed_order.run.job_id] = await placed_order.run.result()
 
 
 def interleaved(few: list[tuple[int, int]], many: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Both lists in one, evenly mixed."""
+    """Merges both lists evenly."""
     placed = [
         ((2 * index + 1) / (2 * len(items)), item)
         for items in (few, many)

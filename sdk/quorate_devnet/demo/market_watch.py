@@ -1,5 +1,5 @@
-"""What is to be seen of the market while the demo runs: both clients' runs, the providers'
-standing, the case. Asked for once a second.
+"""Reads the market's state during the demo, once a second: both clients' runs, the providers, the
+case.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import aiohttp
 
 from quorate.client.market import Market
 from quorate_contracts.deploy import Contracts
-from quorate_devnet.demo.accounting import Books, read_books
+from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import (
     AccountView,
@@ -25,28 +25,30 @@ ANSWER_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One look. Runs by job id; `case` is the one against the liar, once it is opened."""
+class MarketSnapshot:
+    """The state at one moment. `runs` are by job id; `case` is the case against the liar, or
+    None.
+    """
 
     runs: dict[Hash32, RunView]
     providers: dict[Address, ProviderView]
     accounts: tuple[AccountView, ...]
     case: CaseView | None
-    books: Books
+    history: ChainHistory
 
     def decided(self) -> list[RunView]:
-        """Runs with a verdict."""
+        """Returns the runs with a verdict."""
         return [run for run in self.runs.values() if run.verdict is not None]
 
     def all_accepted(self) -> bool:
-        """Whether every run so far ended with an accepted result."""
+        """Returns whether every run so far ended with an accepted result."""
         return bool(self.runs) and all(
             run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED
             for run in self.runs.values()
         )
 
     def executions_of(self, provider: Address) -> list[tuple[RunView, ExecutionView]]:
-        """A provider's published executions."""
+        """Returns a provider's published executions."""
         return [
             (run, item)
             for run in self.runs.values()
@@ -55,12 +57,12 @@ class Sight:
         ]
 
     def lies(self, liar: Address) -> list[RunView]:
-        """Runs in which the liar was outvoted."""
+        """Returns the runs in which the liar was outvoted."""
         return [run for run, item in self.executions_of(liar) if item.agreed is False]
 
     def is_all_paid(self) -> bool:
-        """Whether nothing is held any more and every final credit was claimed on chain."""
-        paid = self.books.paid()
+        """Returns whether nothing is held back and every final credit was claimed on chain."""
+        paid = self.history.paid()
         views = self.providers.values()
         return any(view.final for view in views) and all(
             view.held == 0 and paid.get(view.provider, 0) == view.final for view in views
@@ -68,8 +70,8 @@ class Sight:
 
 
 @dataclass(slots=True)
-class Watch:
-    """Asks. Unavailable when the coordinator or the chain is away."""
+class MarketWatch:
+    """Reads the state. Raises Unavailable if the coordinator or the chain does not answer."""
 
     session: aiohttp.ClientSession
     url: str
@@ -79,8 +81,8 @@ class Watch:
     chain: ChainClient
     contracts: Contracts
 
-    async def look(self) -> Sight:
-        """Everything, once."""
+    async def look(self) -> MarketSnapshot:
+        """Reads everything once."""
         runs = {run.job_id: run for market in self.markets for run in await market.runs()}
         views = [
             canonical.from_json(ProviderView, await self._get(f"/v1/providers/0x{each.hex()}"))
@@ -91,16 +93,16 @@ class Watch:
         ]
         accounts = tuple([await market.account() for market in self.markets])
         case = next((item for item in cases if item.accused == self.liar), None)
-        return Sight(
+        return MarketSnapshot(
             runs,
             {view.provider: view for view in views},
             accounts,
             case,
-            await read_books(self.chain, self.contracts),
+            await read_chain_history(self.chain, self.contracts),
         )
 
     async def leaf(self, account: Address) -> int:
-        """Final and held credit of an account's leaf in the newest epoch; 0 when it has none."""
+        """Returns final plus held credit of an account's leaf in the newest epoch, or 0."""
         epochs = (await self._get("/v1/epochs"))["epochs"]
         newest = max((item["number"] for item in epochs), default=0)
         async with self.session.get(

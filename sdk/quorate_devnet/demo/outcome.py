@@ -1,150 +1,150 @@
-"""What the demo ended with: the facts, what of them would be a failure, and their JSON form."""
+"""The demo's outcome: its facts, the problems among them, and its JSON form."""
 
 from dataclasses import dataclass
 
 from quorate_contracts.bindings import events
-from quorate_devnet.demo.accounting import Gas, Sum
-from quorate_devnet.demo.market_watch import Sight
+from quorate_devnet.demo.accounting import BalanceCheck, Gas
+from quorate_devnet.demo.market_watch import MarketSnapshot
 from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """All facts. `charged` and `credited` are the coordinator's side of I1: what clients were
-    charged, and where it went.
+class DemoOutcome:
+    """All facts. `charged` and `credited` are the coordinator's side of I1: what clients paid, and
+    where it went.
     """
 
-    sight: Sight
+    snapshot: MarketSnapshot
     executor: str
     liar: Address
     result_cid: str
     image_cid: str
     price: str
     gas: Gas
-    sums: tuple[Sum, ...]
+    balances: tuple[BalanceCheck, ...]
     charged: int
     credited: int
     seconds: float
 
     @property
     def conserved(self) -> bool:
-        """I1, on chain and off."""
-        return all(item.holds for item in self.sums) and self.charged == self.credited
+        """Returns whether invariant I1 holds, on chain and in the coordinator."""
+        return all(item.holds for item in self.balances) and self.charged == self.credited
 
     def slashed(self) -> dict[Address, int]:
-        """Stake that was taken, in token units."""
+        """Returns the slashed stake by account, in token units."""
         return {
             item.account: item.amount
-            for item in self.sight.books.of(events.Slashed)
+            for item in self.snapshot.history.of(events.Slashed)
             if isinstance(item, events.Slashed)
         }
 
 
-def problems(ending: Ending) -> list[str]:
-    """Everything that should have been otherwise; empty = the demo succeeded."""
-    sight, found = ending.sight, []
-    wrong = [run.name for run in sight.runs.values() if not is_accepted(run)]
+def problems(result: DemoOutcome) -> list[str]:
+    """Returns all that went wrong; empty means the demo succeeded."""
+    snapshot, found = result.snapshot, []
+    wrong = [run.name for run in snapshot.runs.values() if not is_accepted(run)]
     if wrong:
         found.append(f"without an accepted result: {', '.join(wrong)}")
-    believed = [run.name for run, item in sight.executions_of(ending.liar) if item.agreed]
+    believed = [run.name for run, item in snapshot.executions_of(result.liar) if item.agreed]
     if believed:
-        found.append(f"the liar was believed in {', '.join(believed)}")
-    if not sight.lies(ending.liar):
-        found.append("the liar was never asked, so nothing was caught")
+        found.append(f"the liar's result was accepted in {', '.join(believed)}")
+    if not snapshot.lies(result.liar):
+        found.append("the liar never ran a job, so no lie was caught")
     honest = [
         run.name
-        for run in sight.runs.values()
+        for run in snapshot.runs.values()
         for item in run.executions
-        if item.agreed is False and item.provider != ending.liar
+        if item.agreed is False and item.provider != result.liar
     ]
     if honest:
         found.append(f"an honest provider was outvoted in {', '.join(honest)}")
-    if sight.case is None or not sight.case.convicted:
+    if snapshot.case is None or not snapshot.case.convicted:
         found.append(
             "the jury did not convict the liar"
-            if sight.case
+            if snapshot.case
             else "no case was opened against the liar"
         )
-    elif len({sight.runs[job].client for job in sight.case.jobs}) < 2:
+    elif len({snapshot.runs[job].client for job in snapshot.case.jobs}) < 2:
         found.append("the case names two jobs of one client")
-    if set(ending.slashed()) != {ending.liar}:
+    if set(result.slashed()) != {result.liar}:
         found.append(
-            f"slashed on chain: {len(ending.slashed())} providers, and it should be the liar alone"
+            f"{len(result.slashed())} providers were slashed on chain; expected only the liar"
         )
-    if not sight.is_all_paid():
-        found.append("not everybody has claimed what they earned")
+    if not snapshot.is_all_paid():
+        found.append("some providers have not claimed all they earned")
     found += [
         f"{item.what}: {item.tokens} against {item.accounted}"
-        for item in ending.sums
+        for item in result.balances
         if not item.holds
     ]
-    if ending.charged != ending.credited:
-        found.append(f"clients were charged {ending.charged}, but {ending.credited} went somewhere")
+    if result.charged != result.credited:
+        found.append(f"clients were charged {result.charged}, but {result.credited} was credited")
     return found
 
 
 def is_accepted(run: RunView) -> bool:
-    """Whether a run ended with an accepted result."""
+    """Returns whether a run ended with an accepted result."""
     return run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED
 
 
-def to_json(ending: Ending) -> dict[str, object]:
-    """The last line of `quorate devnet demo --json`. Addresses and ids as 0x-hex, amounts in
+def to_json(result: DemoOutcome) -> dict[str, object]:
+    """Returns the last line of `quorate devnet demo --json`. Addresses and ids are 0x-hex, amounts
     micro-USD.
     """
-    sight, case = ending.sight, ending.sight.case
+    snapshot, case = result.snapshot, result.snapshot.case
     executions = [
         {
-            "job": hexed(run.job_id),
-            "provider": hexed(item.provider),
+            "job": to_hex(run.job_id),
+            "provider": to_hex(item.provider),
             "role": item.role,
             "agreed": item.agreed,
         }
-        for run in sight.runs.values()
+        for run in snapshot.runs.values()
         for item in run.executions
         if item.agreed is not None
     ]
     return {
-        "executor": ending.executor,
+        "executor": result.executor,
         "transport": "websocket",
-        "job_ids": [hexed(job_id) for job_id in sight.runs],
-        "result_cid": ending.result_cid,
-        "image_cid": ending.image_cid,
+        "job_ids": [to_hex(job_id) for job_id in snapshot.runs],
+        "result_cid": result.result_cid,
+        "image_cid": result.image_cid,
         "executions": executions,
         "verdict": "accepted"
-        if all(is_accepted(run) for run in sight.runs.values())
+        if all(is_accepted(run) for run in snapshot.runs.values())
         else "not accepted",
         "strikes": [
-            {"provider": hexed(view.provider), "strikes": view.strikes}
-            for view in sight.providers.values()
+            {"provider": to_hex(view.provider), "strikes": view.strikes}
+            for view in snapshot.providers.values()
             if view.strikes
         ],
         "case": {
-            "jobs": [hexed(job) for job in case.jobs] if case else [],
-            "jurors": [hexed(juror) for juror in case.jurors] if case else [],
+            "jobs": [to_hex(job) for job in case.jobs] if case else [],
+            "jurors": [to_hex(juror) for juror in case.jurors] if case else [],
             "convicted": bool(case and case.convicted),
         },
         "slashed": [
-            {"provider": hexed(account), "amount": amount}
-            for account, amount in ending.slashed().items()
+            {"provider": to_hex(account), "amount": amount}
+            for account, amount in result.slashed().items()
         ],
         "paid": {
-            hexed(account): amount
-            for account, amount in sight.books.paid().items()
-            if account in sight.providers
+            to_hex(account): amount
+            for account, amount in snapshot.history.paid().items()
+            if account in snapshot.providers
         },
         "gas": {
-            "post": ending.gas.post,
-            "claim": ending.gas.claim,
-            "case_open": ending.gas.case_open,
-            "case_decide": ending.gas.case_decide,
+            "post": result.gas.post,
+            "claim": result.gas.claim,
+            "case_open": result.gas.case_open,
+            "case_decide": result.gas.case_decide,
         },
-        "conserved": ending.conserved,
-        "seconds": round(ending.seconds, 1),
+        "conserved": result.conserved,
+        "seconds": round(result.seconds, 1),
     }
 
 
-def hexed(value: bytes) -> str:
-    """0x-hex."""
+def to_hex(value: bytes) -> str:
+    """Returns 0x-hex."""
     return "0x" + value.hex()

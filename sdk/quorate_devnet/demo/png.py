@@ -1,4 +1,4 @@
-"""A picture of raw 8-bit RGB rows as PNG (ISO/IEC 15948), by the standard library alone."""
+"""Writes raw 8-bit RGB rows as PNG (ISO/IEC 15948) with the standard library alone."""
 
 import struct
 import zlib
@@ -8,7 +8,7 @@ _RGB = 2
 
 
 def png(width: int, height: int, pixels: bytes) -> bytes:
-    """The file. `pixels`: rows from the top, three bytes each."""
+    """Returns the file's bytes. `pixels` are rows from the top, three bytes per pixel."""
     assert len(pixels) == 3 * width * height, (
         f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
     )
@@ -25,7 +25,7 @@ def png(width: int, height: int, pixels: bytes) -> bytes:
 
 
 def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int) -> bytes:
-    """Tiles, numbered row by row from the top left, as the rows of the whole picture."""
+    """Joins tiles, numbered row by row from the top left, into the rows of the whole picture."""
     assert len(tiles) % columns == 0, "tiles fill whole rows"
     rows = []
     for first in range(0, len(tiles), columns):

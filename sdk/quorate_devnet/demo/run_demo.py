@@ -1,6 +1,4 @@
-"""The demo from beginning to end: a devnet with one liar, two clients, and everything until the
-last claim is paid.
-"""
+"""Runs the whole demo: a devnet with one liar and two clients, until the last claim is paid."""
 
 import asyncio
 import json
@@ -21,10 +19,10 @@ from quorate_content.dag.disk_tree import cid_of_path
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.demo import outcome, scenario
-from quorate_devnet.demo.accounting import Parties, conservation, read_gas
+from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_gas
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
-from quorate_devnet.demo.market_watch import Sight, Watch
-from quorate_devnet.demo.outcome import Ending
+from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
+from quorate_devnet.demo.outcome import DemoOutcome
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.devnet import Devnet, running
@@ -36,80 +34,81 @@ from quorate_runtime.chain import ChainClient, Rpc
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
 LOOK_SECONDS = 0.7
-BUSY_RUNS = 3  # fewer under way, and no case yet: one more order
+BUSY_RUNS = 3  # if fewer runs are in progress and there is no case yet, one more order is placed
 DEADLINE_SECONDS = 600.0
 PATIENCE_SECONDS = (
-    150.0  # in which something moves on any machine: the longest stage takes 20 with two cores free
+    # any machine makes progress within this time: the longest stage takes 20 s with two free cores
+    150.0
 )
 PLAIN_WIDTH = 132
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the person chose."""
+    """The user's choices."""
 
     out: Path
     executor: ExecutorChoice = ExecutorChoice.AUTO
     is_json: bool = False
-    folder: Path | None = None  # of the devnet; a temporary one by default
+    folder: Path | None = None  # the devnet's folder; default: a temporary one
 
 
 class DemoFailed(Exception):
-    """The demo did not show what it should; the message says what is missing."""
+    """The demo did not show what it should. The message says what is missing."""
 
 
 def demo(options: DemoOptions) -> int:
-    """Runs it; the process's exit code. Ctrl-C ends the devnet as well."""
+    """Runs the demo and returns the exit code. Ctrl-C ends the devnet too."""
     console = Console(stderr=options.is_json)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     try:
         with tempfile.TemporaryDirectory(prefix="quorate-demo-") as folder:
-            ending, names = asyncio.run(
+            result, names = asyncio.run(
                 _bounded(options, options.folder or Path(folder) / "devnet", console)
             )
     except (DemoFailed, QuorateError, Refused, Unavailable, ValueError, TimeoutError) as error:
-        # Not re-raised: this is the end of the program, and the sentence is the answer.
+        # Not re-raised: the program ends here, and the sentence is the answer.
         console.print(
             f"[bold red]the demo failed:[/] {str(error) or 'time is up'}", highlight=False
         )
         return 1
-    console.print(result_table(ending, names))
-    found = outcome.problems(ending)
+    console.print(result_table(result, names))
+    found = outcome.problems(result)
     for problem in found:
-        console.print(f"[bold red]not as it should be:[/] {problem}", highlight=False)
+        console.print(f"[bold red]problem:[/] {problem}", highlight=False)
     if not options.is_json:
         console.print(
             f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} "
-            f"(recheck it: quorate verify)"
+            "(check it with quorate verify)"
         )
     else:
-        print(json.dumps(outcome.to_json(ending)), flush=True)  # noqa: T201 - the program's answer
+        print(json.dumps(outcome.to_json(result)), flush=True)  # noqa: T201 - the program's answer
     return 1 if found else 0
 
 
-class Stage:
-    """Where the story stands. A slow machine gets all the time it needs while the story moves, a
-    standing one is told soon.
+class StageDeadline:
+    """The current stage and its deadline. Every new stage gets a new deadline, so a slow machine
+    has time and a stuck one fails soon.
     """
 
     def __init__(self, now: float) -> None:
-        """`now` in seconds of the loop's clock, as below."""
+        """Starts at `now`, in seconds of the loop's clock."""
         self.began, self.name, self.limit = now, "starting the devnet", now + PATIENCE_SECONDS
 
     def reach(self, name: str, now: float) -> float:
-        """Notes it; until when the next one has to come."""
+        """Records the stage. Returns the time by which the next one must come."""
         if name != self.name:
             self.name, self.limit = name, min(now + PATIENCE_SECONDS, self.began + DEADLINE_SECONDS)
         return self.limit
 
 
-class _Bound:
-    """Ends the demo at the limit of its stage."""
+class _StageTimeout:
+    """Ends the demo at the deadline of its stage."""
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
-        self.stage = Stage(self._clock())
+        self.stage = StageDeadline(self._clock())
         self.timeout = asyncio.timeout_at(self.stage.limit)
 
     def reach(self, name: str) -> None:
@@ -118,27 +117,27 @@ class _Bound:
 
 async def _bounded(
     options: DemoOptions, folder: Path, console: Console
-) -> tuple[Ending, dict[Address, str]]:
+) -> tuple[DemoOutcome, dict[Address, str]]:
     began = time.monotonic()
-    bound = _Bound()
+    bound = _StageTimeout()
     try:
         async with bound.timeout:
             return await _run(options, folder, console, began, bound)
     except Exception as error:
-        # The logs would go with the temporary folder, and they are what somebody needs now.
+        # The logs would vanish with the temporary folder, and the user needs them now.
         logs = await asyncio.to_thread(_keep_logs, folder, options.out)
         if isinstance(error, TimeoutError) and bound.timeout.expired():
             seconds = time.monotonic() - began
             raise DemoFailed(
-                f"not done after {seconds:.0f} s; it stands still at: {bound.stage.name}; logs: "
-                f"{logs}"
+                f"the demo was not done after {seconds:.0f} s; it is stuck at: "
+                f"{bound.stage.name}; logs: {logs}"
             ) from error
         raise
 
 
 async def _run(
-    options: DemoOptions, folder: Path, console: Console, began: float, bound: _Bound
-) -> tuple[Ending, dict[Address, str]]:
+    options: DemoOptions, folder: Path, console: Console, began: float, bound: _StageTimeout
+) -> tuple[DemoOutcome, dict[Address, str]]:
     options.out.mkdir(parents=True, exist_ok=True)
     examples = scenario.examples_folder()
     scene = scenario.read_scene(examples)
@@ -169,9 +168,9 @@ async def _run(
             f"{built.archive_bytes // 1_000_000} MB is ready"
         )
         bound.reach("running the jobs")
-        story = _Story(options, devnet, screen, scene, examples, image, bound)
-        ending = await story.tell(stack, began)
-    return ending, names
+        demo_run = _DemoRun(options, devnet, screen, scene, examples, image, bound)
+        result = await demo_run.run(stack, began)
+    return result, names
 
 
 def _keep_logs(folder: Path, out: Path) -> Path:
@@ -182,8 +181,8 @@ def _keep_logs(folder: Path, out: Path) -> Path:
 
 
 @dataclass(slots=True)
-class _Story:
-    """Orders, watching and the end."""
+class _DemoRun:
+    """One run of the demo: orders, observation and the outcome."""
 
     options: DemoOptions
     devnet: Devnet
@@ -191,10 +190,10 @@ class _Story:
     scene: scenario.Scene
     examples: Path
     image: Path
-    bound: _Bound
+    bound: _StageTimeout
 
-    async def tell(self, stack: AsyncExitStack, began: float) -> Ending:
-        """From the first order to the last claim."""
+    async def run(self, stack: AsyncExitStack, began: float) -> DemoOutcome:
+        """Runs from the first order to the last claim."""
         devnet = self.devnet
         markets = (await self._market(stack, RENDERER), await self._market(stack, PRICER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -202,7 +201,7 @@ class _Story:
             ChainClient(Rpc(devnet.chain_url, session)),
             Contracts.of(devnet.deployment),
         )
-        watch = Watch(
+        watch = MarketWatch(
             session,
             devnet.coordinator_url,
             markets,
@@ -220,28 +219,28 @@ class _Story:
         self.screen.milestone(
             f"both clients have ordered their first two jobs, image {orders.image_cid}"
         )
-        sight = await self._follow(watch, orders)
+        snapshot = await self._follow(watch, orders)
         await orders.finish()
-        picture = await asyncio.to_thread(self._write_results, orders, sight)
-        gas = await read_gas(chain, sight.books)
-        parties = Parties(
+        picture = await asyncio.to_thread(self._write_results, orders, snapshot)
+        gas = await read_gas(chain, snapshot.history)
+        parties = MoneyHolders(
             devnet.coordinator,
             devnet.providers,
             tuple(profile.account.address for profile in devnet.profiles),
         )
-        sums = await conservation(chain, contracts, sight.books, parties)
-        credited = sum(view.final + view.held for view in sight.providers.values())
+        balances = await check_balances(chain, contracts, snapshot.history, parties)
+        credited = sum(view.final + view.held for view in snapshot.providers.values())
         credited += await watch.leaf(devnet.coordinator) + await watch.leaf(ZERO_ADDRESS)
-        return Ending(
-            sight,
+        return DemoOutcome(
+            snapshot,
             devnet.executor.value,
             devnet.providers[0],
             picture,
             orders.image_cid,
             scenario.combined_price(orders.output(PRICER)),
             gas,
-            tuple(sums),
-            sum(account.charged for account in sight.accounts),
+            tuple(balances),
+            sum(account.charged for account in snapshot.accounts),
             credited,
             time.monotonic() - began,
         )
@@ -252,55 +251,57 @@ class _Story:
 
         return await stack.enter_async_context(Market(self.devnet.profiles[client], notice=notice))
 
-    async def _follow(self, watch: Watch, orders: Orders) -> Sight:
-        """Until the liar is convicted and everybody is paid."""
+    async def _follow(self, watch: MarketWatch, orders: Orders) -> MarketSnapshot:
+        """Waits until the liar is convicted and all providers are paid."""
         liar = self.devnet.providers[0]
         while True:
-            sight = await watch.look()
-            self.screen.show(sight, liar)
+            snapshot = await watch.look()
+            self.screen.show(snapshot, liar)
             failed = orders.failed()
             if failed is not None:
                 raise DemoFailed(f"a run failed: {failed}") from failed
-            ended = self.devnet.family.ended()
+            ended = self.devnet.processes.ended()
             if ended is not None:
                 raise DemoFailed(
                     f"{ended.name} ended with status {ended.process.returncode}: {ended.tail()}"
                 )
-            if sight.case is not None and sight.case.convicted is False:
+            if snapshot.case is not None and snapshot.case.convicted is False:
                 raise DemoFailed(
-                    f"the case against the liar ended without a conviction ({sight.case.phase})"
+                    f"the case against the liar ended without a conviction ({snapshot.case.phase})"
                 )
-            self.bound.reach(stage_of(sight))
+            self.bound.reach(current_stage(snapshot))
             if (
                 orders.are_all_placed
-                and sight.all_accepted()
-                and sight.case is not None
-                and sight.case.convicted
-                and sight.is_all_paid()
+                and snapshot.all_accepted()
+                and snapshot.case is not None
+                and snapshot.case.convicted
+                and snapshot.is_all_paid()
             ):
                 self.screen.milestone(
-                    "the epoch is final, and every provider has claimed what it earned", "green"
+                    "the epoch is final, and every provider has claimed its earnings", "green"
                 )
-                return sight
-            await self._order_more(orders, sight, liar)
+                return snapshot
+            await self._order_more(orders, snapshot, liar)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _order_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
-        """The rest once the liar is accused (or nobody waits any more); single orders while it
-        has not lied to both clients.
+    async def _order_more(self, orders: Orders, snapshot: MarketSnapshot, liar: Address) -> None:
+        """Places the remaining orders once the liar is accused or no run waits, and single ones
+        while a case needs more lies.
         """
-        under_way = len(sight.runs) - len(sight.decided())
-        if not orders.are_all_placed and (sight.case is not None or under_way == 0):
+        under_way = len(snapshot.runs) - len(snapshot.decided())
+        if not orders.are_all_placed and (snapshot.case is not None or under_way == 0):
             await orders.place_rest()
             self.screen.milestone(
                 f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in"
             )
-        elif sight.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
-            await self._one_more(orders, sight, liar)
+        elif snapshot.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
+            await self._one_more(orders, snapshot, liar)
 
-    async def _one_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
-        """A case needs lies to both clients: whoever was not lied to yet orders again."""
-        fooled = {run.client for run in sight.lies(liar)}
+    async def _one_more(self, orders: Orders, snapshot: MarketSnapshot, liar: Address) -> None:
+        """Orders again for a client that got no lie yet, because a case needs lies to both
+        clients.
+        """
+        fooled = {run.client for run in snapshot.lies(liar)}
         client = next(
             (
                 index
@@ -311,11 +312,12 @@ class _Story:
         )
         name = await orders.place_extra(client)
         self.screen.milestone(
-            f"client-{client} orders {name} as well: the liar was not asked often enough yet", "dim"
+            f"client-{client} orders {name} too, because the liar has not run enough jobs yet",
+            "dim",
         )
 
-    def _write_results(self, orders: Orders, sight: Sight) -> str:
-        """The picture and one tile's receipt; the picture's CID."""
+    def _write_results(self, orders: Orders, snapshot: MarketSnapshot) -> str:
+        """Writes the picture and one tile's receipt. Returns the picture's CID."""
         scene, out = self.scene, self.options.out
         tiles = [(folder / scenario.TILE_FILE).read_bytes() for folder in orders.output(RENDERER)]
         picture = out / "render.png"
@@ -328,18 +330,18 @@ class _Story:
         )
         renderer = self.devnet.profiles[RENDERER].account.address
         faulted = next(
-            run.job_id for run in sight.lies(self.devnet.providers[0]) if run.client == renderer
+            run.job_id for run in snapshot.lies(self.devnet.providers[0]) if run.client == renderer
         )
         (out / "receipt.json").write_bytes(orders.results[faulted].receipt.read_bytes())
         return str(cid_of_path(picture))
 
 
-def stage_of(sight: Sight) -> str:
-    """Where the story stands, for whoever has to be told that it took too long."""
-    if not sight.all_accepted():
-        return f"{len(sight.decided())} of {len(sight.runs)} runs have a verdict"
-    if sight.case is None:
+def current_stage(snapshot: MarketSnapshot) -> str:
+    """Returns the current stage in words, for the message if it takes too long."""
+    if not snapshot.all_accepted():
+        return f"{len(snapshot.decided())} of {len(snapshot.runs)} runs have a verdict"
+    if snapshot.case is None:
         return "waiting for lies to both clients"
-    if sight.case.convicted is None:
-        return f"the case is at: {sight.case.phase}"
+    if snapshot.case.convicted is None:
+        return f"the case is at: {snapshot.case.phase}"
     return "waiting for the last claims"

@@ -1,5 +1,5 @@
-"""What the two clients of the demo want: a picture in tiles, and the price of an option from
-several seeds.
+"""The jobs of the demo's two clients: a picture in tiles, and an option's price from several
+seeds.
 """
 
 import json
@@ -26,7 +26,7 @@ TILE_FILE, PRICE_FILE = "tile.rgb", "price.json"
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The frame and how it is cut. Pixels."""
+    """The frame and its tiles, in pixels."""
 
     path: Path
     program: Path
@@ -38,34 +38,36 @@ class Scene:
 
     @property
     def tiles(self) -> int:
-        """How many jobs it makes."""
+        """Returns the number of tiles, which is the number of jobs."""
         return self.columns * self.rows
 
     @property
     def tile_width(self) -> int:
-        """Of one tile."""
+        """Returns the width of one tile in pixels."""
         return self.width // self.columns
 
     @property
     def tile_height(self) -> int:
-        """Of one tile."""
+        """Returns the height of one tile in pixels."""
         return self.height // self.rows
 
 
 def examples_folder() -> Path:
-    """Scene and programs: beside this package when it was installed, else in the checkout."""
+    """Returns the folder of scene and programs: beside this package if installed, else in the
+    checkout.
+    """
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "examples", here.parents[3] / "examples"):
         if (folder / "render" / "scene.json").is_file():
             return folder
     raise UsageError(
-        "the examples are not here: run the demo from a checkout, or install quorate from a wheel "
-        "that holds them"
+        "the examples are missing; run the demo from a checkout, or install quorate from a "
+        "wheel that contains them"
     )
 
 
 def read_scene(folder: Path) -> Scene:
-    """The example scene."""
+    """Reads the example scene."""
     path = folder / "render" / "scene.json"
     tree = json.loads(path.read_text())
     size = (tree["width"], tree["height"], tree["columns"], tree["rows"])
@@ -74,7 +76,7 @@ def read_scene(folder: Path) -> Scene:
 
 
 def tile_job(scene: Scene, tile: int, image: str | Path) -> Job:
-    """Renders one tile."""
+    """Returns the job that renders one tile."""
     return Job(
         name=f"tile-{tile}",
         image=image,
@@ -93,7 +95,7 @@ def tile_job(scene: Scene, tile: int, image: str | Path) -> Job:
 
 
 def pricing_job(folder: Path, seed: int, image: str | Path) -> Job:
-    """Prices the option once, from one seed."""
+    """Returns the job that prices the option from one seed."""
     return Job(
         name=f"price-{seed}",
         image=image,
@@ -106,7 +108,9 @@ def pricing_job(folder: Path, seed: int, image: str | Path) -> Job:
 
 
 def combined_price(outputs: list[Path]) -> str:
-    """The option's price from all outputs, in dollars with four digits; integers until the end."""
+    """Returns the option's price from all outputs, in dollars with four digits. Sums are
+    integers.
+    """
     trees = [json.loads((output / PRICE_FILE).read_text()) for output in outputs]
     micro = sum(tree["price_micro"] * tree["paths"] for tree in trees) // sum(
         tree["paths"] for tree in trees

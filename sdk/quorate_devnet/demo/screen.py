@@ -1,5 +1,5 @@
-"""What a person sees: live progress on a terminal, a line for each milestone elsewhere, and one
-table at the end.
+"""Shows the demo: live progress on a terminal, one line per milestone elsewhere, and a table at the
+end.
 """
 
 import time
@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from quorate_devnet.demo.market_watch import Sight
-from quorate_devnet.demo.outcome import Ending, is_accepted
+from quorate_devnet.demo.market_watch import MarketSnapshot
+from quorate_devnet.demo.outcome import DemoOutcome, is_accepted
 from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, usd
 
@@ -19,7 +19,7 @@ MILESTONES_SHOWN = 14
 
 
 class Screen:
-    """Progress and table on one console. Used as a context manager around the live part."""
+    """Progress and table on one console. A context manager around the live part."""
 
     def __init__(self, console: Console, names: dict[Address, str]) -> None:
         self.console = console
@@ -34,7 +34,7 @@ class Screen:
         )
 
     def __enter__(self) -> "Screen":
-        """Starts the live display, if there is one."""
+        """Starts the live display on a terminal."""
         if self._live is not None:
             self._live.start()
         return self
@@ -45,14 +45,14 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends it, leaving the milestones above what follows."""
+        """Ends the live display and prints the milestones."""
         if self._live is not None:
             self._live.stop()
             for line in self._lines:
                 self.console.print(line)
 
     def milestone(self, sentence: str, style: str = "") -> None:
-        """Something happened; each sentence is shown once."""
+        """Shows a milestone. Each sentence is shown once."""
         if sentence in self._said:
             return
         self._said.add(sentence)
@@ -63,14 +63,16 @@ class Screen:
         else:
             self._live.update(Group(*self._lines[-MILESTONES_SHOWN:]))
 
-    def show(self, sight: Sight, liar: Address) -> None:
-        """The state of every run, and whatever is new."""
-        decided, lies = len(sight.decided()), sight.lies(liar)
+    def show(self, snapshot: MarketSnapshot, liar: Address) -> None:
+        """Shows the state of every run and all that is new."""
+        decided, lies = len(snapshot.decided()), snapshot.lies(liar)
         for run in lies:
             self.milestone(f"lie caught: {self._names[liar]} was outvoted in {run.name}", "yellow")
-        case = sight.case
+        case = snapshot.case
         if case is not None:
-            named = " and ".join(sight.runs[job].name for job in case.jobs if job in sight.runs)
+            named = " and ".join(
+                snapshot.runs[job].name for job in case.jobs if job in snapshot.runs
+            )
             self.milestone(f"a case is opened against {self._names[liar]} over {named}", "red")
             if case.jurors:
                 self.milestone(
@@ -84,19 +86,19 @@ class Screen:
                     else "acquitted"
                 )
                 self.milestone(
-                    f"the jury re-executed both: {verdict}",
+                    f"the jury ran both jobs again: {verdict}",
                     "bold red" if case.convicted else "bold",
                 )
-        if decided == len(sight.runs) and decided:
+        if decided == len(snapshot.runs) and decided:
             self.milestone(f"all {decided} runs have a verdict")
         if self._live is not None:
             self._live.update(
-                Group(*self._lines[-MILESTONES_SHOWN:], Text(), self._runs(sight, liar))
+                Group(*self._lines[-MILESTONES_SHOWN:], Text(), self._runs(snapshot, liar))
             )
 
-    def _runs(self, sight: Sight, liar: Address) -> Text:
+    def _runs(self, snapshot: MarketSnapshot, liar: Address) -> Text:
         text = Text("        ")
-        for run in sight.runs.values():
+        for run in snapshot.runs.values():
             is_lie = any(item.provider == liar and item.agreed is False for item in run.executions)
             style = (
                 "yellow"
@@ -111,12 +113,12 @@ class Screen:
         return text
 
 
-def result_table(ending: Ending, names: dict[Address, str]) -> Table:
-    """The one table: who ran what, who agreed, who was struck, judged and slashed, who was paid,
-    and the gas.
+def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
+    """Returns the final table: who ran what, who agreed, strikes, court, slashes, payments and
+    gas.
     """
     table = Table(
-        title="What happened", caption=_caption(ending), caption_justify="left", show_lines=True
+        title="What happened", caption=_caption(result), caption_justify="left", show_lines=True
     )
     for name, justify in (
         ("provider", "left"),
@@ -129,9 +131,9 @@ def result_table(ending: Ending, names: dict[Address, str]) -> Table:
         ("paid USD", "right"),
     ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    slashed, paid = ending.slashed(), ending.sight.books.paid()
-    for provider, view in ending.sight.providers.items():
-        ran = ending.sight.executions_of(provider)
+    slashed, paid = result.slashed(), result.snapshot.history.paid()
+    for provider, view in result.snapshot.providers.items():
+        ran = result.snapshot.executions_of(provider)
         outvoted = [run for run, item in ran if item.agreed is False]
         table.add_row(
             names[provider],
@@ -139,16 +141,16 @@ def result_table(ending: Ending, names: dict[Address, str]) -> Table:
             str(sum(1 for _, item in ran if item.agreed)),
             _named(outvoted),
             str(view.strikes),
-            _in_court(ending, provider),
+            _in_court(result, provider),
             usd(slashed.get(provider, 0)),
             usd(paid.get(provider, 0)),
-            style="red" if provider == ending.liar else "",
+            style="red" if provider == result.liar else "",
         )
     return table
 
 
 def _named(runs: list[RunView]) -> str:
-    """tile 0 3 7 · price 2"""
+    """Formats runs as: tile 0 3 7 · price 2"""
     kinds: dict[str, list[str]] = {}
     for run in runs:
         kind, _, number = run.name.partition("-")
@@ -156,8 +158,8 @@ def _named(runs: list[RunView]) -> str:
     return " · ".join(f"{kind} {' '.join(numbers)}" for kind, numbers in kinds.items()) or "–"
 
 
-def _in_court(ending: Ending, provider: Address) -> str:
-    case = ending.sight.case
+def _in_court(result: DemoOutcome, provider: Address) -> str:
+    case = result.snapshot.case
     if case is None:
         return "–"
     if provider == case.accused:
@@ -165,18 +167,18 @@ def _in_court(ending: Ending, provider: Address) -> str:
     return "juror" if provider in case.jurors else "–"
 
 
-def _caption(ending: Ending) -> str:
-    gas = ending.gas
+def _caption(result: DemoOutcome) -> str:
+    gas = result.gas
     lines = [
         (
             f"gas: post {gas.post:,} · claim {gas.claim:,} · case open {gas.case_open:,} · case "
             f"decide {gas.case_decide:,}"
         ),
         (
-            f"money conserved: {'yes' if ending.conserved else 'NO'} · charged "
-            f"{usd(ending.charged)} "
-            f"USD · option price {ending.price} USD"
+            f"money conserved: {'yes' if result.conserved else 'NO'} · charged "
+            f"{usd(result.charged)} "
+            f"USD · option price {result.price} USD"
         ),
-        f"executor {ending.executor} · transport websocket · {ending.seconds:.1f} s",
+        f"executor {result.executor} · transport websocket · {result.seconds:.1f} s",
     ]
     return "\n".join(lines)

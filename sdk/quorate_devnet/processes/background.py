@@ -1,4 +1,4 @@
-"""A devnet in the background: started so that it outlives its terminal, and ended by name of its
+"""Starts a devnet in the background, so that it outlives its terminal, and ends the devnet of a
 folder.
 """
 
@@ -22,23 +22,22 @@ DOWN_SECONDS = 60.0
 POLL_SECONDS = 0.1
 
 
-def start(words: Sequence[str], folder: Path, tell: Callable[[str], None]) -> int:
-    """Runs `quorate devnet up WORDS` as a session of its own; what it says is passed on until it
-    is up. 0, or its exit status.
+def start(words: Sequence[str], folder: Path, notice: Callable[[str], None]) -> int:
+    """Runs `quorate devnet up WORDS` in its own session and passes its messages on until it is up.
 
-    Unavailable when it does not come up in time.
+    Returns 0 or its exit status. Raises Unavailable if it does not come up in time.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = (
         folder.parent / f".{folder.name}.{os.getpid()}.log"
-    )  # beside the folder, which is emptied at the start
+    )  # beside the folder, which the start empties
     try:
-        return _start(words, folder, path, tell)
+        return _start(words, folder, path, notice)
     finally:
-        path.unlink(missing_ok=True)  # everything in it was told, or it has moved
+        path.unlink(missing_ok=True)  # its lines were passed on, or it has moved
 
 
-def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str], None]) -> int:
+def _start(words: Sequence[str], folder: Path, path: Path, notice: Callable[[str], None]) -> int:
     with path.open("wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "quorate_devnet", "up", *words],
@@ -49,13 +48,13 @@ def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str],
         )
     limit = time.monotonic() + UP_SECONDS
     try:
-        with path.open() as told:
+        with path.open() as log_file:
             while time.monotonic() < limit:
                 status = child.poll()
-                for line in told:
-                    tell(line.rstrip("\n"))
+                for line in log_file:
+                    notice(line.rstrip("\n"))
                 if status is not None:
-                    return status or 1  # it ended although nobody asked it to
+                    return status or 1  # it ended by itself
                 if _is_up(folder, child.pid):
                     os.replace(path, folder / "logs" / "up.log")
                     return 0
@@ -70,8 +69,8 @@ def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str],
 
 
 def stop(folder: Path) -> None:
-    """Ends the devnet of a folder, however it was started, and waits. Unavailable when none is
-    up or it does not end.
+    """Ends the devnet of a folder, however it was started, and waits. Unavailable if none runs or
+    it does not end.
     """
     process = _process_of(folder)
     try:
@@ -83,8 +82,9 @@ def stop(folder: Path) -> None:
 
 
 def _process_of(folder: Path) -> int:
-    """A descriptor of the devnet's process. Its lock is looked at last: while it is held, the
-    number is still that process's.
+    """Returns a descriptor of the devnet's process.
+
+    The lock is checked last: while it is held, the process id still belongs to the devnet.
     """
     remedy = f"start one: quorate devnet up --detach --dir {shlex.quote(str(folder))}"
     try:
@@ -93,7 +93,7 @@ def _process_of(folder: Path) -> int:
         raise Unavailable(f"no devnet is up in {folder}; {remedy}") from error
     if not _is_locked(folder):
         raise Unavailable(
-            f"no devnet is up in {folder}; its {MARKER} was left by one that was killed; {remedy}"
+            f"no devnet is up in {folder}; its {MARKER} remains from one that was killed; {remedy}"
         )
     return descriptor
 
@@ -102,7 +102,7 @@ def _is_up(folder: Path, pid: int) -> bool:
     try:
         return bool(json.loads((folder / MARKER).read_text())["pid"] == pid)
     except FileNotFoundError:
-        return False  # not yet
+        return False  # not up yet
 
 
 def _is_locked(folder: Path) -> bool:
@@ -110,7 +110,7 @@ def _is_locked(folder: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True  # somebody holds it, which is the answer
+        return True  # another process holds it
     finally:
         os.close(handle)
     return False

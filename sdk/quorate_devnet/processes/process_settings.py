@@ -1,6 +1,4 @@
-"""What a devnet's coordinator and provider processes are told: one small file each, written by
-the supervisor.
-"""
+"""The settings files of a devnet's coordinator and provider processes, written by the parent."""
 
 import time
 from pathlib import Path
@@ -17,8 +15,8 @@ POLL_SECONDS = 0.02
 
 
 class CoordinatorSettings(Struct, frozen=True):
-    """Input of `quorate_devnet.processes.run_coordinator`. Paths are absolute; the ready file
-    tells the URL.
+    """Input of `quorate_devnet.processes.run_coordinator`. Paths are absolute. The ready file
+    receives the URL.
     """
 
     home: str
@@ -32,7 +30,7 @@ class CoordinatorSettings(Struct, frozen=True):
 
 
 class ProviderSettings(Struct, frozen=True):
-    """Input of `quorate_devnet.processes.run_provider`. `lie_key` empty = honest."""
+    """Input of `quorate_devnet.processes.run_provider`. An empty `lie_key` means honest."""
 
     home: str
     password_file: str
@@ -49,31 +47,31 @@ class ProviderSettings(Struct, frozen=True):
     stop_on_exit: bool
     lie_key: bytes
     ready_file: str
-    images: tuple[str, ...] = ()  # what the owner allows; empty = any
+    images: tuple[str, ...] = ()  # images that the owner allows; empty means any
     declined_keep_seconds: int = 600
 
 
 def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:
-    """For the child; whole or not at all."""
+    """Writes the settings for the child, whole or not at all."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(canonical.encode(settings))
     part.replace(path)
 
 
 def read_coordinator(path: Path) -> CoordinatorSettings:
-    """In the child."""
+    """Reads the settings in the child."""
     return canonical.decode(CoordinatorSettings, path.read_bytes(), FILE_BYTES_MAX)
 
 
 def read_provider(path: Path) -> ProviderSettings:
-    """In the child."""
+    """Reads the settings in the child."""
     return canonical.decode(ProviderSettings, path.read_bytes(), FILE_BYTES_MAX)
 
 
 def await_file(path: Path) -> None:
-    """Until it is there; whoever should write it may have failed, so not for ever. Blocking."""
+    """Waits until a file exists, but not for ever, because its writer may have failed. Blocks."""
     limit = time.monotonic() + WAIT_SECONDS
     while not path.exists():
         if time.monotonic() > limit:
-            raise SystemExit(f"{path} never came")
+            raise SystemExit(f"{path} was not written in time; the parent may have failed")
         time.sleep(POLL_SECONDS)

@@ -1,6 +1,4 @@
-"""Small files of devnet processes: how one tells its parent that it answers, and what nobody
-else may read.
-"""
+"""Small files of devnet processes: the ready file for the parent, and private files."""
 
 import json
 import os
@@ -9,7 +7,7 @@ from pathlib import Path
 
 
 def write_ready(path: Path | None, facts: Mapping[str, str]) -> None:
-    """Writes `facts` as one JSON object, whole or not at all; without a path, prints it."""
+    """Writes `facts` as one JSON object, whole or not at all. Without a path, prints it."""
     text = json.dumps(dict(facts), sort_keys=True)
     if path is None:
         print(text, flush=True)  # noqa: T201  a program's own output
@@ -20,7 +18,7 @@ def write_ready(path: Path | None, facts: Mapping[str, str]) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file that only its owner can read."""
+    """Writes a file that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(text)

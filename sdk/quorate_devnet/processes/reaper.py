@@ -1,12 +1,12 @@
-"""The process that cleans up after a devnet, also when the devnet was killed with -9.
+"""The process that cleans up after a devnet, even one killed with SIGKILL.
 
-It reads what there is to clean from its standard input, one JSON object a line, and acts when
-that pipe ends: whoever held the other end is gone then. Standard library only until it acts;
-nothing signals it (its own session, signals ignored).
+It reads from standard input what to clean up, one JSON object per line. It acts when the pipe ends,
+because then the devnet is gone. Until then it uses only the standard library. It has its own
+session and ignores signals.
 
-    {"child": 123}                                 a process to kill
-    {"processes": "DIR"}                           a process or bwrap executor's home: its programs are killed
-    {"containers": "LABEL", "home": "DIR"}         everything that a docker executor of that owner label holds
+    {"child": 123}                           a process to kill
+    {"processes": "DIR"}                     home of a process or bwrap executor: kills its programs
+    {"containers": "LABEL", "home": "DIR"}   removes all that a docker executor of that label holds
 """
 
 import json
@@ -24,8 +24,8 @@ LATE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Estate:
-    """What a devnet leaves behind. Process ids are held by descriptor, so that a reused id is
+class CleanupList:
+    """What a devnet may leave behind. Processes are held by descriptor, so that a reused id is
     never signalled.
     """
 
@@ -33,21 +33,21 @@ class Estate:
     processes: list[Path] = field(default_factory=list)
     containers: list[tuple[str, Path]] = field(default_factory=list)
 
-    def note(self, line: str) -> None:
-        """Takes one line."""
+    def add(self, line: str) -> None:
+        """Adds one line of input."""
         tree = json.loads(line)
         if "child" in tree:
             try:
                 self.children.append(os.pidfd_open(tree["child"]))
             except ProcessLookupError:
-                pass  # it has ended already
+                pass  # it has already ended
         elif "processes" in tree:
             self.processes.append(Path(tree["processes"]))
         else:
             self.containers.append((tree["containers"], Path(tree["home"])))
 
-    def settle(self) -> None:
-        """Kills first, so that nobody starts anything while the rest is cleaned."""
+    def clean_up(self) -> None:
+        """Kills processes first, so that nothing new starts during the rest of the clean-up."""
         is_unclean = False
         for descriptor in self.children:
             is_unclean |= not select.select([descriptor], [], [], 0)[0]
@@ -61,7 +61,7 @@ class Estate:
         self._remove_programs()
         self._remove_containers()
         if is_unclean and self.containers:
-            # Whoever was killed may just have asked the engine for a container, which appears a
+            # A killed process may have just asked the engine for a container, which appears a
             # moment later.
             time.sleep(LATE_SECONDS)
             self._remove_containers()
@@ -85,18 +85,19 @@ class Estate:
             try:
                 reap(owner, home)
             except (docker.errors.DockerException, OSError) as error:
-                # Not re-raised: one label's failure must not keep the others' containers alive.
+                # Not re-raised: a failure with one label must not keep the others' containers
+                # alive.
                 sys.stderr.write(f"containers of {owner} may be left: {error}\n")
 
 
 def main() -> None:
-    """Collects until the pipe ends, then settles."""
+    """Collects lines until the pipe ends, then cleans up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    estate = Estate()
+    cleanup = CleanupList()
     while line := sys.stdin.readline(LINE_BYTES_MAX):
-        estate.note(line)
-    estate.settle()
+        cleanup.add(line)
+    cleanup.clean_up()
 
 
 if __name__ == "__main__":

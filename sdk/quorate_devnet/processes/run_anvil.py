@@ -1,5 +1,5 @@
-"""`python -m quorate_devnet.processes.run_anvil`: anvil in the place of the devnet's own chain,
-with the same flags and the same ready file.
+"""`python -m quorate_devnet.processes.run_anvil`: runs anvil instead of the devnet's own chain,
+with the same flags and ready file.
 """
 
 import argparse

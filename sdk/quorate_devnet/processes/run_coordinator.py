@@ -1,7 +1,7 @@
-"""`python -m quorate_devnet.processes.run_coordinator SETTINGS`: the coordinator of a devnet,
-exactly the one that operators run.
+"""`python -m quorate_devnet.processes.run_coordinator SETTINGS`: runs the same coordinator that
+operators run.
 
-The settings file may appear later: the slow part, importing, is over by then.
+The settings file may appear later. Meanwhile the slow imports are done.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from quorate_runtime.process import crash_points, gc_tuning, logs
 
 
 async def serve(service: Service) -> None:
-    """Until SIGTERM."""
+    """Serves until SIGTERM."""
     task = asyncio.ensure_future(service.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task
     except asyncio.CancelledError:
-        return  # asked for by the signal
+        return  # the signal asked for it
 
 
 def main() -> None:
@@ -37,33 +37,31 @@ def main() -> None:
     logs.setup(is_json=False)
     logging.getLogger("aiohttp.access").setLevel(
         logging.WARNING
-    )  # a line a request would be most of the log
+    )  # one line per request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
-    told = read_coordinator(path)
+    settings = read_coordinator(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     gc_tuning.tune_memory()
     keys = coordinator_keys.load(
         Keystore.at(
-            Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET
+            Path(settings.home) / "keys", read_passphrase_file(Path(settings.password_file)), DEVNET
         )
     )
     config = Config(
-        home=Path(told.home),
-        deployment=told.deployment,
-        chain_url=told.chain_url,
-        beacon_url=told.beacon_url,
-        port=told.port,
+        home=Path(settings.home),
+        deployment=settings.deployment,
+        chain_url=settings.chain_url,
+        beacon_url=settings.beacon_url,
+        port=settings.port,
         staging=StagingQuota(20 * GIB),
-        ready_file=Path(told.ready_file),
-        claims_for_all=told.claims_for_all,
+        ready_file=Path(settings.ready_file),
+        claims_for_all=settings.claims_for_all,
     )
     try:
         asyncio.run(serve(Service(config, keys)))
     except (Refused, Unavailable) as error:
-        raise SystemExit(
-            str(error)
-        ) from error  # the program's end: its last line says why, without a trace
+        raise SystemExit(str(error)) from error  # the last line says why, without a stack trace
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`python -m quorate_devnet.processes.run_provider SETTINGS`: one provider of a devnet, the
-daemon that owners run; a liar gets another executor.
+"""`python -m quorate_devnet.processes.run_provider SETTINGS`: runs the provider daemon; a liar gets
+another executor.
 """
 
 import asyncio
@@ -23,49 +23,52 @@ from quorate_runtime.keys.keystore import Keystore, read_passphrase_file
 from quorate_runtime.process import crash_points, gc_tuning, logs
 
 
-async def serve(told: ProviderSettings) -> None:
-    """Until SIGTERM."""
+async def serve(settings: ProviderSettings) -> None:
+    """Serves until SIGTERM."""
     config = Config(
-        home=Path(told.home),
-        coordinators=(told.coordinator_url,),
-        executor=ExecutorKind(told.executor),
+        home=Path(settings.home),
+        coordinators=(settings.coordinator_url,),
+        executor=ExecutorKind(settings.executor),
         is_devnet=True,
-        slots=told.slots,
-        price=told.price,
-        listen_host=told.host,
-        listen_port=told.port,
-        chain_url=told.chain_url,
-        stop_on_exit=told.stop_on_exit,
-        noop_milliseconds=told.noop_milliseconds,
-        images=told.images,
-        declined_keep_seconds=told.declined_keep_seconds,
+        slots=settings.slots,
+        price=settings.price,
+        listen_host=settings.host,
+        listen_port=settings.port,
+        chain_url=settings.chain_url,
+        stop_on_exit=settings.stop_on_exit,
+        noop_milliseconds=settings.noop_milliseconds,
+        images=settings.images,
+        declined_keep_seconds=settings.declined_keep_seconds,
         cpu_millis=1000
         * len(
             os.sched_getaffinity(0)
-        ),  # all providers share this machine anyway: each slot may use all of it
+        ),  # all providers share this machine, so each slot may use all of it
     )
     keystore = Keystore.at(
-        config.path("keys"), read_passphrase_file(Path(told.password_file)), DEVNET
+        config.path("keys"), read_passphrase_file(Path(settings.password_file)), DEVNET
     )
-    keys = provider_keys.load(keystore, None, told.payout)
+    keys = provider_keys.load(keystore, None, settings.payout)
     clock = SystemClock()
-    executor = await selection.choose(config, told.label, clock)
+    executor = await selection.choose(config, settings.label, clock)
     daemon = ProviderDaemon(
-        config, keys, LyingExecutor(executor, told.lie_key) if told.lie_key else executor, clock
+        config,
+        keys,
+        LyingExecutor(executor, settings.lie_key) if settings.lie_key else executor,
+        clock,
     )
     task = asyncio.ensure_future(daemon.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    telling = asyncio.ensure_future(_tell(daemon, Path(told.ready_file)))
+    ready_task = asyncio.ensure_future(_write_ready_file(daemon, Path(settings.ready_file)))
     try:
         await task
     except asyncio.CancelledError:
-        return  # asked for by the signal
+        return  # the signal asked for it
     finally:
-        telling.cancel()
+        ready_task.cancel()
         await executor.close()
 
 
-async def _tell(daemon: ProviderDaemon, path: Path) -> None:
+async def _write_ready_file(daemon: ProviderDaemon, path: Path) -> None:
     await daemon.is_on_offer.wait()
     write_ready(path, {"url": daemon.url})
 
@@ -75,7 +78,7 @@ def main() -> None:
     logs.setup(is_json=False)
     logging.getLogger("aiohttp.access").setLevel(
         logging.WARNING
-    )  # a line a request would be most of the log
+    )  # one line per request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
@@ -83,9 +86,7 @@ def main() -> None:
     try:
         asyncio.run(serve(read_provider(path)))
     except (Refused, Unavailable) as error:
-        raise SystemExit(
-            str(error)
-        ) from error  # the program's end: its last line says why, without a trace
+        raise SystemExit(str(error)) from error  # the last line says why, without a stack trace
 
 
 if __name__ == "__main__":

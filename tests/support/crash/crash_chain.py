@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.demo.accounting import Parties, conservation, read_books
+from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_chain_history
 from quorate_devnet.processes import process_settings
 from quorate_devnet.setup import genesis
 from quorate_protocol.units import Address, Hash32
@@ -31,12 +31,14 @@ async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
         ChainClient(Rpc(devnet.chain_url, crash.session)),
         Contracts.of(devnet.deployment),
     )
-    parties = Parties(
+    parties = MoneyHolders(
         devnet.coordinator,
         devnet.providers,
         tuple(profile.account.address for profile in devnet.profiles),
     )
-    sums = await conservation(client, contracts, await read_books(client, contracts), parties)
+    sums = await check_balances(
+        client, contracts, await read_chain_history(client, contracts), parties
+    )
     return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
 
 
@@ -96,7 +98,7 @@ class Node:
 
     async def come(self) -> None:
         """Answers, on the same port and with the same state."""
-        self.crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
+        self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, reuse_address=True
         )
@@ -104,7 +106,7 @@ class Node:
 
     async def go(self) -> None:
         """As if it were killed; safe to repeat."""
-        self.crash.devnet.family.children["chain"].process.send_signal(signal.SIGSTOP)
+        self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGSTOP)
         if self._server is not None:
             self._server.close()
         for pipe in self._pipes:
@@ -162,7 +164,7 @@ async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
     finally:
         for name, data in told.items():
             (ready / f"{name}.settings").write_bytes(data)
-        crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
+        crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
         await asyncio.gather(*(crash.renew(name) for name in told))
         await node.go()
-        crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
+        crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)

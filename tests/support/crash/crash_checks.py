@@ -200,7 +200,7 @@ class Checks:
             if str(config.folder) in line
         ]
         problems = [f"still mounted: {path}" for path in mounts]
-        children = {child.process.pid for child in self._crash.devnet.family.children.values()}
+        children = {child.process.pid for child in self._crash.devnet.processes.children.values()}
         problems += [f"process left: {words}" for words in processes(config.folder, children)]
         for index in range(config.providers):
             home = config.provider_home(index)

@@ -6,7 +6,7 @@ import asyncio
 
 from quorate_contracts.bindings import events as chain_events
 from quorate_contracts.deploy import Contracts
-from quorate_devnet.demo.accounting import Books, read_books
+from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.process.crash_points import Program
@@ -97,7 +97,7 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
         credit = [contracts.court.credit_of(account) for account in devnet.providers]
         left = [query.decode(await client.call(query.to, query.data)) for query in credit]
         problems = await sums_that_do_not_hold(crash) + _verdicts(
-            devnet.providers[0], await read_books(client, contracts)
+            devnet.providers[0], await read_chain_history(client, contracts)
         )
     except Unavailable as error:
         return [f"the chain is away: {error}"]  # not re-raised: asked again
@@ -108,7 +108,7 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
     ]
 
 
-def _verdicts(liar: bytes, books: Books) -> list[str]:
+def _verdicts(liar: bytes, books: ChainHistory) -> list[str]:
     opened = [
         event
         for event in books.of(chain_events.CaseOpened)

@@ -100,7 +100,9 @@ class CrashMarket:
                 item.is_reached = (
                     True  # the small process that keeps its sandbox, and not the provider, has died
                 )
-        dead = [name for name, child in self.devnet.family.children.items() if not child.is_running]
+        dead = [
+            name for name, child in self.devnet.processes.children.items() if not child.is_running
+        ]
         await asyncio.gather(*(self._revive(name, armed) for name in dead))
 
     async def renew(self, name: str, is_awaited: bool = True) -> None:
@@ -108,7 +110,7 @@ class CrashMarket:
         the way up is left for `revive`.
         """
         async with self._starting[name]:
-            if not self.devnet.family.children[name].is_running:
+            if not self.devnet.processes.children[name].is_running:
                 return  # it has just died at its point, and starts again by itself
             self.devnet.kill(name)
             if not is_awaited:
@@ -116,7 +118,7 @@ class CrashMarket:
             try:
                 await self.devnet.restart(name)
             except Unavailable:
-                if self.devnet.family.children[name].is_running:
+                if self.devnet.processes.children[name].is_running:
                     raise  # it hangs
 
     async def _revive(self, name: str, armed: Sequence[Armed]) -> None:
@@ -126,7 +128,7 @@ class CrashMarket:
     async def _revive_alone(self, name: str, armed: Sequence[Armed]) -> None:
         began = time.monotonic()
         for _ in range(RESTARTS_MAX):
-            child = self.devnet.family.children[name]
+            child = self.devnet.processes.children[name]
             if child.is_running:
                 return  # somebody else was faster
             meant = next(
@@ -152,10 +154,10 @@ class CrashMarket:
             except Unavailable:
                 # Not re-raised: it may be armed for its way up; one that never comes up is told
                 # below.
-                if self.devnet.family.children[name].is_running:
+                if self.devnet.processes.children[name].is_running:
                     self.devnet.kill(name)
         raise AssertionError(
-            f"{name} does not come up again: {self.devnet.family.children[name].tail()}"
+            f"{name} does not come up again: {self.devnet.processes.children[name].tail()}"
         )
 
     def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:

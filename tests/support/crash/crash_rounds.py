@@ -199,7 +199,7 @@ async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     names = {
         name: trial
         for name, trial in plan.dying
-        if name in crash.devnet.family.children and crash.is_armed(name)
+        if name in crash.devnet.processes.children and crash.is_armed(name)
     }
     for name, trial in names.items():
         started = (

@@ -2,11 +2,11 @@
 stands still.
 """
 
-from quorate_devnet.demo.run_demo import DEADLINE_SECONDS, PATIENCE_SECONDS, Stage
+from quorate_devnet.demo.run_demo import DEADLINE_SECONDS, PATIENCE_SECONDS, StageDeadline
 
 
 def test_a_story_that_stands_still_is_given_up_and_named() -> None:
-    stage = Stage(1000.0)
+    stage = StageDeadline(1000.0)
     assert stage.limit == 1000.0 + PATIENCE_SECONDS
     limit = stage.reach("2 of 6 runs have a verdict", 1040.0)
     assert limit == 1040.0 + PATIENCE_SECONDS
@@ -15,7 +15,7 @@ def test_a_story_that_stands_still_is_given_up_and_named() -> None:
 
 
 def test_a_story_that_moves_slowly_has_time_but_not_for_ever() -> None:
-    stage, now, patience = Stage(0.0), 0.0, PATIENCE_SECONDS - 1
+    stage, now, patience = StageDeadline(0.0), 0.0, PATIENCE_SECONDS - 1
     while now < stage.limit:
         limit = stage.reach(f"step at {now:g}", now)
         now = min(now + patience, limit)

@@ -1,8 +1,8 @@
-"""`python -m quorate_devnet.processes.child PARENT MODULE [ARGUMENT ...]`: runs a module as a
-program that dies with its parent.
+"""`python -m quorate_devnet.processes.run_as_child PARENT MODULE [ARGUMENT ...]`: runs a module
+that dies with its parent.
 
-The kernel sends SIGKILL when the parent ends, however it ends; a parent that was gone before
-that could be asked for is noticed.
+The kernel sends SIGKILL when the parent ends in any way. A parent that ended before this was set up
+is detected.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """From now on this process does not outlive `parent`, which must be its parent."""
+    """Makes this process die with `parent`, which must be its parent."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

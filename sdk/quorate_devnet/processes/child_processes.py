@@ -1,5 +1,5 @@
-"""The devnet's child processes: started with their log, ended together, and known to the reaper
-from their first moment.
+"""Starts the devnet's child processes with log files, ends them together, and registers each with
+the reaper.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ LOG_TAIL_BYTES = 1500
 
 
 @dataclass(slots=True)
-class Child:
-    """One process."""
+class ChildProcess:
+    """One child process."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -33,29 +33,29 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Returns whether it still runs."""
         return self.process.poll() is None
 
     def tail(self) -> str:
-        """The end of its log, for messages."""
+        """Returns the end of its log, for messages."""
         try:
             return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
-            return ""  # it never wrote anything
+            return ""  # it never wrote a log
 
 
 @dataclass(slots=True)
-class Family:
-    """All children of one devnet and the reaper that outlives it. Blocking calls are short;
-    `stop` waits.
+class ChildProcesses:
+    """All children of one devnet, and the reaper that outlives them. Calls block shortly; `stop`
+    waits.
     """
 
     logs: Path
-    children: dict[str, Child] = field(default_factory=dict)
+    children: dict[str, ChildProcess] = field(default_factory=dict)
     _reaper: "subprocess.Popen[bytes] | None" = None
 
     def open(self) -> None:
-        """Starts the reaper; before anything else."""
+        """Starts the reaper. Call it before anything else."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with (self.logs / "reaper.log").open("wb") as log:
             self._reaper = subprocess.Popen(
@@ -68,18 +68,18 @@ class Family:
 
     def start(
         self, name: str, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
-    ) -> Child:
-        """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches
-        only the parent.
+    ) -> ChildProcess:
+        """Runs a module as a child in its own session, so that Ctrl-C in the terminal reaches only
+        the parent.
 
-        A crash point that the parent was armed with is the parent's: a child is armed by `env`
-        alone.
+        A crash point in the parent's environment is only for the parent. `env` sets one for the
+        child.
         """
         path = self.logs / f"{name}.log"
         command = [
             sys.executable,
             "-m",
-            "quorate_devnet.processes.child",
+            "quorate_devnet.processes.run_as_child",
             str(os.getpid()),
             module,
             *arguments,
@@ -95,27 +95,27 @@ class Family:
                 start_new_session=True,
                 env={**inherited, **(env or {})},
             )
-        self.tell({"child": process.pid})
-        child = Child(name, process, path)
+        self.register_cleanup({"child": process.pid})
+        child = ChildProcess(name, process, path)
         self.children[name] = child
         crash_point("devnet.after-child")
         return child
 
-    def tell(self, fact: Mapping[str, str | int]) -> None:
-        """Lets the reaper know of something to clean up."""
-        assert self._reaper is not None and self._reaper.stdin is not None, "open comes first"
+    def register_cleanup(self, fact: Mapping[str, str | int]) -> None:
+        """Tells the reaper about something to clean up."""
+        assert self._reaper is not None and self._reaper.stdin is not None, "open was called before"
         self._reaper.stdin.write(json.dumps(dict(fact)).encode() + b"\n")
         self._reaper.stdin.flush()
 
     def kill(self, name: str) -> None:
-        """Ends a child with -9 and waits for it."""
+        """Kills a child with SIGKILL and waits for its end."""
         process = self.children[name].process
         process.kill()
         process.wait()
 
     async def ready(self, name: str, path: Path, seconds: float) -> dict[str, str]:
-        """What a child wrote to its ready file. Unavailable with the end of its log when it ends
-        or takes too long.
+        """Waits for a child's ready file and returns its content. Unavailable, with the end of its
+        log, if it ends or is too slow.
         """
         child = self.children[name]
         loop = asyncio.get_running_loop()
@@ -133,12 +133,12 @@ class Family:
             f"{name} was not ready within {seconds:g} s; its log is {child.log}:\n{child.tail()}"
         )
 
-    def ended(self) -> Child | None:
-        """A child that ended although nobody asked it to."""
+    def ended(self) -> ChildProcess | None:
+        """Returns a child that ended by itself, or None."""
         return next((child for child in self.children.values() if not child.is_running), None)
 
-    async def one_ended(self) -> Child:
-        """Waits until a child ends although nobody asked it to."""
+    async def one_ended(self) -> ChildProcess:
+        """Waits until a child ends by itself and returns it."""
         while True:
             found = self.ended()
             if found is not None:
@@ -146,8 +146,8 @@ class Family:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def stop(self) -> None:
-        """SIGTERM to all, SIGKILL after a while; then the reaper removes what they left. Safe to
-        repeat.
+        """Sends SIGTERM to all children, later SIGKILL; then the reaper removes what they left.
+        Safe to repeat.
         """
         crash_point("devnet.before-stop")
         for child in self.children.values():
@@ -161,8 +161,8 @@ class Family:
             try:
                 await asyncio.to_thread(reaper.wait, REAPED_SECONDS)
             except subprocess.TimeoutExpired:
-                # It goes on by itself: a container engine that hangs must not hang the person at
-                # the terminal.
+                # The reaper continues by itself, because a hanging container engine must not block
+                # the user's terminal.
                 print((f"still cleaning up; see {self.logs / 'reaper.log'}"), file=sys.stderr)  # noqa: T201
 
     def _wait_all(self) -> None:
@@ -171,7 +171,7 @@ class Family:
             try:
                 child.process.wait(max(0.0, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
-                child.process.kill()  # it had its time
+                child.process.kill()  # its time is over
                 child.process.wait()
 
 
