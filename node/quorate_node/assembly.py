@@ -14,7 +14,7 @@ from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.core.terms import Policy, SlotResources, Terms
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
@@ -170,7 +170,7 @@ def terms_of(
                 0,
             )
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
-    resources = Room(
+    resources = SlotResources(
         cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots,
         memory_bytes=config.memory_bytes or memory,
         scratch_bytes=config.scratch_bytes,

@@ -117,7 +117,7 @@ class ProviderDaemon:
                 error.retry_after,
             ) from error
 
-    async def _reconcile(self, parts: Parts) -> tuple[events.Failed, ...]:
+    async def _reconcile(self, parts: Parts) -> tuple[events.TaskFailed, ...]:
         """Compares journal and executor before anything new can start.
 
         Removes tasks and pins that no lease needs. Returns the failures to report once the actor
@@ -154,7 +154,9 @@ class ProviderDaemon:
         self.core = parts.core
         log.info("provider 0x%s serves at %s", keys.account.hex(), self.url)
 
-    async def _serve(self, parts: Parts, failed: tuple[events.Failed, ...], chain_url: str) -> None:
+    async def _serve(
+        self, parts: Parts, failed: tuple[events.TaskFailed, ...], chain_url: str
+    ) -> None:
         """Runs all tasks until one fails or the daemon is cancelled."""
         clock, status_file = self.clock, self.config.path("status.json")
         async with asyncio.TaskGroup() as group:
@@ -187,7 +189,7 @@ class ProviderDaemon:
             for name, task in tasks.items():
                 group.create_task(task, name=name)
 
-    async def _report(self, parts: Parts, failed: tuple[events.Failed, ...]) -> None:
+    async def _report(self, parts: Parts, failed: tuple[events.TaskFailed, ...]) -> None:
         """Submits what changed while the daemon was away."""
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))

@@ -141,7 +141,7 @@ class ClaimSender:
             >= limits.epoch_every * limits.claim_every_epochs
         ):
             await self._actor.submit(
-                events.EpochFinal(coordinator, Sequence(self._seen[coordinator]), final)
+                events.ChainEpochFinal(coordinator, Sequence(self._seen[coordinator]), final)
             )
             self._owed_since[coordinator] = now
 

@@ -74,7 +74,7 @@ class Court:
             node_events.CaseExecution(item.order.message.spec_hash, effect.host_class)
             for item in effect.executions
         )
-        self.chain.tell(node_events.CaseOpened(case.case_id, case.accused, named))
+        self.chain.tell(node_events.ChainCaseOpened(case.case_id, case.accused, named))
 
     def _check(self, item: Evidence, accused: Address) -> Hash32:
         """I5: the evidence is signed, is of this provider, and opens to what it committed."""
@@ -137,7 +137,7 @@ class Court:
                 case "voting" if now > case.deadline or len(case.ballots) == len(case.jurors):
                     case.phase, case.deadline = "revealing", now + self.chain.limits.jury_window
                     self.chain.tell(
-                        node_events.VotingEnded(case.case_id, UnixSeconds(case.deadline))
+                        node_events.ChainVotingEnded(case.case_id, UnixSeconds(case.deadline))
                     )
                 case "revealing" if now > case.deadline or len(case.opened) == len(case.ballots):
                     self._decide(case)
@@ -164,7 +164,7 @@ class Court:
         )
         self.chain.note(ev.JuryDrawn(case.case_id, case.jurors))
         self.chain.tell(
-            node_events.JuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline))
+            node_events.ChainJuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline))
         )
 
     def _decide(self, case: Case) -> None:
@@ -201,4 +201,4 @@ class Court:
             )
             slashed = self.chain.slash(case.accused, STAKE_MULTIPLE * pays)
         self.chain.note(ev.CaseDecided(case.case_id, is_convicted, slashed))
-        self.chain.tell(node_events.CaseDecided(case.case_id))
+        self.chain.tell(node_events.ChainCaseDecided(case.case_id))

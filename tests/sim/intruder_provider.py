@@ -112,8 +112,10 @@ def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
         **provider.copier.copied,
         **provider.copier.borrowed,
     }  # a copier reveals without any attack
-    live = [item for item in provider.core.live() if item.hash not in by_itself]
-    found = [(item.hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)]
+    live = [item for item in provider.core.live() if item.assignment_hash not in by_itself]
+    found = [
+        (item.assignment_hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)
+    ]
     return random.choice(found) if found else None
 
 
@@ -148,7 +150,11 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
 
 def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     """A CommitSet before the commit: there is nothing to reveal."""
-    early = [item.hash for item in provider.core.live() if isinstance(item.phase, phases.PREPARING)]
+    early = [
+        item.assignment_hash
+        for item in provider.core.live()
+        if isinstance(item.phase, phases.PREPARING)
+    ]
     if not early:
         return None
     message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, provider.now)
@@ -216,7 +222,7 @@ def _stop(world: World, provider: Provider, random: Random) -> Attack:
     if not live:
         return _send(provider, frames.StopSent(ZERO_HASH, stop)), "unknown"
     return lambda: provider.submit(
-        events.StopReceived(live[0].hash, stop, STRANGER.address)
+        events.StopReceived(live[0].assignment_hash, stop, STRANGER.address)
     ), "not-yours"
 
 

@@ -27,7 +27,9 @@ def _reveals_before_the_set(patch: Patch) -> None:
         if isinstance(phase, Committed):
             due = (
                 *due,
-                effects.SendReveal(found.hash, found.coordinator, phase.reveal, found.commit_by),
+                effects.SendReveal(
+                    found.assignment_hash, found.coordinator, phase.reveal, found.commit_by
+                ),
             )
         return moved, due
 

@@ -6,7 +6,7 @@ from quorate_node.core import effects, events
 from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
-from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.core.terms import Policy, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
@@ -76,7 +76,7 @@ class Provider(ProviderEffects):
         self._inbox = FrameHandler(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]
 
     def _terms(self, plan: Plan) -> Terms:
-        room = Room(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
+        room = SlotResources(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
         policy = Policy(
             Price(0),
             (),
@@ -121,7 +121,7 @@ class Provider(ProviderEffects):
         if not self.is_up:
             return
         is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
-        if is_draining != self.core.facts.is_draining:
+        if is_draining != self.core.scalars.is_draining:
             self.report(events.DrainRequested(is_draining))
         self.schedule.after(
             self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue()))
@@ -156,7 +156,7 @@ class Provider(ProviderEffects):
         New jobs are taken only when no Assignment can still be answered with the old key.
         """
         self.is_rotating = True
-        if self.is_up and not self.core.facts.is_draining:
+        if self.is_up and not self.core.scalars.is_draining:
             self.report(events.DrainRequested(True))
         self.schedule.after(1, self._rotate_when_answered)
 
@@ -176,13 +176,13 @@ class Provider(ProviderEffects):
             self.schedule.after(1, self._rotate_when_answered)
             return
         self.chain.rotate(self.owner)
-        self.under_old_keys.update(item.hash for item in going)
+        self.under_old_keys.update(item.assignment_hash for item in going)
         self.is_rotating = False
         self._go_on()
 
     def _go_on(self) -> None:
         is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
-        if self.is_up and self.core.facts.is_draining and not is_draining:
+        if self.is_up and self.core.scalars.is_draining and not is_draining:
             self._drain(False)
 
     def _drain(self, is_on: bool) -> None:
@@ -211,7 +211,7 @@ class Provider(ProviderEffects):
             self.chain.took(self.name)
         final = self.chain.newest_final(self.owner)
         if final is not None and final[1] > (self.core.claimed.get(self.coordinator) or 0):
-            self.report(events.EpochFinal(self.coordinator, Sequence(final[0]), final[1]))
+            self.report(events.ChainEpochFinal(self.coordinator, Sequence(final[0]), final[1]))
 
     def handle(self, data: bytes) -> object:
         """Takes one frame of the coordinator."""

@@ -92,15 +92,15 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                     self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish),
                 )
             case effects.StopTask():
-                self._stop(effect.lease.hex())
+                self._stop(effect.assignment_hash.hex())
                 finish(None)
             case effects.RemoveTask():
-                self.containers.pop(effect.lease.hex(), None)
+                self.containers.pop(effect.assignment_hash.hex(), None)
                 finish(None)
-            case effects.Forget() | effects.WithdrawCredit():
+            case effects.ForgetLease() | effects.WithdrawCredit():
                 finish(None)
             case _:
-                found = self.core.executions.get(effect.lease)
+                found = self.core.executions.get(effect.assignment_hash)
                 if found is None or all(duty.key != effect.key for duty in execution.duties(found)):
                     finish(None)  # the phase has moved on
                 else:
@@ -111,16 +111,18 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         match effect:
             case (
                 effects.SendAccept()
-                | effects.Fetch()
+                | effects.FetchInputs()
                 | effects.StartTask()
                 | effects.PublishOutput()
             ):
-                self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
+                self.report(
+                    events.TaskFailed(effect.assignment_hash, f"{type(effect).__name__}: {refused}")
+                )
             case effects.SendCommit() if refused.code is not Code.NOT_STORED:
                 assert refused.code is not Code.WRONG_SIGNER, (
                     f"I3: {self.name} signed with the key of acceptBy, and is not believed"
                 )
-                self.report(events.Failed(effect.lease, f"commit refused: {refused}"))
+                self.report(events.TaskFailed(effect.assignment_hash, f"commit refused: {refused}"))
             case effects.Reexecute():
                 self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
             case _:
@@ -130,29 +132,31 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         match effect:
             case effects.SendAccept():
                 frame: frames.Frame = frames.AcceptSent(
-                    seal(DOMAIN, effect.accept, self.signer_of(effect.lease).sign)
+                    seal(DOMAIN, effect.accept, self.signer_of(effect.assignment_hash).sign)
                 )
-                self.send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
+                self.send(
+                    frame, self._answered(finish, events.AcceptDelivered(effect.assignment_hash))
+                )
             case effects.SendDecline():
                 if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
                 self.send(
                     frames.DeclineSent(
-                        seal(DOMAIN, effect.decline, self.signer_of(effect.lease).sign)
+                        seal(DOMAIN, effect.decline, self.signer_of(effect.assignment_hash).sign)
                     ),
                     self._answered(finish),
                 )
-            case effects.Fetch():
+            case effects.FetchInputs():
                 self._fetch(effect, finish)
             case effects.StartTask():
                 if self.crash_chance > 0 and self.random.random() < 0.03:
                     finish(Refused(Code.UNKNOWN, "no such image"))
                     return
                 self._start(effect)
-                self._later(0.05, events.Started(effect.lease), finish)
+                self._later(0.05, events.TaskStarted(effect.assignment_hash), finish)
             case effects.WatchTask():
-                self._watch(effect.lease, finish)
+                self._watch(effect.assignment_hash, finish)
             case effects.PublishOutput():
                 seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
                 self.schedule.after(
@@ -162,7 +166,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 self._send_commit(effect, finish)
             case effects.SendReveal():
                 self._send_reveal(effect, finish)
-            case effects.StopTask() | effects.RemoveTask() | effects.Forget():
+            case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
                 raise AssertionError("done by perform")
             case _:
                 assert_never(effect)
@@ -207,7 +211,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         )
 
     def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
-        if effect.seq < self.core.facts.offer_seq:
+        if effect.seq < self.core.scalars.offer_seq:
             finish(None)
             return
         hardware, expires = Hardware(64, 1 << 37, 1 << 41), effect.expires
@@ -247,7 +251,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             if self.behaviour is Behaviour.COPIER
             else effect.commit
         )
-        done, sign = self._answered(finish), self.signer_of(effect.lease).sign
+        done, sign = self._answered(finish), self.signer_of(effect.assignment_hash).sign
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused) and answer.code is Code.NOT_STORED:
@@ -280,7 +284,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
     # -------------------------------------------------------------------------------------- machine
 
-    def _fetch(self, effect: effects.Fetch, finish: Finish) -> None:
+    def _fetch(self, effect: effects.FetchInputs, finish: Finish) -> None:
         if self.behaviour is Behaviour.SLEEPER:
             return  # Never fetches; the Tick at commitBy ends the execution.
         if (
@@ -290,12 +294,16 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         ):
             self._later(
                 1.0,
-                events.Failed(effect.lease, "a source gave other bytes than its CID says"),
+                events.TaskFailed(
+                    effect.assignment_hash, "a source gave other bytes than its CID says"
+                ),
                 finish,
             )
             return
         self._later(
-            self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish
+            self.random.uniform(0.05, 0.6) + self._late(),
+            events.InputsFetched(effect.assignment_hash),
+            finish,
         )
 
     def _late(self, chance: float = 0.2) -> float:
@@ -307,7 +315,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         )
 
     def _start(self, effect: effects.StartTask) -> None:
-        lease_id = effect.lease.hex()
+        lease_id = effect.assignment_hash.hex()
         if lease_id not in self.containers:
             now = self.schedule.now_ms
             self.containers[lease_id] = Container(
@@ -329,7 +337,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     def _watch(self, lease: Hash32, finish: Finish) -> None:
         found = self.containers.get(lease.hex())
         if found is None:
-            self._later(0, events.Failed(lease, "its container vanished"), finish)
+            self._later(0, events.TaskFailed(lease, "its container vanished"), finish)
         elif found.ends_ms > self.schedule.now_ms:
             wait = min(0.5, (found.ends_ms - self.schedule.now_ms) / 1000)
             self.schedule.after(wait, self.in_this_life(lambda: self._watch(lease, finish)))
@@ -341,16 +349,16 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 if found.is_stopped
                 else workload.truth(found.spec, self.name).status
             )
-            self._later(0, events.Exited(lease, status, usage), finish)
+            self._later(0, events.TaskExited(lease, status, usage), finish)
 
     def _collect(self, effect: effects.PublishOutput, finish: Finish) -> None:
-        lease = effect.lease
+        lease = effect.assignment_hash
         if lease not in self.core.executions:
             finish(None)  # the execution was forgotten in the meantime
             return
         if lease not in self.collected:
             if lease.hex() not in self.containers:
-                self._later(0, events.Failed(lease, "its outputs vanished"), finish)
+                self._later(0, events.TaskFailed(lease, "its outputs vanished"), finish)
                 return
             self.collected[lease] = self._output(lease, self.core.executions[lease].spec)
         self.schedule.after(
@@ -358,10 +366,10 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         )
 
     def _seal(self, effect: effects.PublishOutput, finish: Finish) -> None:
-        output = self.collected[effect.lease]
+        output = self.collected[effect.assignment_hash]
         ciphertext = sha256(effect.salt + output)
         self.sealed[ciphertext] = (effect.salt, output)
-        published = events.OutputPublished(effect.lease, output, ciphertext)
+        published = events.OutputPublished(effect.assignment_hash, output, ciphertext)
         again = self.in_this_life(
             lambda: self._upload(ciphertext, self._answered(finish, published))
         )

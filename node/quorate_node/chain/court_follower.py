@@ -36,13 +36,13 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
                 for spec in event.spec_hashes
                 if spec != ZERO_HASH
             )
-            return events.CaseOpened(Nonce(event.case_id), event.accused, named)
+            return events.ChainCaseOpened(Nonce(event.case_id), event.accused, named)
         case chain_events.JuryDrawn():
-            return events.JuryDrawn(Nonce(event.case_id), tuple(event.jurors), event.vote_by)
+            return events.ChainJuryDrawn(Nonce(event.case_id), tuple(event.jurors), event.vote_by)
         case chain_events.RevealsOpen():
-            return events.VotingEnded(Nonce(event.case_id), event.reveal_by)
+            return events.ChainVotingEnded(Nonce(event.case_id), event.reveal_by)
         case chain_events.Decided():
-            return events.CaseDecided(Nonce(event.case_id))
+            return events.ChainCaseDecided(Nonce(event.case_id))
         case _:
             return None
 

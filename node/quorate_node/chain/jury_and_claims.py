@@ -14,7 +14,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.core import effects, events, jury_duty
-from quorate_node.core.jury_duty import Duty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
 from quorate_node.jobs.job_runner import JobRunner
@@ -91,7 +91,7 @@ class JuryService:
                     )
 
     def _has_duty(self, effect: effects.CourtEffect) -> bool:
-        duty: Duty | None = self._core.jury.get(effect.case_id)
+        duty: JuryDuty | None = self._core.jury.get(effect.case_id)
         return duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty))
 
     async def _send(self, purpose: str, call: Call) -> None:

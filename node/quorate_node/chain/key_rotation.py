@@ -18,10 +18,10 @@ from quorate_node.chain.calls import ask
 from quorate_node.chain.registration import rotate
 from quorate_node.config import Config
 from quorate_node.core import jury_duty
-from quorate_node.core.jury_duty import Duty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.keys.operator_keys import OperatorKeys, Validity
+from quorate_node.keys.operator_keys import KeyValidity, OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys, retire_operator
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
@@ -119,7 +119,7 @@ class Rotation:
             since, until = await ask(
                 self._client, self._contracts.stakes.key_range(self._keys.account, signer.address)
             )
-            found.append(Validity(signer.address, since, until))
+            found.append(KeyValidity(signer.address, since, until))
         self._ring.learn(found)
 
     async def _change(self) -> None:
@@ -165,7 +165,7 @@ class Rotation:
 def unneeded(
     ring: OperatorKeys,
     live: Iterable[Execution],
-    duties: Iterable[Duty],
+    duties: Iterable[JuryDuty],
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:

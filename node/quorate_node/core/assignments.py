@@ -1,7 +1,7 @@
 """Checks an Assignment and answers it: accept, or decline with a reason."""
 
 from quorate_node.core import bidding, capacity, events
-from quorate_node.core.jury_duty import Duty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR
@@ -47,15 +47,15 @@ def answer(
     quoted_run: int,
     terms: Terms,
     live: tuple[Execution, ...],
-    jury: tuple[Duty, ...],
+    jury: tuple[JuryDuty, ...],
     is_draining: bool,
-) -> tuple[bidding.No | None, UnixSeconds]:
+) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
     """(the reason to decline or None, when a run slot will be free; 0 if that does not matter)."""
     if is_draining:
-        return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
+        return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
     if event.is_rotating:
         text = "the operator key is being changed; work is taken again in a moment"
-        return bidding.No(DeclineReason.DRAINING, text), NO_START
+        return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
     no = bidding.decide(bidding.Bid(assignment, event.spec, terms))
     if no is not None:
@@ -64,16 +64,16 @@ def answer(
         return _store_is_full(event, live), NO_START
     start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
     text = f"every run slot is taken until about {start_by}"
-    return bidding.No(DeclineReason.BUSY, text), start_by
+    return bidding.DeclineCause(DeclineReason.BUSY, text), start_by
 
 
 def _store_is_full(
     event: events.AssignmentReceived, live: tuple[Execution, ...]
-) -> bidding.No | None:
+) -> bidding.DeclineCause | None:
     asked = capacity.store_bytes(event.spec, live)
     if asked <= event.store_room:
         return None
-    return bidding.No(
+    return bidding.DeclineCause(
         DeclineReason.RESOURCES,
         f"the job needs {asked} bytes of the content store, which has room for "
         f"{event.store_room}: outputs are kept for two weeks after their pay",

@@ -22,7 +22,7 @@ STORE_SECONDS_LEAST = 5
 REGISTRY_IMAGE_BYTES = 2 << 30
 
 
-class No(Struct, frozen=True):
+class DeclineCause(Struct, frozen=True):
     """Why the provider declines. `text` is for its owner's log and status."""
 
     reason: DeclineReason
@@ -37,10 +37,10 @@ class Bid(Struct, frozen=True):
     terms: Terms
 
 
-Check = Callable[[Bid], No | None]
+Check = Callable[[Bid], DeclineCause | None]
 
 
-def decide(bid: Bid) -> No | None:
+def decide(bid: Bid) -> DeclineCause | None:
     """The first reason not to run the job.
 
     None means that the job fits this provider whenever a slot is free.
@@ -52,12 +52,14 @@ def decide(bid: Bid) -> No | None:
     return None
 
 
-def _is_consistent(bid: Bid) -> No | None:
+def _is_consistent(bid: Bid) -> DeclineCause | None:
     """The spec must be the one that the Assignment names, with the same duration."""
     if bid.spec.digest() != bid.assignment.spec_hash:
-        return No(DeclineReason.MISMATCH, "the spec is not the one that the assignment names")
+        return DeclineCause(
+            DeclineReason.MISMATCH, "the spec is not the one that the assignment names"
+        )
     if bid.spec.max_duration != bid.assignment.max_duration:
-        return No(
+        return DeclineCause(
             DeclineReason.MISMATCH,
             (
                 f"maxDuration is {bid.assignment.max_duration} s, the spec says "
@@ -67,38 +69,40 @@ def _is_consistent(bid: Bid) -> No | None:
     return None
 
 
-def _is_caseable(bid: Bid) -> No | None:
+def _is_caseable(bid: Bid) -> DeclineCause | None:
     """A sealed or networked job is declined.
 
     A jury could not repeat it, and this node cannot run it.
     """
     if bid.spec.sealed or bid.spec.network:
-        return No(DeclineReason.MISMATCH, "the job is sealed or wants the network")
+        return DeclineCause(DeclineReason.MISMATCH, "the job is sealed or wants the network")
     return None
 
 
-def _is_kind_taken(bid: Bid) -> No | None:
+def _is_kind_taken(bid: Bid) -> DeclineCause | None:
     if bid.spec.kind not in bid.terms.policy.kinds:
-        return No(DeclineReason.KIND, f"jobs of kind {bid.spec.kind.name.lower()} are not taken")
+        return DeclineCause(
+            DeclineReason.KIND, f"jobs of kind {bid.spec.kind.name.lower()} are not taken"
+        )
     return None
 
 
-def _is_valid(bid: Bid) -> No | None:
+def _is_valid(bid: Bid) -> DeclineCause | None:
     """A spec that no provider may run is declined and never reaches the executor."""
     try:
         validate(bid.spec)
     except Refused as refused:  # not re-raised: the provider answers with a signed Decline
-        return No(DeclineReason.MISMATCH, refused.detail)
+        return DeclineCause(DeclineReason.MISMATCH, refused.detail)
     return None
 
 
-def _is_host_class_offered(bid: Bid) -> No | None:
+def _is_host_class_offered(bid: Bid) -> DeclineCause | None:
     if bid.terms.slot(bid.assignment.host_class) is None:
-        return No(DeclineReason.MISMATCH, "no slot of that host class is offered")
+        return DeclineCause(DeclineReason.MISMATCH, "no slot of that host class is offered")
     return None
 
 
-def _is_paid_enough(bid: Bid) -> No | None:
+def _is_paid_enough(bid: Bid) -> DeclineCause | None:
     """The price must reach the owner's floor and the cheapest tier offered."""
     slot = bid.terms.slot(bid.assignment.host_class)
     offered = (
@@ -106,21 +110,23 @@ def _is_paid_enough(bid: Bid) -> No | None:
     )
     least = max(bid.terms.policy.price_floor, min(offered, default=0))
     if bid.assignment.price_per_hour < least:
-        return No(
+        return DeclineCause(
             DeclineReason.PRICE,
             f"{bid.assignment.price_per_hour} micro-USD an hour is below {least}",
         )
     return None
 
 
-def _is_image_allowed(bid: Bid) -> No | None:
+def _is_image_allowed(bid: Bid) -> DeclineCause | None:
     allowed = bid.terms.policy.images
     if allowed and bid.spec.image not in allowed:
-        return No(DeclineReason.IMAGE, f"image {bid.spec.image} is not on the owner's list")
+        return DeclineCause(
+            DeclineReason.IMAGE, f"image {bid.spec.image} is not on the owner's list"
+        )
     return None
 
 
-def _is_sandbox_fit(bid: Bid) -> No | None:
+def _is_sandbox_fit(bid: Bid) -> DeclineCause | None:
     """A job may demand a sandbox.
 
     A provider without a container engine cannot run images from a registry.
@@ -129,41 +135,41 @@ def _is_sandbox_fit(bid: Bid) -> No | None:
     if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
         sandbox = Sandbox.DOCKER_RUNC  # jobs with a GPU run in this sandbox
     if bid.spec.sandbox not in ("", sandbox.value):
-        return No(
+        return DeclineCause(
             DeclineReason.SANDBOX,
             f"the job demands the sandbox {bid.spec.sandbox}; here jobs run in {sandbox.value}",
         )
     has_registry_image = "@" in bid.spec.image
     if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
-        return No(
+        return DeclineCause(
             DeclineReason.SANDBOX,
             f"the sandbox {bid.terms.sandbox.value} runs only images named by CID",
         )
     return None
 
 
-def _is_room(bid: Bid) -> No | None:
+def _is_room(bid: Bid) -> DeclineCause | None:
     """Each resource that the job asks for must fit into one run slot.
 
     The size of a registry's image is checked when it is fetched.
     """
-    wanted, room = bid.spec.resources, bid.terms.policy.room
+    wanted, slot_resources = bid.spec.resources, bid.terms.policy.slot_resources
     pairs = (
-        ("cpu", wanted.cpu_millis, room.cpu_millis),
-        ("memory", wanted.memory_bytes, room.memory_bytes),
-        ("scratch", wanted.scratch_bytes, room.scratch_bytes),
-        ("output", wanted.output_bytes, room.output_bytes),
+        ("cpu", wanted.cpu_millis, slot_resources.cpu_millis),
+        ("memory", wanted.memory_bytes, slot_resources.memory_bytes),
+        ("scratch", wanted.scratch_bytes, slot_resources.scratch_bytes),
+        ("output", wanted.output_bytes, slot_resources.output_bytes),
         (
             "inputs",
             sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes,
-            room.input_bytes,
+            slot_resources.input_bytes,
         ),
-        ("gpus", wanted.gpu.count if wanted.gpu else 0, room.gpus),
-        ("vram", wanted.gpu.vram_bytes_min if wanted.gpu else 0, room.vram_bytes),
+        ("gpus", wanted.gpu.count if wanted.gpu else 0, slot_resources.gpus),
+        ("vram", wanted.gpu.vram_bytes_min if wanted.gpu else 0, slot_resources.vram_bytes),
     )
     for name, asked, given in pairs:
         if asked > given:
-            return No(
+            return DeclineCause(
                 DeclineReason.RESOURCES, f"{name}: the job asks for {asked}, a slot has {given}"
             )
     return None

@@ -5,7 +5,7 @@ The numbers follow from the leases and duties; nothing counts them separately.
 
 from collections.abc import Iterable
 
-from quorate_node.core.jury_duty import Duty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import PREPARING, Execution, Running
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.job_spec import JobSpec
@@ -31,21 +31,21 @@ def _input_bytes(spec: JobSpec) -> int:
     return spec.image_bytes + sum(item.size_bytes for item in spec.inputs)
 
 
-def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]) -> int:
+def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
     """How many run slots of a host class are in use."""
     leases = sum(1 for item in executions if item.occupies_slot and item.host_class == host_class)
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
 
 def free(
-    terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]
+    terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]
 ) -> int:
     """How many run slots of a host class can take a lease now."""
     return max(0, terms.count(host_class) - taken(host_class, executions, jury))
 
 
 def free_slots(
-    terms: Terms, executions: tuple[Execution, ...], jury: tuple[Duty, ...], is_draining: bool
+    terms: Terms, executions: tuple[Execution, ...], jury: tuple[JuryDuty, ...], is_draining: bool
 ) -> tuple[FreeSlots, ...]:
     """The free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]

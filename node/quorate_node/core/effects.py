@@ -18,17 +18,17 @@ class OfLease(Struct, frozen=True):
     A subclass may say otherwise.
     """
 
-    lease: Hash32
+    assignment_hash: Hash32
 
     @property
     def key(self) -> str:
         """Idempotency key."""
-        return f"{type(self).__name__}/{self.lease.hex()}"
+        return f"{type(self).__name__}/{self.assignment_hash.hex()}"
 
     @property
     def lane(self) -> str:
         """The lease's own lane."""
-        return f"lease/{self.lease.hex()}"
+        return f"lease/{self.assignment_hash.hex()}"
 
 
 class OfCase(Struct, frozen=True):
@@ -71,10 +71,10 @@ class SendDecline(OfLease, frozen=True, tag=True):
 
         So a coordinator that is away does not delay the engine, nor the engine the Decline.
         """
-        return f"decline/{self.lease.hex()}"
+        return f"decline/{self.assignment_hash.hex()}"
 
 
-class Fetch(OfLease, frozen=True, tag=True):
+class FetchInputs(OfLease, frozen=True, tag=True):
     """Fetch image and inputs into the content store and pin them, by `give_up_at`."""
 
     coordinator: Address
@@ -102,7 +102,7 @@ class StopTask(OfLease, frozen=True, tag=True):
     @property
     def lane(self) -> str:
         """A lane beside the one of the lease's WatchTask, which ends only when the task stops."""
-        return f"stop/{self.lease.hex()}"
+        return f"stop/{self.assignment_hash.hex()}"
 
 
 class PublishOutput(OfLease, frozen=True, tag=True):
@@ -127,7 +127,7 @@ class SendCommit(OfLease, frozen=True, tag=True):
     @property
     def key(self) -> str:
         """Idempotency key."""
-        return f"{type(self).__name__}/{self.lease.hex()}/{self.attempt}"
+        return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.attempt}"
 
 
 class SendReveal(OfLease, frozen=True, tag=True):
@@ -143,14 +143,14 @@ class SendReveal(OfLease, frozen=True, tag=True):
     @property
     def key(self) -> str:
         """Idempotency key."""
-        return f"{type(self).__name__}/{self.lease.hex()}/{self.closed_at}"
+        return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.closed_at}"
 
 
 class RemoveTask(OfLease, frozen=True, tag=True):
     """Remove container and mounts, and unpin inputs and image."""
 
 
-class Forget(OfLease, frozen=True, tag=True):
+class ForgetLease(OfLease, frozen=True, tag=True):
     """Remove what is left of the lease. No coordinator can ask for it any more."""
 
 
@@ -231,7 +231,7 @@ class SendClaim(Struct, frozen=True, tag=True):
 LeaseEffect = (
     SendAccept
     | SendDecline
-    | Fetch
+    | FetchInputs
     | StartTask
     | WatchTask
     | StopTask
@@ -239,7 +239,7 @@ LeaseEffect = (
     | SendCommit
     | SendReveal
     | RemoveTask
-    | Forget
+    | ForgetLease
 )
 CourtEffect = Reexecute | SendVote | SendJuryReveal
 Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim | WithdrawCredit

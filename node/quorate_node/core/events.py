@@ -59,7 +59,7 @@ class CommitReceiptReceived(Struct, frozen=True, tag=True):
 class CommitSetReceived(Struct, frozen=True, tag=True):
     """The batch of this lease is closed."""
 
-    lease: Hash32
+    assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
     signer: Address
 
@@ -67,7 +67,7 @@ class CommitSetReceived(Struct, frozen=True, tag=True):
 class VerdictReceived(Struct, frozen=True, tag=True):
     """The job of this lease has ended."""
 
-    lease: Hash32
+    assignment_hash: Hash32
     verdict: Envelope[Verdict]
     signer: Address
 
@@ -77,7 +77,7 @@ class StopReceived(Struct, frozen=True, tag=True):
     on.
     """
 
-    lease: Hash32
+    assignment_hash: Hash32
     stop: Envelope[Stop]
     coordinator: Address
 
@@ -96,39 +96,39 @@ class StatementReceived(Struct, frozen=True, tag=True):
 class AcceptDelivered(Struct, frozen=True, tag=True):
     """The coordinator took the Accept."""
 
-    lease: Hash32
+    assignment_hash: Hash32
 
 
-class Fetched(Struct, frozen=True, tag=True):
+class InputsFetched(Struct, frozen=True, tag=True):
     """Image and inputs are verified and on this machine."""
 
-    lease: Hash32
+    assignment_hash: Hash32
 
 
-class Started(Struct, frozen=True, tag=True):
+class TaskStarted(Struct, frozen=True, tag=True):
     """The container runs, or has already run."""
 
-    lease: Hash32
+    assignment_hash: Hash32
 
 
-class Failed(Struct, frozen=True, tag=True):
+class TaskFailed(Struct, frozen=True, tag=True):
     """The task cannot be finished or committed. This is never a result.
 
     This machine or its sources failed, or the coordinator refused a message for good. `why` says
     which.
     """
 
-    lease: Hash32
+    assignment_hash: Hash32
     why: str
 
 
-class Exited(Struct, frozen=True, tag=True):
+class TaskExited(Struct, frozen=True, tag=True):
     """The task ended by itself, by its limits or by a stop.
 
     `status` is the exit status of PROTOCOL §3; `usage_ms` is the run time.
     """
 
-    lease: Hash32
+    assignment_hash: Hash32
     status: ExitStatus
     usage_ms: Milliseconds
 
@@ -136,7 +136,7 @@ class Exited(Struct, frozen=True, tag=True):
 class OutputPublished(Struct, frozen=True, tag=True):
     """The staging store holds the sealed output. `ciphertext` is the digest of its CID."""
 
-    lease: Hash32
+    assignment_hash: Hash32
     output_digest: Hash32
     ciphertext: Hash32
 
@@ -177,7 +177,7 @@ class CaseExecution(Struct, frozen=True):
     host_class: Hash32
 
 
-class CaseOpened(Struct, frozen=True, tag=True):
+class ChainCaseOpened(Struct, frozen=True, tag=True):
     """A case was opened. It says what its jury will have to repeat.
 
     The provider keeps only cases of host classes that it offers.
@@ -188,7 +188,7 @@ class CaseOpened(Struct, frozen=True, tag=True):
     executions: tuple[CaseExecution, ...]
 
 
-class JuryDrawn(Struct, frozen=True, tag=True):
+class ChainJuryDrawn(Struct, frozen=True, tag=True):
     """The court drew a jury, or drew again for its empty seats."""
 
     case_id: Nonce
@@ -213,20 +213,20 @@ class VoteConfirmed(Struct, frozen=True, tag=True):
     case_id: Nonce
 
 
-class VotingEnded(Struct, frozen=True, tag=True):
+class ChainVotingEnded(Struct, frozen=True, tag=True):
     """Every juror voted, or the voting window passed. Ballots may be opened until `reveal_by`."""
 
     case_id: Nonce
     reveal_by: UnixSeconds
 
 
-class CaseDecided(Struct, frozen=True, tag=True):
+class ChainCaseDecided(Struct, frozen=True, tag=True):
     """The court decided the case, or declared it void."""
 
     case_id: Nonce
 
 
-class EpochFinal(Struct, frozen=True, tag=True):
+class ChainEpochFinal(Struct, frozen=True, tag=True):
     """The newest final epoch of a coordinator credits this provider with `final` cumulative."""
 
     coordinator: Address
@@ -243,18 +243,18 @@ class ClaimConfirmed(Struct, frozen=True, tag=True):
 
 LeaseEvent = (
     AcceptDelivered
-    | Fetched
-    | Started
-    | Failed
-    | Exited
+    | InputsFetched
+    | TaskStarted
+    | TaskFailed
+    | TaskExited
     | OutputPublished
     | CommitSetReceived
     | VerdictReceived
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | DrainRequested | Configured | EpochFinal | ClaimConfirmed
-JuryEvent = Reexecuted | VoteConfirmed | VotingEnded | CaseDecided
+OwnEvent = OfferDue | DrainRequested | Configured | ChainEpochFinal | ClaimConfirmed
+JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
     | CommitReceiptReceived
@@ -263,21 +263,21 @@ Event = (
     | StopReceived
     | StatementReceived
     | AcceptDelivered
-    | Fetched
-    | Started
-    | Failed
-    | Exited
+    | InputsFetched
+    | TaskStarted
+    | TaskFailed
+    | TaskExited
     | OutputPublished
     | Tick
     | OfferDue
     | DrainRequested
     | Configured
-    | CaseOpened
-    | JuryDrawn
+    | ChainCaseOpened
+    | ChainJuryDrawn
     | Reexecuted
     | VoteConfirmed
-    | VotingEnded
-    | CaseDecided
-    | EpochFinal
+    | ChainVotingEnded
+    | ChainCaseDecided
+    | ChainEpochFinal
     | ClaimConfirmed
 )

@@ -55,7 +55,7 @@ Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
 def begin(
     event: events.AssignmentReceived,
     at: UnixSeconds,
-    no: bidding.No | None,
+    no: bidding.DeclineCause | None,
     start_by: UnixSeconds,
     quoted_run: int,
     terms: Terms,
@@ -64,13 +64,16 @@ def begin(
 
     `start_by` > 0 is the time when a taken run slot will be free.
     """
-    assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
+    assignment, assignment_hash = (
+        event.assignment.message,
+        digest(terms.domain, event.assignment.message),
+    )
     if no is not None:
         forget_at = UnixSeconds(at + terms.policy.declined_keep_seconds)
-        phase = Declined(Decline(lease, no.reason, start_by, at), no.text, forget_at)
+        phase = Declined(Decline(assignment_hash, no.reason, start_by, at), no.text, forget_at)
         declined = Execution(
             event.assignment,
-            lease,
+            assignment_hash,
             event.spec,
             event.sources,
             ZERO_HASH,
@@ -83,7 +86,7 @@ def begin(
     slot = terms.slot(assignment.host_class)
     assert slot is not None, "bidding declines an unknown host class"
     fetch, store = bidding.quoted_fetch_seconds(bid), bidding.quoted_store_seconds(bid)
-    accept = Accept(lease, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
+    accept = Accept(assignment_hash, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
     commit_by = UnixSeconds(
         at + fetch + assignment.max_duration + store + terms.limits.commit_grace
     )
@@ -91,7 +94,14 @@ def begin(
         assignment.host_class, image_digest(event.spec.image), slot.host.environment()
     )
     execution = Execution(
-        event.assignment, lease, event.spec, event.sources, class_id, accept, commit_by, Accepted()
+        event.assignment,
+        assignment_hash,
+        event.spec,
+        event.sources,
+        class_id,
+        accept,
+        commit_by,
+        Accepted(),
     )
     return execution, duties(execution)
 
@@ -102,57 +112,73 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
     They are performed on entering the phase, and again after a restart. They follow from the phase,
     so they are not stored.
     """
-    lease, coordinator, phase = execution.hash, execution.coordinator, execution.phase
+    assignment_hash, coordinator, phase = (
+        execution.assignment_hash,
+        execution.coordinator,
+        execution.phase,
+    )
     match phase:
         case Declined():
             return (
                 effects.SendDecline(
-                    lease, coordinator, phase.decline, execution.assignment.message.accept_by
+                    assignment_hash,
+                    coordinator,
+                    phase.decline,
+                    execution.assignment.message.accept_by,
                 ),
             )
         case Accepted():
             assert execution.accept is not None
             return (
                 effects.SendAccept(
-                    lease, coordinator, execution.accept, execution.assignment.message.accept_by
+                    assignment_hash,
+                    coordinator,
+                    execution.accept,
+                    execution.assignment.message.accept_by,
                 ),
             )
         case Fetching():
             return (
-                effects.Fetch(
-                    lease, coordinator, execution.spec, execution.sources, execution.commit_by
+                effects.FetchInputs(
+                    assignment_hash,
+                    coordinator,
+                    execution.spec,
+                    execution.sources,
+                    execution.commit_by,
                 ),
             )
         case Starting():
-            return (effects.StartTask(lease, execution.spec, execution.host_class),)
+            return (effects.StartTask(assignment_hash, execution.spec, execution.host_class),)
         case Running():
             return (
-                effects.WatchTask(lease, coordinator),
-                *((effects.StopTask(lease),) if phase.is_stopping else ()),
+                effects.WatchTask(assignment_hash, coordinator),
+                *((effects.StopTask(assignment_hash),) if phase.is_stopping else ()),
             )
         case Publishing():
             return (
-                effects.PublishOutput(lease, coordinator, phase.exit_status, phase.salt),
-                effects.RemoveTask(lease),
+                effects.PublishOutput(assignment_hash, coordinator, phase.exit_status, phase.salt),
+                effects.RemoveTask(assignment_hash),
             )
         case Committed():
-            return (effects.SendCommit(lease, coordinator, phase.commit, phase.attempts),)
+            return (effects.SendCommit(assignment_hash, coordinator, phase.commit, phase.attempts),)
         case Revealed():
             return (
                 effects.SendReveal(
-                    lease, coordinator, phase.reveal, phase.commit_set.message.closed_at
+                    assignment_hash, coordinator, phase.reveal, phase.commit_set.message.closed_at
                 ),
             )
         case Receipted() | Done():
             return ()
         case Lapsed():
-            end = effects.StopTask(lease), effects.RemoveTask(lease)
+            end = effects.StopTask(assignment_hash), effects.RemoveTask(assignment_hash)
             return (
                 end
                 if phase.decline is None
                 else (
                     *end,
-                    effects.SendDecline(lease, coordinator, phase.decline, execution.commit_by),
+                    effects.SendDecline(
+                        assignment_hash, coordinator, phase.decline, execution.commit_by
+                    ),
                 )
             )
         case _:
@@ -201,23 +227,23 @@ def step(
                 if isinstance(execution.phase, Accepted)
                 else (execution, ())
             )
-        case events.Fetched():
+        case events.InputsFetched():
             return (
                 _enter(execution, Starting())
                 if isinstance(execution.phase, Fetching)
                 else (execution, ())
             )
-        case events.Started():
+        case events.TaskStarted():
             return (
                 _enter(execution, Running(at, execution.phase.is_stopping))
                 if isinstance(execution.phase, Starting)
                 else (execution, ())
             )
-        case events.Exited():
+        case events.TaskExited():
             return _exited(execution, event, random)
         case events.OutputPublished():
             return _published(execution, event, at, terms)
-        case events.Failed():
+        case events.TaskFailed():
             return _failed(execution, event.why, at)
         case events.CommitReceiptReceived():
             return _receipt(execution, event, terms)
@@ -238,7 +264,7 @@ def _enter(execution: Execution, phase: Phase) -> Stepped:
     return moved, duties(moved)
 
 
-def _exited(execution: Execution, event: events.Exited, random: bytes) -> Stepped:
+def _exited(execution: Execution, event: events.TaskExited, random: bytes) -> Stepped:
     if not isinstance(execution.phase, Running | Starting):
         return execution, ()
     assert len(random) == 32, "a salt is 32 fresh bytes"
@@ -254,12 +280,14 @@ def _published(
     if at > execution.commit_by:
         return _lapse(execution, "the output was stored after commitBy", at)
     provider = execution.assignment.message.provider
-    reveal = Reveal(execution.hash, provider, phase.exit_status, event.output_digest, phase.salt)
+    reveal = Reveal(
+        execution.assignment_hash, provider, phase.exit_status, event.output_digest, phase.salt
+    )
     result = result_digest(reveal.exit_status, reveal.output_digest)
     commit = Commit(
-        assignment_hash=execution.hash,
+        assignment_hash=execution.assignment_hash,
         class_id=execution.class_id,
-        commitment=commitment(execution.hash, provider, reveal.salt, result),
+        commitment=commitment(execution.assignment_hash, provider, reveal.salt, result),
         encrypted_output=event.ciphertext,
         usage_ms=phase.usage_ms,
         beacon_round=beacon_round(terms, at),
@@ -299,7 +327,9 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
 def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
     """Lapses and declines, so that the coordinator does not wait: no Commit is signed."""
     assert execution.commit() is None, "an execution with a Commit is never given up"
-    return _lapse(execution, why, at, Decline(execution.hash, reason, UnixSeconds(0), at))
+    return _lapse(
+        execution, why, at, Decline(execution.assignment_hash, reason, UnixSeconds(0), at)
+    )
 
 
 def _lapse(
@@ -329,7 +359,9 @@ def _commit_set(
     if not isinstance(phase, Committed | Receipted | Revealed):
         raise Refused(Code.WRONG_PHASE, f"commitSet: the execution is {type(phase).__name__}")
     _check_signer(execution, event.signer, terms)
-    entry = CommitEntry(execution.hash, terms.provider, digest(terms.domain, phase.commit))
+    entry = CommitEntry(
+        execution.assignment_hash, terms.provider, digest(terms.domain, phase.commit)
+    )
     if entry not in closed.ordered:
         raise Refused(Code.UNKNOWN, "commitSet: my Commit is not in it")
     if isinstance(phase, Revealed) and not _is_same_set(phase.commit_set.message, closed):
@@ -402,7 +434,7 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
             return execution.to(replace(phase, is_stopping=True)), ()
         case Running() as phase if not phase.is_stopping:
             return execution.to(replace(phase, is_stopping=True)), (
-                effects.StopTask(execution.hash),
+                effects.StopTask(execution.assignment_hash),
             )
         case _:
             return execution, ()
@@ -422,7 +454,7 @@ def _tick(execution: Execution, at: UnixSeconds) -> Stepped:
         case Accepted():
             return _lapse(execution, "the Accept could not be delivered in time", at)
         case Declined() | Done() | Lapsed():
-            return execution, (effects.Forget(execution.hash),)
+            return execution, (effects.ForgetLease(execution.assignment_hash),)
         case _:
             assert isinstance(phase, (*PREPARING, Running, Publishing))
             return _lapse(execution, f"commitBy passed while {type(phase).__name__}", at)

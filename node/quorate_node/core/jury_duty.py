@@ -60,7 +60,7 @@ class Served(Struct, frozen=True, tag=True):
 Phase = Waiting | Repeating | Voting | Voted | Opening | Served
 
 
-class Duty(Struct, frozen=True):
+class JuryDuty(Struct, frozen=True):
     """One case in which this provider is a juror."""
 
     case_id: Nonce
@@ -84,12 +84,12 @@ class Duty(Struct, frozen=True):
         """Whether nothing is left to do."""
         return isinstance(self.phase, Served)
 
-    def to(self, phase: Phase) -> "Duty":
+    def to(self, phase: Phase) -> "JuryDuty":
         """The same duty in another phase."""
         return replace(self, phase=phase)
 
 
-Stepped = tuple[Duty, tuple[CourtEffect, ...]]
+Stepped = tuple[JuryDuty, tuple[CourtEffect, ...]]
 KEEP_SECONDS = 7 * DAY
 
 
@@ -102,18 +102,18 @@ def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, 
     return hash_tuple(case_id, juror, salt, *padded)
 
 
-def summoned(case: events.CaseOpened, vote_by: UnixSeconds, juror: Address) -> Duty:
+def new_duty(case: events.ChainCaseOpened, vote_by: UnixSeconds, juror: Address) -> JuryDuty:
     """A new duty that waits for a run slot."""
     assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
-    return Duty(case.case_id, juror, case.executions, vote_by, Waiting())
+    return JuryDuty(case.case_id, juror, case.executions, vote_by, Waiting())
 
 
-def begin(duty: Duty) -> Stepped:
+def begin(duty: JuryDuty) -> Stepped:
     """Starts to repeat the executions: a run slot is free."""
     return _enter(duty, Repeating(())) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
-def duties(duty: Duty) -> tuple[CourtEffect, ...]:
+def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
     """The effects that the phase calls for, also after a restart."""
     phase = duty.phase
     match phase:
@@ -139,7 +139,7 @@ def duties(duty: Duty) -> tuple[CourtEffect, ...]:
             assert_never(phase)
 
 
-def next_due(duty: Duty) -> UnixSeconds:
+def next_due(duty: JuryDuty) -> UnixSeconds:
     """When the next Tick changes something."""
     phase = duty.phase
     match phase:
@@ -156,7 +156,7 @@ def next_due(duty: Duty) -> UnixSeconds:
 
 
 def step(
-    duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes
+    duty: JuryDuty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes
 ) -> Stepped:
     """Applies one event. This is the only way a duty changes.
 
@@ -171,9 +171,9 @@ def step(
                 if isinstance(duty.phase, Voting)
                 else (duty, ())
             )
-        case events.VotingEnded():
+        case events.ChainVotingEnded():
             return _open(duty, event.reveal_by, at)
-        case events.CaseDecided():
+        case events.ChainCaseDecided():
             return (duty, ()) if duty.is_ended else _serve(duty, "decided", at)
         case events.Tick():
             return _tick(duty, at)
@@ -181,16 +181,16 @@ def step(
             assert_never(event)
 
 
-def _enter(duty: Duty, phase: Phase) -> Stepped:
+def _enter(duty: JuryDuty, phase: Phase) -> Stepped:
     moved = duty.to(phase)
     return moved, duties(moved)
 
 
-def _serve(duty: Duty, why: str, at: UnixSeconds) -> Stepped:
+def _serve(duty: JuryDuty, why: str, at: UnixSeconds) -> Stepped:
     return duty.to(Served(why, UnixSeconds(at + KEEP_SECONDS))), ()
 
 
-def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
+def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Stepped:
     phase = duty.phase
     if not isinstance(phase, Repeating) or event.index != len(phase.digests):
         return duty, ()
@@ -201,7 +201,7 @@ def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
     return _enter(duty, Voting(digests, Hash32(random)))
 
 
-def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
+def _open(duty: JuryDuty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
     """Opens the ballot when the court says that voting has ended.
 
     Earlier, other jurors could copy it.
@@ -215,7 +215,7 @@ def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
             return duty, ()
 
 
-def _tick(duty: Duty, at: UnixSeconds) -> Stepped:
+def _tick(duty: JuryDuty, at: UnixSeconds) -> Stepped:
     if at < next_due(duty):
         return duty, ()
     match duty.phase:

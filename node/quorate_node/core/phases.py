@@ -147,13 +147,13 @@ ENDED = (Declined, Done, Lapsed)
 
 
 class Execution(Struct, frozen=True):
-    """One execution. Its identity is `hash`, the digest of the whole Assignment.
+    """One execution. Its identity is `assignment_hash`, the digest of the whole Assignment.
 
     `accept` is None when the Assignment was declined.
     """
 
     assignment: Envelope[Assignment]
-    hash: Hash32
+    assignment_hash: Hash32
     spec: JobSpec
     sources: tuple[str, ...]
     class_id: Hash32
@@ -176,7 +176,7 @@ class Execution(Struct, frozen=True):
         """The name of its container: the executor port takes text, so this is the hash in
         hexadecimal.
         """
-        return self.hash.hex()
+        return self.assignment_hash.hex()
 
     @property
     def occupies_slot(self) -> bool:
@@ -206,11 +206,11 @@ class Execution(Struct, frozen=True):
                 return "".join(
                     letter if letter.isprintable() else "?" for letter in why
                 )  # the text may come from a coordinator
-            case Done(_, verdict) if self.hash in verdict.message.faulted:
+            case Done(_, verdict) if self.assignment_hash in verdict.message.faulted:
                 return FAULTED
             case Done(_, verdict) if (
                 verdict.message.outcome is Outcome.ACCEPTED
-                and self.hash not in verdict.message.group
+                and self.assignment_hash not in verdict.message.group
             ):
                 return LEFT_OUT
             case _:

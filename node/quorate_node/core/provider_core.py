@@ -11,7 +11,7 @@ from msgspec import Struct
 from quorate_node.core import assignments, capacity, effects, events, execution, jury_duty
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
-from quorate_node.core.jury_duty import Duty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
 from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
@@ -36,7 +36,7 @@ _FACTS = "facts"
 _TERMS = "terms"
 
 
-class Facts(Struct, frozen=True):
+class Scalars(Struct, frozen=True):
     """The single values of the state. `recent_ms`: how long the last runs took."""
 
     offer_seq: int = 0
@@ -60,11 +60,11 @@ class ProviderCore(Tables):
         # the same for hashes that left `executions`; a verdict may still come for them
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
-        self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
-        self.jury: Table[Nonce, Duty] = Table(Nonce, Duty)
+        self.cases: Table[Nonce, events.ChainCaseOpened] = Table(Nonce, events.ChainCaseOpened)
+        self.jury: Table[Nonce, JuryDuty] = Table(Nonce, JuryDuty)
         self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
         self.claimed: Table[Address, Amount] = Table(Address, Amount)  # cumulative, by coordinator
-        self.facts_table: Table[str, Facts] = Table(str, Facts)
+        self.scalars_table: Table[str, Scalars] = Table(str, Scalars)
 
     # ---------------------------------------------------------------------------------------- views
 
@@ -78,19 +78,19 @@ class ProviderCore(Tables):
         return self.terms_table.get(_TERMS) == terms
 
     @property
-    def facts(self) -> Facts:
+    def scalars(self) -> Scalars:
         """The single values."""
-        return self.facts_table.get(_FACTS) or Facts()
+        return self.scalars_table.get(_FACTS) or Scalars()
 
     def live(self) -> tuple[Execution, ...]:
         """The executions that have not ended."""
         # a Table is not a dict
-        return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118
+        return tuple(self.executions[assignment_hash] for assignment_hash in self.active.keys())  # noqa: SIM118
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """The run slots that could take a lease now."""
         return capacity.free_slots(
-            self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining
+            self.terms, self.live(), tuple(self.jury.values()), self.scalars.is_draining
         )
 
     def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
@@ -143,31 +143,31 @@ class ProviderCore(Tables):
             case events.AssignmentReceived():
                 return self._assigned(event, at)
             case events.CommitReceiptReceived():
-                lease = self.commits.get(event.receipt.message.commit_hash)
-                if lease is None:
+                assignment_hash = self.commits.get(event.receipt.message.commit_hash)
+                if assignment_hash is None:
                     raise Refused(Code.UNKNOWN, "receipt: its Commit was not signed here")
-                return self._on_execution(lease, event, item)
+                return self._on_execution(assignment_hash, event, item)
             case events.CommitSetReceived() | events.VerdictReceived() | events.StopReceived():
                 self._check_known(event)
-                return self._on_execution(event.lease, event, item)
+                return self._on_execution(event.assignment_hash, event, item)
             case (
                 events.AcceptDelivered()
-                | events.Fetched()
-                | events.Started()
-                | events.Failed()
-                | events.Exited()
+                | events.InputsFetched()
+                | events.TaskStarted()
+                | events.TaskFailed()
+                | events.TaskExited()
                 | events.OutputPublished()
             ):
-                return self._on_execution(event.lease, event, item)
+                return self._on_execution(event.assignment_hash, event, item)
             case events.Tick():
                 return self._tick(item)
-            case events.CaseOpened() | events.JuryDrawn():
+            case events.ChainCaseOpened() | events.ChainJuryDrawn():
                 return self._court(event)
             case (
-                events.CaseDecided()
+                events.ChainCaseDecided()
                 | events.Reexecuted()
                 | events.VoteConfirmed()
-                | events.VotingEnded()
+                | events.ChainVotingEnded()
             ):
                 return self._on_duty(event.case_id, event, item)
             case _:
@@ -180,23 +180,23 @@ class ProviderCore(Tables):
             case events.StatementReceived():
                 return self._statement(event)
             case events.OfferDue():
-                seq = self.facts.offer_seq + 1
-                self._set_facts(offer_seq=seq)
+                seq = self.scalars.offer_seq + 1
+                self._set_scalars(offer_seq=seq)
                 # While draining the offer is withdrawn. A provider that declines audit draws
                 # instead is left out for longer (PROTOCOL §4), and costs the others a round.
                 expires = (
                     WITHDRAWN
-                    if self.facts.is_draining
+                    if self.scalars.is_draining
                     else UnixSeconds(at + self.terms.limits.offer_ttl)
                 )
                 return (effects.SendOffer(Sequence(seq), expires),)
             case events.DrainRequested():
-                self._set_facts(is_draining=event.is_on)
+                self._set_scalars(is_draining=event.is_on)
                 return ()
             case events.Configured():
                 self._configure(event.terms)
                 return ()
-            case events.EpochFinal():
+            case events.ChainEpochFinal():
                 if event.final <= (self.claimed.get(event.coordinator) or 0):
                     return ()
                 return (effects.SendClaim(event.coordinator, event.epoch, event.final),)
@@ -220,17 +220,17 @@ class ProviderCore(Tables):
             )
         self.terms_table[_TERMS] = terms
 
-    def _set_facts(
+    def _set_scalars(
         self,
         offer_seq: int | None = None,
         is_draining: bool | None = None,
         recent_ms: tuple[int, ...] | None = None,
     ) -> None:
-        facts = self.facts
-        self.facts_table[_FACTS] = Facts(
-            facts.offer_seq if offer_seq is None else offer_seq,
-            facts.is_draining if is_draining is None else is_draining,
-            facts.recent_ms if recent_ms is None else recent_ms,
+        scalars = self.scalars
+        self.scalars_table[_FACTS] = Scalars(
+            scalars.offer_seq if offer_seq is None else offer_seq,
+            scalars.is_draining if is_draining is None else is_draining,
+            scalars.recent_ms if recent_ms is None else recent_ms,
         )
 
     # ----------------------------------------------------------------------------------- executions
@@ -251,10 +251,10 @@ class ProviderCore(Tables):
         assignments.check_accept_by(assignment, at)
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
             raise Refused(Code.BUSY, "assignment: this provider keeps too many executions")
-        quoted = capacity.quoted_run_seconds(self.facts.recent_ms, assignment.max_duration)
+        quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
         live, jury = self.live(), tuple(self.jury.values())
         no, start_by = assignments.answer(
-            event, at, quoted, terms, live, jury, self.facts.is_draining
+            event, at, quoted, terms, live, jury, self.scalars.is_draining
         )
         begun, due = execution.begin(event, at, no, start_by, quoted, terms)
         self._put(begun)
@@ -270,9 +270,9 @@ class ProviderCore(Tables):
     def _check_known(
         self, event: events.CommitSetReceived | events.VerdictReceived | events.StopReceived
     ) -> None:
-        found = self.executions.get(event.lease)
+        found = self.executions.get(event.assignment_hash)
         if found is None:
-            is_late = event.lease in self.settled and not isinstance(
+            is_late = event.assignment_hash in self.settled and not isinstance(
                 event, events.CommitSetReceived
             )
             if is_late and (
@@ -287,32 +287,34 @@ class ProviderCore(Tables):
             raise Refused(Code.NOT_YOURS, "stop: another coordinator made this assignment")
 
     def _on_execution(
-        self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]
+        self, assignment_hash: Hash32, event: events.ExecutionEvent, item: Input[Event]
     ) -> tuple[Effect, ...]:
-        found = self.executions.get(lease)
+        found = self.executions.get(assignment_hash)
         if found is None:
             return ()  # forgotten in the meantime
         moved, due = execution.step(found, event, item.at, item.random, self.terms)
         if moved is not found:
-            if isinstance(event, events.Exited):
-                self._set_facts(
-                    recent_ms=(*self.facts.recent_ms, int(event.usage_ms))[-capacity.RECENT_RUNS :]
+            if isinstance(event, events.TaskExited):
+                self._set_scalars(
+                    recent_ms=(*self.scalars.recent_ms, int(event.usage_ms))[
+                        -capacity.RECENT_RUNS :
+                    ]
                 )
             self._put(moved)
         return due
 
     def _put(self, moved: Execution) -> None:
-        before, commit = self.executions.get(moved.hash), moved.commit()
+        before, commit = self.executions.get(moved.assignment_hash), moved.commit()
         was = before.commit() if before else None
         assert was is None or was == commit, "two Commits for one assignment"
         if commit is not None and was is None and isinstance(moved.phase, Committed):
-            self.commits[digest(self.terms.domain, commit)] = moved.hash
-        self.executions[moved.hash] = moved
+            self.commits[digest(self.terms.domain, commit)] = moved.assignment_hash
+        self.executions[moved.assignment_hash] = moved
         if not moved.is_ended:
-            self.active[moved.hash] = True
+            self.active[moved.assignment_hash] = True
             return
-        if moved.hash in self.active:
-            del self.active[moved.hash]
+        if moved.assignment_hash in self.active:
+            del self.active[moved.assignment_hash]
         match moved.phase:
             case Declined():
                 table = self.declined
@@ -320,12 +322,14 @@ class ProviderCore(Tables):
                 table = self.done
             case _:
                 table = self.ended
-        table[moved.hash] = execution.next_due(moved)
+        table[moved.assignment_hash] = execution.next_due(moved)
 
     def _tick(self, item: Input[Event]) -> tuple[Effect, ...]:
         due: list[Effect] = []
-        for lease in [found.hash for found in self.live() if execution.next_due(found) <= item.at]:
-            due.extend(self._on_execution(lease, events.Tick(), item))
+        for assignment_hash in [
+            found.assignment_hash for found in self.live() if execution.next_due(found) <= item.at
+        ]:
+            due.extend(self._on_execution(assignment_hash, events.Tick(), item))
         for case_id in [
             duty.case_id for duty in self.jury.values() if jury_duty.next_due(duty) <= item.at
         ]:
@@ -339,26 +343,26 @@ class ProviderCore(Tables):
         return tuple(due)
 
     def _forget(self, table: Table[Hash32, UnixSeconds], gone: list[Hash32]) -> list[Effect]:
-        for lease in gone:
-            found = self.executions[lease]
+        for assignment_hash in gone:
+            found = self.executions[assignment_hash]
             commit = found.commit()
             if commit is not None:
                 del self.commits[digest(self.terms.domain, commit)]
-            del self.executions[lease], table[lease]
+            del self.executions[assignment_hash], table[assignment_hash]
             if isinstance(found.phase, Done | Lapsed):
-                self.settled[lease] = found.phase.forget_at
-        return [effects.Forget(lease) for lease in gone]
+                self.settled[assignment_hash] = found.phase.forget_at
+        return [effects.ForgetLease(assignment_hash) for assignment_hash in gone]
 
     def _forget_settled(self, at: UnixSeconds) -> None:
-        for lease in _due_first(self.settled, at):
-            del self.settled[lease]
+        for assignment_hash in _due_first(self.settled, at):
+            del self.settled[assignment_hash]
         while len(self.settled) > SETTLED_KEPT_MAX:
             del self.settled[next(iter(self.settled))]
 
     # ----------------------------------------------------------------------------------------- jury
 
-    def _court(self, event: events.CaseOpened | events.JuryDrawn) -> tuple[Effect, ...]:
-        if isinstance(event, events.CaseOpened):
+    def _court(self, event: events.ChainCaseOpened | events.ChainJuryDrawn) -> tuple[Effect, ...]:
+        if isinstance(event, events.ChainCaseOpened):
             # Kept until the decision, because only this event says what a juror has to repeat.
             is_irrelevant = (
                 event.accused == self.terms.provider
@@ -374,14 +378,14 @@ class ProviderCore(Tables):
         case = self.cases.get(event.case_id)
         if case is not None and self.terms.provider in event.jurors:
             known = self.jury.get(event.case_id)
-            new = jury_duty.summoned(case, event.vote_by, self.terms.provider)
+            new = jury_duty.new_duty(case, event.vote_by, self.terms.provider)
             self.jury[event.case_id] = replace(known, vote_by=event.vote_by) if known else new
         return ()
 
     def _on_duty(
         self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]
     ) -> tuple[Effect, ...]:
-        if isinstance(event, events.CaseDecided) and case_id in self.cases:
+        if isinstance(event, events.ChainCaseDecided) and case_id in self.cases:
             del self.cases[case_id]
         found = self.jury.get(case_id)
         if found is None:
@@ -390,7 +394,7 @@ class ProviderCore(Tables):
         self.jury[case_id] = moved
         return (
             (*due, effects.WithdrawCredit(case_id))
-            if isinstance(event, events.CaseDecided)
+            if isinstance(event, events.ChainCaseDecided)
             else due
         )
 
@@ -424,8 +428,8 @@ def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash3
     The rows are in order of time; the next Tick takes the rest.
     """
     found: list[Hash32] = []
-    for lease, due_at in table.items():
+    for assignment_hash, due_at in table.items():
         if due_at > at or len(found) >= FORGET_AT_ONCE_MAX:
             break
-        found.append(lease)
+        found.append(assignment_hash)
     return found

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from quorate_node.core import events
-from quorate_node.core.jury_duty import Duty, Repeating
+from quorate_node.core.jury_duty import JuryDuty, Repeating
 from quorate_node.core.phases import Execution, Publishing, Running, Starting
 from quorate_protocol.ports import TaskState
 from quorate_protocol.units import Address, Nonce
@@ -18,12 +18,12 @@ class Reconciled(Struct, frozen=True):
     removes them.
     """
 
-    happened: tuple[events.Failed, ...]
+    happened: tuple[events.TaskFailed, ...]
     strays: tuple[str, ...]
 
 
 def reconcile(
-    desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]
+    desired: Iterable[Execution], jury: Iterable[JuryDuty], observed: Mapping[str, TaskState]
 ) -> Reconciled:
     """A lease whose task ran and whose container is gone has failed. It lapses; it is never run
     twice, and its result is never guessed.
@@ -31,7 +31,7 @@ def reconcile(
     A lease whose output is being published goes on: its output may be on disk already. Containers
     that are still there are left alone, and their pending effects attach to them again.
     """
-    happened: list[events.Failed] = []
+    happened: list[events.TaskFailed] = []
     wanted: set[str] = set()
     for item in desired:
         state = observed.get(item.lease_id, TaskState.ABSENT)
@@ -39,14 +39,16 @@ def reconcile(
             wanted.add(item.lease_id)
         if isinstance(item.phase, Running) and state is TaskState.ABSENT:
             happened.append(
-                events.Failed(item.hash, "its container was gone when the daemon came back")
+                events.TaskFailed(
+                    item.assignment_hash, "its container was gone when the daemon came back"
+                )
             )
     wanted |= _repeated(jury)
     return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
 
 
 def unwanted_pins(
-    desired: Iterable[Execution], jury: Iterable[Duty], pinned: Iterable[str]
+    desired: Iterable[Execution], jury: Iterable[JuryDuty], pinned: Iterable[str]
 ) -> tuple[str, ...]:
     """Lease ids for which content is pinned and that no lease needs.
 
@@ -55,7 +57,7 @@ def unwanted_pins(
     return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
 
 
-def _repeated(jury: Iterable[Duty]) -> set[str]:
+def _repeated(jury: Iterable[JuryDuty]) -> set[str]:
     return {
         jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror)
         for duty in jury

@@ -12,7 +12,7 @@ from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
 
 
-class Room(Struct, frozen=True):
+class SlotResources(Struct, frozen=True):
     """The most that one run slot gives to a job, in bytes and thousandths of a core."""
 
     cpu_millis: int
@@ -30,7 +30,7 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    room: Room
+    slot_resources: SlotResources
     input_bytes_per_second: int = 20_000_000  # only for the quotes in Accept
     upload_bytes_per_second: int = 20_000_000
     declined_keep_seconds: int = (

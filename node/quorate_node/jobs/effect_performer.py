@@ -85,7 +85,7 @@ class EffectPerformer:
         match effect:
             case effects.SendOffer():
                 await self._announcements.send_offer(
-                    effect.seq, effect.expires, self._core.facts.offer_seq
+                    effect.seq, effect.expires, self._core.scalars.offer_seq
                 )
             case (
                 effects.SendVote()
@@ -96,13 +96,13 @@ class EffectPerformer:
             ):
                 await self._jury_service.perform(effect, self.submit)
             case effects.StopTask():
-                await self._job_runner.executor.stop(effect.lease.hex())
+                await self._job_runner.executor.stop(effect.assignment_hash.hex())
             case effects.RemoveTask():
-                await self._job_runner.remove(effect.lease.hex())
-            case effects.Forget():
+                await self._job_runner.remove(effect.assignment_hash.hex())
+            case effects.ForgetLease():
                 # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease
                 # are removed here.
-                await self._job_runner.remove(effect.lease.hex())
+                await self._job_runner.remove(effect.assignment_hash.hex())
             case _:
                 if self._is_called_for(effect):
                     await self._perform_lease(effect)
@@ -112,15 +112,17 @@ class EffectPerformer:
         match effect:
             case (
                 effects.SendAccept()
-                | effects.Fetch()
+                | effects.FetchInputs()
                 | effects.StartTask()
                 | effects.PublishOutput()
             ):
                 await self.submit(
-                    events.Failed(effect.lease, f"{type(effect).__name__}: {refusal}")
+                    events.TaskFailed(effect.assignment_hash, f"{type(effect).__name__}: {refusal}")
                 )
             case effects.SendCommit() if refusal.code is not Code.NOT_STORED:
-                await self.submit(events.Failed(effect.lease, f"commit refused: {refusal}"))
+                await self.submit(
+                    events.TaskFailed(effect.assignment_hash, f"commit refused: {refusal}")
+                )
             case effects.Reexecute():
                 await self.submit(
                     events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32)))
@@ -129,26 +131,31 @@ class EffectPerformer:
                 log.warning("%s: %s", effect.key, refusal)
 
     def _is_called_for(self, effect: effects.LeaseEffect) -> bool:
-        found = self._core.executions.get(effect.lease)
+        found = self._core.executions.get(effect.assignment_hash)
         return found is not None and any(duty.key == effect.key for duty in execution.duties(found))
 
     async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
         match effect:
             case effects.SendAccept():
                 await self._send_signed(
-                    effect.lease, effect.coordinator, frames.AcceptSent, effect.accept
+                    effect.assignment_hash, effect.coordinator, frames.AcceptSent, effect.accept
                 )
-                await self.submit(events.AcceptDelivered(effect.lease))
+                await self.submit(events.AcceptDelivered(effect.assignment_hash))
             case effects.SendDecline():
                 if self._clock.now() <= effect.give_up_at:
                     await self._send_signed(
-                        effect.lease, effect.coordinator, frames.DeclineSent, effect.decline
+                        effect.assignment_hash,
+                        effect.coordinator,
+                        frames.DeclineSent,
+                        effect.decline,
                     )
-            case effects.Fetch():
+            case effects.FetchInputs():
                 await self._fetch(effect)
             case effects.StartTask():
-                await self._job_runner.start(effect.lease.hex(), effect.spec, effect.host_class)
-                await self.submit(events.Started(effect.lease))
+                await self._job_runner.start(
+                    effect.assignment_hash.hex(), effect.spec, effect.host_class
+                )
+                await self.submit(events.TaskStarted(effect.assignment_hash))
             case effects.WatchTask():
                 await self._watch(effect)
             case effects.PublishOutput():
@@ -157,7 +164,7 @@ class EffectPerformer:
                 await self._send_commit(effect)
             case effects.SendReveal():
                 await self._send(effect.coordinator, frames.RevealSent(effect.reveal))
-            case effects.StopTask() | effects.RemoveTask() | effects.Forget():
+            case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
                 raise AssertionError("done by perform")
             case _:
                 assert_never(effect)
@@ -178,7 +185,7 @@ class EffectPerformer:
 
     async def _send_signed(
         self,
-        lease: Hash32,
+        assignment_hash: Hash32,
         coordinator: Address,
         kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
@@ -186,7 +193,7 @@ class EffectPerformer:
         """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows
         another one by now, or not yet, gets that.
         """
-        accept_by = self._core.executions[lease].assignment.message.accept_by
+        accept_by = self._core.executions[assignment_hash].assignment.message.accept_by
 
         async def send(signer: Signer) -> None:
             envelope = seal(self._core.terms.domain, message, signer.sign)
@@ -198,7 +205,7 @@ class EffectPerformer:
     async def _send_commit(self, effect: effects.SendCommit) -> None:
         try:
             await self._send_signed(
-                effect.lease, effect.coordinator, frames.CommitSent, effect.commit
+                effect.assignment_hash, effect.coordinator, frames.CommitSent, effect.commit
             )
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
@@ -219,22 +226,22 @@ class EffectPerformer:
 
     # ---------------------------------------------------------------------------------------- tasks
 
-    async def _fetch(self, effect: effects.Fetch) -> None:
+    async def _fetch(self, effect: effects.FetchInputs) -> None:
         left = effect.give_up_at - self._clock.now()
         if left <= 0:
             return  # the Tick at commitBy ends it
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else ()
         try:
-            await self._job_runner.fetch(effect.lease.hex(), effect.spec, sources, left)
+            await self._job_runner.fetch(effect.assignment_hash.hex(), effect.spec, sources, left)
         except Unavailable as error:
             # A lease's clock is running: the store's own pause between rounds over all sources
             # would be too long.
             raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
-        await self.submit(events.Fetched(effect.lease))
+        await self.submit(events.InputsFetched(effect.assignment_hash))
 
     async def _watch(self, effect: effects.WatchTask) -> None:
-        lease_id = effect.lease.hex()
+        lease_id = effect.assignment_hash.hex()
         pump = asyncio.create_task(self._pump_logs(effect), name=f"logs {lease_id}")
         try:
             exited = await self._job_runner.executor.wait(lease_id)
@@ -243,53 +250,61 @@ class EffectPerformer:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: there is nothing left to wait for.
-            await self.submit(events.Failed(effect.lease, "its container vanished"))
+            await self.submit(events.TaskFailed(effect.assignment_hash, "its container vanished"))
             return
         finally:
             pump.cancel()
             with suppress(asyncio.CancelledError):  # it was cancelled in the line above
                 await pump
         await self.submit(
-            events.Exited(effect.lease, ExitStatus(exited.status), exited.usage.wall_ms)
+            events.TaskExited(
+                effect.assignment_hash, ExitStatus(exited.status), exited.usage.wall_ms
+            )
         )
 
     async def _pump_logs(self, effect: effects.WatchTask) -> None:
         """Log lines are no part of the result: what cannot be delivered is dropped."""
         try:
-            async for chunk in self._job_runner.executor.logs(effect.lease.hex(), follow=True):
+            async for chunk in self._job_runner.executor.logs(
+                effect.assignment_hash.hex(), follow=True
+            ):
                 for start in range(0, len(chunk), LOG_CHUNK_BYTES):
                     await self._send_log(
-                        effect.coordinator, effect.lease, chunk[start : start + LOG_CHUNK_BYTES]
+                        effect.coordinator,
+                        effect.assignment_hash,
+                        chunk[start : start + LOG_CHUNK_BYTES],
                     )
         except (Unavailable, Refused) as error:
-            log.debug("logs of %s end: %s", effect.lease.hex(), error)
+            log.debug("logs of %s end: %s", effect.assignment_hash.hex(), error)
 
-    async def _send_log(self, coordinator: Address, lease: Hash32, chunk: bytes) -> None:
+    async def _send_log(self, coordinator: Address, assignment_hash: Hash32, chunk: bytes) -> None:
         try:
             await self._send(
-                coordinator, frames.LogsSent(lease, chunk.decode(errors="replace")), LOG_SECONDS
+                coordinator,
+                frames.LogsSent(assignment_hash, chunk.decode(errors="replace")),
+                LOG_SECONDS,
             )
         except (Unavailable, Refused) as error:
             # Not re-raised: logs may be dropped, and the job goes on.
-            log.debug("log lines of %s were dropped: %s", lease.hex(), error)
+            log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:
         """Collects, seals and uploads the output. Each part may be repeated: what is done already
         is found again, and sealing gives the same ciphertext.
         """
-        lease_id = effect.lease.hex()
+        lease_id = effect.assignment_hash.hex()
         try:
             output = await self._job_runner.collect(lease_id, effect.exit_status)
         except Unavailable:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: the outputs were lost with the container and cannot be collected again.
-            await self.submit(events.Failed(effect.lease, "its outputs vanished"))
+            await self.submit(events.TaskFailed(effect.assignment_hash, "its outputs vanished"))
             return
         cid = await self._job_runner.seal(lease_id, output.digest, effect.salt)
         await self._upload(effect.coordinator, cid.digest)
         if output.note:
             log.warning("%s: %s", lease_id, output.note)
             note = (output.note[:1000] + "\n").encode()
-            await self._send_log(effect.coordinator, effect.lease, note)
-        await self.submit(events.OutputPublished(effect.lease, output.digest, cid.digest))
+            await self._send_log(effect.coordinator, effect.assignment_hash, note)
+        await self.submit(events.OutputPublished(effect.assignment_hash, output.digest, cid.digest))

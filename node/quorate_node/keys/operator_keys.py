@@ -28,7 +28,7 @@ OTHER_KEY = (Code.WRONG_SIGNER, Code.EQUIVOCATION)
 T = TypeVar("T")
 
 
-class Validity(Struct, frozen=True):
+class KeyValidity(Struct, frozen=True):
     """The first and the last second in which the registry accepts a key (`Stakes.key_range`)."""
 
     key: Address
@@ -36,10 +36,10 @@ class Validity(Struct, frozen=True):
     until: UnixSeconds
 
 
-class Validities(Struct, frozen=True):
+class KeyValidities(Struct, frozen=True):
     """The content of the file: the keys that the chain knows, oldest first."""
 
-    keys: tuple[Validity, ...] = ()
+    keys: tuple[KeyValidity, ...] = ()
 
 
 class OperatorKeys:
@@ -88,7 +88,7 @@ class OperatorKeys:
         """The signer of a key that the chain names; the current one if that key is not here."""
         return self._signers.get(key, self.current)
 
-    def validity(self, key: Address) -> Validity | None:
+    def validity(self, key: Address) -> KeyValidity | None:
         """When a key is valid; None when the chain has never known it."""
         return next((item for item in self._known if item.key == key), None)
 
@@ -104,14 +104,14 @@ class OperatorKeys:
 
     # ------------------------------------------------------------------------------------- updating
 
-    def learn(self, validities: Sequence[Validity]) -> None:
+    def learn(self, validities: Sequence[KeyValidity]) -> None:
         """Takes what the chain says now about any of the keys, and keeps it if it is new."""
         known = self._of_mine(validities)
         if known == self._known:
             return
         self._known = known
         if self._file is not None:
-            write_validities(self._file, Validities(known))
+            write_validities(self._file, KeyValidities(known))
 
     def forget(self, key: Address) -> None:
         """Drops a key that left the keystore. Never the newest key, never the current one."""
@@ -124,7 +124,7 @@ class OperatorKeys:
         self._accepted[coordinator] = key
         self._hellos[coordinator] = 0
 
-    def _of_mine(self, validities: Sequence[Validity]) -> tuple[Validity, ...]:
+    def _of_mine(self, validities: Sequence[KeyValidity]) -> tuple[KeyValidity, ...]:
         return tuple(
             sorted(
                 (item for item in validities if item.since and item.key in self._signers),
@@ -197,16 +197,16 @@ async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitabl
     raise first
 
 
-def read_validities(file: Path) -> Validities:
+def read_validities(file: Path) -> KeyValidities:
     """The kept validities; none before the daemon first asked the chain."""
     return (
-        canonical.decode(Validities, file.read_bytes(), FILE_BYTES_MAX)
+        canonical.decode(KeyValidities, file.read_bytes(), FILE_BYTES_MAX)
         if file.exists()
-        else Validities()
+        else KeyValidities()
     )
 
 
-def write_validities(file: Path, validities: Validities) -> None:
+def write_validities(file: Path, validities: KeyValidities) -> None:
     """Replaces the file atomically."""
     part = file.with_suffix(".part")
     part.write_bytes(canonical.encode(validities))

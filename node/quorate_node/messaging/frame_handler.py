@@ -70,13 +70,13 @@ class FrameHandler:
             raise
         if (
             isinstance(event, events.VerdictReceived)
-            and event.lease in event.verdict.message.faulted
+            and event.assignment_hash in event.verdict.message.faulted
         ):
             # Logged here and not in the core: a held job may be found wrong long after the core
             # has forgotten the lease.
             log.warning(
                 "lease %s: %s; look at `quorate node check`, and at this machine's memory",
-                event.lease.hex(),
+                event.assignment_hash.hex(),
                 FAULTED,
             )
         return frames.encode(frames.Ok())

@@ -33,7 +33,7 @@ CLOCK_SECONDS_MAX = 3  # HTTP tells whole seconds; deadlines of a devnet are som
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line: what was looked at, whether it is good, what was found, and what to do if not."""
 
     name: str
@@ -42,7 +42,7 @@ class Finding:
     fix: str = ""
 
 
-async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[Finding]:
+async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
     """Looks at everything; never raises for what it finds."""
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     host = detect_cpu_class()
@@ -50,7 +50,7 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
     if not config.coordinators:
         return [
             *found,
-            Finding(
+            CheckResult(
                 "coordinator", False, "none is configured", "quorate node init --coordinator URL"
             ),
         ]
@@ -60,7 +60,7 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
     return found
 
 
-def _machine(home: Path, host: HostClass) -> list[Finding]:
+def _machine(home: Path, host: HostClass) -> list[CheckResult]:
     hardware = detect_hardware(home)
     gib = 1 << 30
     size = (
@@ -72,9 +72,9 @@ def _machine(home: Path, host: HostClass) -> list[Finding]:
     )
     is_modern = host.level in ("v2", "v3", "v4", "armv8")
     return [
-        Finding("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
-        Finding("gpu", True, gpus or "none; CPU slots are offered"),
-        Finding(
+        CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
+        CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
+        CheckResult(
             "host class",
             is_modern,
             f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
@@ -83,12 +83,12 @@ def _machine(home: Path, host: HostClass) -> list[Finding]:
     ]
 
 
-async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Finding:
+async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> CheckResult:
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        return Finding(
+        return CheckResult(
             "engine",
             False,
             str(error),
@@ -96,7 +96,7 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Fi
         )
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
-    return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
+    return CheckResult("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
 
 
 async def _coordinator(
@@ -106,7 +106,7 @@ async def _coordinator(
     keys: ProviderKeys | None,
     host: HostClass,
     clock: Clock,
-) -> list[Finding]:
+) -> list[CheckResult]:
     try:
         info = await discover(
             session, url, kept_path(config.path("coordinators"), url), config.home
@@ -116,7 +116,7 @@ async def _coordinator(
         await check_coordinator(client, contracts, info)
         owners = await ask(client, contracts.stakes.owner_count(host.id()))
         found = [
-            Finding(
+            CheckResult(
                 "coordinator",
                 True,
                 f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %",
@@ -132,7 +132,7 @@ async def _coordinator(
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
         told = words if url in words else f"{url}: {words}"
         return [
-            Finding(
+            CheckResult(
                 "coordinator",
                 False,
                 told,
@@ -141,7 +141,7 @@ async def _coordinator(
         ]
 
 
-async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> Finding:
+async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
     """This machine's clock beside the coordinator's: what is signed carries the time, and a
     wrong one misses every deadline.
     """
@@ -154,12 +154,12 @@ async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) 
         ) from error
     ahead = round(clock.now() - theirs)
     words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
-    return Finding("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
+    return CheckResult("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
 
 
 async def _market(
     session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int
-) -> Finding:
+) -> CheckResult:
     tree = await get_json(session, f"{url}/v1/offers")
     rows = tree.get("offers", []) if isinstance(tree, dict) else []
     offers = [canonical.from_json(OfferView, row) for row in rows]
@@ -172,14 +172,14 @@ async def _market(
     median = (
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
     )
-    return Finding(
+    return CheckResult(
         "class", True, f"{owners} staked owners in this host class on {info.limits}, {median}"
     )
 
 
 async def _money(
     client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass
-) -> list[Finding]:
+) -> list[CheckResult]:
     fees = await client.fees()
     found = await standing(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
@@ -196,5 +196,5 @@ async def _money(
         f"provider 0x{keys.account.hex()} is "
         f"{'registered' if found.index else 'not registered yet (up does it)'}"
     )
-    lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
-    return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]
+    lacking = (CheckResult("missing", False, item.what, item.remedy + faucet) for item in lacks)
+    return [CheckResult("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -60,11 +60,11 @@ class Drain:
         """Takes no new work, and tells the coordinators that the offer is withdrawn."""
         if not self._is_replayed:
             return
-        if not self._core.facts.is_draining:
+        if not self._core.scalars.is_draining:
             self._marker.touch()
             await self._actor.submit(events.DrainRequested(True))
         await self._actor.submit(events.OfferDue())
-        newest = self._core.facts.offer_seq
+        newest = self._core.scalars.offer_seq
         try:
             # Sent directly as well: the daemon ends when this returns, and does not wait for the
             # outbox.

@@ -90,7 +90,7 @@ def status_of(
         gateway=gateway,
         executor=terms.sandbox.value,
         pid=os.getpid(),
-        is_draining=core.facts.is_draining,
+        is_draining=core.scalars.is_draining,
         host_classes=tuple(slot.host.id() for slot in terms.slots),
         free_slots=tuple(
             int(item.free)
@@ -100,7 +100,9 @@ def status_of(
         ),
         connected=connected,
         leases=tuple(
-            LeaseStatus(item.hash, item.coordinator, type(item.phase).__name__, item.commit_by)
+            LeaseStatus(
+                item.assignment_hash, item.coordinator, type(item.phase).__name__, item.commit_by
+            )
             for item in live
         ),
         declined=tuple(
@@ -119,9 +121,9 @@ def status_of(
             for address, item in core.statements.items()
         ),
         problems=problems,
-        unpaid=tuple(UnpaidStatus(item.hash, why) for item in over if (why := item.unpaid()))[
-            -SHOWN_MAX:
-        ],
+        unpaid=tuple(
+            UnpaidStatus(item.assignment_hash, why) for item in over if (why := item.unpaid())
+        )[-SHOWN_MAX:],
     )
 
 

@@ -242,17 +242,17 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
         draining = asyncio.create_task(first.drain.drain_for_exit())
         await until(lambda: True if draining.done() else None)
         await draining
-        assert not first.core.facts.is_draining and not (first.config.home / "stopping").exists(), (
-            "it has drained: nothing ran"
-        )
+        assert (
+            not first.core.scalars.is_draining and not (first.config.home / "stopping").exists()
+        ), "it has drained: nothing ran"
         await first.leave()
         assert "stopping" in {item.name for item in first.board.problems()}
-        assert first.core.facts.is_draining and expiries()[-1] == WITHDRAWN, (
+        assert first.core.scalars.is_draining and expiries()[-1] == WITHDRAWN, (
             "told when it ends, however short its outbox had"
         )
     second = market.daemon(market.coordinator.url)
     async with running(market, second):
-        assert second.core is not None and not second.core.facts.is_draining
+        assert second.core is not None and not second.core.scalars.is_draining
         await offered(False)
 
 
@@ -264,7 +264,7 @@ async def test_a_kill_in_the_middle_of_draining_does_not_leave_it_drained(market
         (first.config.home / "stopping").touch()  # as the crash left it
     second = market.daemon(market.coordinator.url)
     async with running(market, second):
-        assert second.core is not None and not second.core.facts.is_draining
+        assert second.core is not None and not second.core.scalars.is_draining
 
 
 # ---------------------------------------------------------------------------------- the coordinator

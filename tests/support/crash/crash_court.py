@@ -20,10 +20,10 @@ CASE_SECONDS = 120.0  # from the first job until everybody who is to die has die
 DECIDED_SECONDS = 120.0
 # In the order in which a juror passes them; what stands in one line lies within milliseconds.
 PASSED = (
-    "actor.before-append.CaseOpened",
-    "actor.after-append.CaseOpened",
-    "actor.before-append.JuryDrawn",
-    "actor.after-append.JuryDrawn",
+    "actor.before-append.ChainCaseOpened",
+    "actor.after-append.ChainCaseOpened",
+    "actor.before-append.ChainJuryDrawn",
+    "actor.after-append.ChainJuryDrawn",
     "effect.before.Reexecute",
     "actor.before-append.Reexecuted",
     "actor.after-append.Reexecuted",
@@ -37,12 +37,12 @@ PASSED = (
     "actor.before-append.VoteConfirmed",
     "actor.after-append.VoteConfirmed",
     "effect.after.SendVote",
-    "actor.before-append.VotingEnded",
-    "actor.after-append.VotingEnded",
+    "actor.before-append.ChainVotingEnded",
+    "actor.after-append.ChainVotingEnded",
     "effect.before.SendJuryReveal",
     "effect.after.SendJuryReveal",
-    "actor.before-append.CaseDecided",
-    "actor.after-append.CaseDecided",
+    "actor.before-append.ChainCaseDecided",
+    "actor.after-append.ChainCaseDecided",
     "effect.before.WithdrawCredit",
     "effect.after.WithdrawCredit",
 )

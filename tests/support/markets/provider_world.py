@@ -8,7 +8,7 @@ from quorate_node.core import events
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Execution, Receipted, Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.core.terms import Policy, SlotResources, Terms
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -68,7 +68,7 @@ def slots(count: int = 1) -> tuple[SlotOffer, ...]:
 
 def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
     """A devnet provider of `count` run slots."""
-    room = Room(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
+    room = SlotResources(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
     policy = Policy(Price(50_000), (), (JobKind.TASK,), room)
     beacon = BeaconInfo(bytes(96), Seconds(2), GENESIS)
     return Terms(
@@ -184,9 +184,9 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
     """A run without incidents, up to the commit."""
     return (
         events.AcceptDelivered(lease),
-        events.Fetched(lease),
-        events.Started(lease),
-        events.Exited(lease, ExitStatus(0), Milliseconds(1500)),
+        events.InputsFetched(lease),
+        events.TaskStarted(lease),
+        events.TaskExited(lease, ExitStatus(0), Milliseconds(1500)),
         events.OutputPublished(lease, Hash32(b"\x55" * 32), Hash32(b"\x66" * 32)),
     )
 
@@ -210,7 +210,7 @@ def commit_set(
     """With the execution's commit in it."""
     commit = execution.commit()
     assert commit is not None
-    entry = CommitEntry(execution.hash, PROVIDER, digest(DOMAIN, commit))
+    entry = CommitEntry(execution.assignment_hash, PROVIDER, digest(DOMAIN, commit))
     message = CommitSet(
         JOB,
         Small(0),
@@ -224,14 +224,14 @@ def commit_set(
         closed_at,
     )
     return events.CommitSetReceived(
-        execution.hash, seal(DOMAIN, message, signer.sign), signer.address
+        execution.assignment_hash, seal(DOMAIN, message, signer.sign), signer.address
     )
 
 
 def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetReceived:
     """Signed, fresh, but with somebody else's commit."""
     event = commit_set(execution, closed_at)
-    entry = CommitEntry(execution.hash, PROVIDER, Hash32(b"\x77" * 32))
+    entry = CommitEntry(execution.assignment_hash, PROVIDER, Hash32(b"\x77" * 32))
     message = replace(event.commit_set.message, ordered=(entry,))
     return replace(event, commit_set=seal(DOMAIN, message, STATEMENT_KEY.sign))
 

@@ -48,7 +48,7 @@ async def test_signal_during_replay_does_not_undo_what_the_owner_asked_for(
     driver.do(events.DrainRequested(True))  # the owner's earlier order, which the replay brings
     daemon.is_replayed = True
     await make_drain(driver, daemon, marker).undo_exit()
-    assert driver.core.facts.is_draining and not marker.exists()
+    assert driver.core.scalars.is_draining and not marker.exists()
 
 
 async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
@@ -60,6 +60,6 @@ async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
     drain = make_drain(driver, daemon, marker)
     await drain.undo_exit()
     await drain.announce_exit()
-    assert driver.core.facts.is_draining and marker.exists()
+    assert driver.core.scalars.is_draining and marker.exists()
     await make_drain(driver, daemon, marker).undo_exit()
-    assert not driver.core.facts.is_draining and not marker.exists()
+    assert not driver.core.scalars.is_draining and not marker.exists()

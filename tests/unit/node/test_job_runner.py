@@ -173,11 +173,11 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
     driver = Driver(ProviderCore(make_terms()))
     if lacks == "an input":
         driver.do(
-            events.CaseOpened(
+            events.ChainCaseOpened(
                 CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
             )
         )
-        driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+        driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
@@ -211,11 +211,11 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
     driver.do(
-        events.CaseOpened(
+        events.ChainCaseOpened(
             CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
         )
     )
-    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
     # no chain is asked
     court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
@@ -282,11 +282,11 @@ def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign().hex()
     driver.do(
-        events.CaseOpened(
+        events.ChainCaseOpened(
             CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2
         )
     )
-    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
     repeated = jury_lease_id(CASE, 0, PROVIDER)
     core = driver.core
     unwanted = unwanted_pins(core.live(), core.jury.values(), (lease, "ff" * 32, repeated))
@@ -328,7 +328,7 @@ def test_names_that_are_no_text_can_be_journaled() -> None:
     """
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
     codec: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
-    event = events.Failed(Hash32(bytes(32)), why)
+    event = events.TaskFailed(Hash32(bytes(32)), why)
     assert codec.decode_event(codec.version, codec.encode_event(event)) == event
     assert "LD_\\ud800" in why
     assert Refused(Code.UNKNOWN, "größer").detail == "größer"

@@ -407,7 +407,7 @@ def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | eve
         case 8:
             return frames.StatementSent(statement(detail * 10, number).statement)
         case 9:
-            return events.Failed(lease, "disk")
+            return events.TaskFailed(lease, "disk")
         case 10:
             node.now = UnixSeconds(node.now + (1, 5, 60, 700, 4000, 100_000)[detail])
             return events.Tick()
@@ -437,12 +437,12 @@ def test_whatever_it_says_nothing_runs_twice_and_nothing_is_committed_to_twice(
             continue
         for effect in due:
             if isinstance(effect, effects.StartTask):
-                started[effect.lease] = started.get(effect.lease, 0) + 1
+                started[effect.assignment_hash] = started.get(effect.assignment_hash, 0) + 1
             elif isinstance(effect, effects.SendCommit):
-                commits.setdefault(effect.lease, set()).add(digest(DOMAIN, effect.commit))
+                commits.setdefault(effect.assignment_hash, set()).add(digest(DOMAIN, effect.commit))
             elif isinstance(effect, effects.SendReveal):
-                assert effect.lease in commits, "revealed before it was committed to"
-                reveals.setdefault(effect.lease, set()).add(effect.reveal.salt)
+                assert effect.assignment_hash in commits, "revealed before it was committed to"
+                reveals.setdefault(effect.assignment_hash, set()).add(effect.reveal.salt)
         assert sum(item.occupies_slot for item in node.core.live()) <= 1
         twin = ProviderCore(make_terms())
         twin.restore(node.core.snapshot())

@@ -233,9 +233,13 @@ def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_ke
     )
     driver = Driver(ProviderCore(make_terms(3)))
 
-    def answer(number: int, room: int) -> type:
+    def answer(number: int, slot_resources: int) -> type:
         arrived = events.AssignmentReceived(
-            signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room
+            signed_assignment(spec, number),
+            spec,
+            (),
+            STATEMENT_KEY.address,
+            store_room=slot_resources,
         )
         return type(driver.do(arrived)[0])
 
@@ -244,9 +248,9 @@ def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_ke
     assert answer(3, 4 * GIB - 1) is SendDecline, (
         "the image that is being fetched and the output that comes count too"
     )
-    lease = next(iter(driver.core.live())).hash
+    lease = next(iter(driver.core.live())).assignment_hash
     driver.do(events.AcceptDelivered(lease))
-    driver.do(events.Fetched(lease))
-    driver.do(events.Started(lease))
+    driver.do(events.InputsFetched(lease))
+    driver.do(events.TaskStarted(lease))
     assert answer(4, 3 * GIB - 1) is SendDecline
     assert answer(5, 3 * GIB) is SendAccept

@@ -61,7 +61,7 @@ from support.markets.provider_world import (
 ORDER = (Accepted, Fetching, Starting, Running, Publishing, Committed, Receipted, Revealed, Done)
 DUTY = {
     Accepted: effects.SendAccept,
-    Fetching: effects.Fetch,
+    Fetching: effects.FetchInputs,
     Starting: effects.StartTask,
     Running: effects.WatchTask,
     Publishing: effects.PublishOutput,
@@ -88,7 +88,7 @@ def at_phase(kind: type) -> tuple[Driver, Hash32]:
         return driver, driver.assign()
     lease = driver.assign()
     if kind is Lapsed:
-        driver.do(events.Failed(lease, "test"))
+        driver.do(events.TaskFailed(lease, "test"))
     elif kind is Done:
         driver.advance(lease, Revealed)
         driver.do(verdict(lease))
@@ -114,9 +114,9 @@ def test_the_whole_way() -> None:
 
 OWN_EVENTS: dict[type, Callable[[Hash32], events.Event]] = {
     Accepted: events.AcceptDelivered,
-    Fetching: events.Fetched,
-    Starting: events.Started,
-    Running: lambda lease: events.Exited(lease, ExitStatus(0), Milliseconds(1)),
+    Fetching: events.InputsFetched,
+    Starting: events.TaskStarted,
+    Running: lambda lease: events.TaskExited(lease, ExitStatus(0), Milliseconds(1)),
     Publishing: published,
 }
 
@@ -139,7 +139,7 @@ def test_a_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
 def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
     """A failing machine says nothing rather than something false."""
     driver, lease = at_phase(phase)
-    driver.do(events.Failed(lease, "disk"))
+    driver.do(events.TaskFailed(lease, "disk"))
     after = driver.execution(lease).phase
     if phase in (Declined, Receipted, Revealed, Done, Lapsed):
         assert isinstance(after, phase)
@@ -156,7 +156,7 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
 def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
     """And does so again after a restart, as long as a Commit would be waited for."""
     driver, lease = at_phase(phase)
-    due = driver.do(events.Failed(lease, "disk"))
+    due = driver.do(events.TaskFailed(lease, "disk"))
     (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
     reason = DeclineReason.INPUT_UNAVAILABLE if phase is Fetching else DeclineReason.GAVE_UP
     assert said.decline == Decline(lease, reason, UnixSeconds(0), driver.now)
@@ -185,11 +185,11 @@ def test_stop(phase: type) -> None:
         assert (
             due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
         )
-        driver.do(events.Exited(lease, ExitStatus(143), Milliseconds(700)))
+        driver.do(events.TaskExited(lease, ExitStatus(143), Milliseconds(700)))
         assert isinstance(driver.execution(lease).phase, Publishing)
     elif phase is Starting:
         assert any(
-            isinstance(effect, effects.StopTask) for effect in driver.do(events.Started(lease))
+            isinstance(effect, effects.StopTask) for effect in driver.do(events.TaskStarted(lease))
         )
     else:
         assert isinstance(after, phase) and due == ()
@@ -226,7 +226,7 @@ def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
         return
     committed, other = at_phase(Committed)
     event = commit_set(committed.execution(other), driver.now)
-    assert driver.refusal(replace(event, lease=lease)) is Code.WRONG_PHASE
+    assert driver.refusal(replace(event, assignment_hash=lease)) is Code.WRONG_PHASE
 
 
 @pytest.mark.rule("3.20")
@@ -364,7 +364,7 @@ def test_a_lapsed_commit_is_remembered() -> None:
     """So that no other one is ever signed for the assignment, and there is evidence."""
     driver, lease = at_phase(Committed)
     commit = driver.execution(lease).commit()
-    driver.do(events.Failed(lease, "commit refused: too-late"))
+    driver.do(events.TaskFailed(lease, "commit refused: too-late"))
     driver.do(published(lease))
     assert (
         isinstance(driver.execution(lease).phase, Lapsed)
@@ -414,7 +414,7 @@ def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
     driver, lease = at_phase(phase)
     assert driver.do(
         events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now
-    ) == (effects.Forget(lease),)
+    ) == (effects.ForgetLease(lease),)
     assert not driver.core.executions and not driver.core.commits and not driver.core.active
     assert driver.do(events.Tick(), after=10**6) == ()
 
@@ -445,7 +445,7 @@ def test_of_what_is_long_done_only_a_line_is_kept() -> None:
 def test_a_time_out_is_a_result() -> None:
     """I4: committed with its status; the shell gives it the empty directory."""
     driver, lease = at_phase(Running)
-    publish, _ = driver.do(events.Exited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
+    publish, _ = driver.do(events.TaskExited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
     assert isinstance(publish, effects.PublishOutput) and publish.exit_status == EXIT_TIMEOUT
     phase = driver.advance(lease, Committed).phase
     assert isinstance(phase, Committed) and phase.reveal.exit_status == EXIT_TIMEOUT

@@ -46,15 +46,15 @@ REVEAL_BY = UnixSeconds(NOW + 120)
 DIGESTS = (Hash32(b"\x0a" * 32), Hash32(b"\x0b" * 32))
 
 
-def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> events.CaseOpened:
+def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> events.ChainCaseOpened:
     """A case over two executions."""
     named = tuple(events.CaseExecution(spec, host_class or HOST.id()) for spec in SPECS)
-    return events.CaseOpened(CASE, accused, named)
+    return events.ChainCaseOpened(CASE, accused, named)
 
 
-def drawn(*jurors: Address) -> events.JuryDrawn:
+def drawn(*jurors: Address) -> events.ChainJuryDrawn:
     """A jury."""
-    return events.JuryDrawn(CASE, jurors, VOTE_BY)
+    return events.ChainJuryDrawn(CASE, jurors, VOTE_BY)
 
 
 def juror(slots: int = 1) -> Driver:
@@ -86,9 +86,9 @@ def test_the_whole_service() -> None:
         "the contract's formula"
     )
     assert driver.do(events.VoteConfirmed(CASE)) == ()
-    (reveal,) = driver.do(events.VotingEnded(CASE, REVEAL_BY))
+    (reveal,) = driver.do(events.ChainVotingEnded(CASE, REVEAL_BY))
     assert reveal == effects.SendJuryReveal(CASE, DIGESTS, phase.salt)
-    driver.do(events.CaseDecided(CASE))
+    driver.do(events.ChainCaseDecided(CASE))
     assert isinstance(driver.core.jury[CASE].phase, Served) and not driver.core.cases
 
 
@@ -122,7 +122,7 @@ def test_others_juries_are_nothing_to_it() -> None:
     assert not driver.core.cases
     driver.do(opened())
     assert driver.do(drawn(ACCUSED)) == () and not driver.core.jury
-    assert driver.do(events.VotingEnded(CASE, REVEAL_BY)) == ()
+    assert driver.do(events.ChainVotingEnded(CASE, REVEAL_BY)) == ()
 
 
 def test_a_duty_waits_for_a_slot_and_goes_first() -> None:
@@ -132,7 +132,7 @@ def test_a_duty_waits_for_a_slot_and_goes_first() -> None:
     lease = driver.assign(1)
     assert driver.do(drawn(PROVIDER)) == ()
     assert isinstance(driver.core.jury[CASE].phase, Waiting)
-    due = driver.do(events.Failed(lease, "test"))
+    due = driver.do(events.TaskFailed(lease, "test"))
     assert any(isinstance(effect, effects.Reexecute) for effect in due)
     assert not driver.execution(driver.assign(2)).occupies_slot
 
@@ -145,7 +145,7 @@ def test_windows_end_every_phase(steps: int) -> None:
         events.Reexecuted(CASE, 0, DIGESTS[0]),
         events.Reexecuted(CASE, 1, DIGESTS[1]),
         events.VoteConfirmed(CASE),
-        events.VotingEnded(CASE, REVEAL_BY),
+        events.ChainVotingEnded(CASE, REVEAL_BY),
     )
     for event in happened[:steps]:
         driver.do(event)
@@ -168,7 +168,7 @@ def test_a_restarted_juror_can_open_its_ballot() -> None:
     twin.core.restore(driver.core.snapshot())
     (vote,) = twin.core.resume()
     assert isinstance(vote, effects.SendVote)
-    (reveal,) = twin.do(events.VotingEnded(CASE, REVEAL_BY))
+    (reveal,) = twin.do(events.ChainVotingEnded(CASE, REVEAL_BY))
     assert isinstance(reveal, effects.SendJuryReveal)
     assert jury_duty.ballot(CASE, PROVIDER, reveal.salt, reveal.digests) == vote.ballot
 
@@ -193,11 +193,11 @@ def test_the_courts_events_are_translated() -> None:
     )
     assert translate(case) == opened()
     assert translate(chain_events.JuryDrawn(CASE, (PROVIDER,), VOTE_BY)) == drawn(PROVIDER)
-    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.VotingEnded(
+    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.ChainVotingEnded(
         CASE, REVEAL_BY
     )
     decided = chain_events.Decided(CASE, ACCUSED, True, 1, Amount(1), Amount(0))
-    assert translate(decided) == events.CaseDecided(CASE)
+    assert translate(decided) == events.ChainCaseDecided(CASE)
     assert translate(chain_events.Redraw(CASE, Round(3))) is None and translate(None) is None
 
 
@@ -225,11 +225,11 @@ def test_statements_only_grow() -> None:
 def test_claims_follow_final_epochs() -> None:
     """Only when there is more than was claimed."""
     driver = Driver(ProviderCore(make_terms()))
-    (claim,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(1), Amount(70)))
+    (claim,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(1), Amount(70)))
     assert claim == effects.SendClaim(COORDINATOR, Sequence(1), Amount(70))
     driver.do(events.ClaimConfirmed(COORDINATOR, Amount(70)))
-    assert driver.do(events.EpochFinal(COORDINATOR, Sequence(2), Amount(70))) == ()
-    (again,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(3), Amount(71)))
+    assert driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(2), Amount(70))) == ()
+    (again,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(3), Amount(71)))
     assert again.key != claim.key
 
 
@@ -259,7 +259,9 @@ def test_reconcile(phase: type, state: TaskState) -> None:
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
     found = reconcile(driver.core.live(), (), observed)
     is_lost = state is TaskState.ABSENT and phase is Running
-    assert [event.lease for event in found.happened] == ([held.hash] if is_lost else [])
+    assert [event.assignment_hash for event in found.happened] == (
+        [held.assignment_hash] if is_lost else []
+    )
     assert found.strays == ()
 
 
@@ -277,8 +279,8 @@ def test_recent_runs_shorten_the_wait() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign(1)
     driver.advance(lease, Running)
-    driver.do(events.Exited(lease, ExitStatus(0), Milliseconds(2_500)))
-    assert driver.core.facts.recent_ms == (2_500,)
-    driver.do(events.Failed(lease, "test"))
+    driver.do(events.TaskExited(lease, ExitStatus(0), Milliseconds(2_500)))
+    assert driver.core.scalars.recent_ms == (2_500,)
+    driver.do(events.TaskFailed(lease, "test"))
     accept = driver.execution(driver.assign(2)).accept
     assert accept is not None and accept.quoted_run_seconds == 3

@@ -20,9 +20,9 @@ from quorate_node.keys import provider_keys
 from quorate_node.keys.operator_keys import (
     FILE,
     HelloSigner,
+    KeyValidities,
+    KeyValidity,
     OperatorKeys,
-    Validities,
-    Validity,
     under_any,
     write_validities,
 )
@@ -51,10 +51,10 @@ SINCE = UnixSeconds(NOW + 100)
 FOREVER = UnixSeconds(2**48 - 1)
 BOTH = ProviderKeys(PROVIDER, PROVIDER, NEW, ZERO_HASH, ZERO_HASH, STRANGER, (OPERATOR,))
 BEFORE = (
-    Validity(OPERATOR.address, NOW, FOREVER),
-    Validity(NEW.address, UnixSeconds(0), UnixSeconds(0)),
+    KeyValidity(OPERATOR.address, NOW, FOREVER),
+    KeyValidity(NEW.address, UnixSeconds(0), UnixSeconds(0)),
 )
-AFTER = (Validity(OPERATOR.address, NOW, SINCE), Validity(NEW.address, SINCE, FOREVER))
+AFTER = (KeyValidity(OPERATOR.address, NOW, SINCE), KeyValidity(NEW.address, SINCE, FOREVER))
 
 
 def test_what_a_rotation_leaves_in_the_keystore(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
         == new["operator"]
     )
     key = Address(bytes.fromhex(str(new["operator"])[2:]))
-    write_validities(tmp_path / "node" / FILE, Validities((Validity(key, SINCE, FOREVER),)))
+    write_validities(tmp_path / "node" / FILE, KeyValidities((KeyValidity(key, SINCE, FOREVER),)))
     assert typed("rotate")["is_new"], "the chain knows that one: another may follow"
 
 
@@ -203,10 +203,11 @@ def test_until_when_an_old_key_is_kept() -> None:
     lease = driver.assign()
     (live,) = driver.core.live()
     assert (
-        live.hash == lease and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
+        live.assignment_hash == lease
+        and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
     )
-    duty = jury_duty.summoned(
-        events.CaseOpened(
+    duty = jury_duty.new_duty(
+        events.ChainCaseOpened(
             Nonce(1), STRANGER.address, (events.CaseExecution(ZERO_HASH, ZERO_HASH),)
         ),
         late,
@@ -227,7 +228,7 @@ def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
     )
     (answer,) = driver.do(event)
     assert isinstance(answer, effects.SendDecline)
-    phase = driver.execution(answer.lease).phase
+    phase = driver.execution(answer.assignment_hash).phase
     assert isinstance(phase, Declined) and "operator key" in phase.text
 
 

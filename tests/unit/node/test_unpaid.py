@@ -77,8 +77,8 @@ def test_what_lapsed_is_told_on_one_plain_line() -> None:
     """The reason may be a coordinator's words, and is shown at a terminal."""
     driver = Driver(ProviderCore(make_terms(2)))
     one, other = driver.assign(1), driver.assign(2)
-    driver.do(events.Failed(one, "StartTask: the container engine does not start it"))
-    driver.do(events.Failed(other, "commit refused: \x1b[2J\nready\u202e"))
+    driver.do(events.TaskFailed(one, "StartTask: the container engine does not start it"))
+    driver.do(events.TaskFailed(other, "commit refused: \x1b[2J\nready\u202e"))
     assert told(driver) == [
         (one, "StartTask: the container engine does not start it"),
         (other, "commit refused: ?[2J?ready?"),
