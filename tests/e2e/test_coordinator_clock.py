@@ -1,8 +1,7 @@
-"""A coordinator whose machine's clock jumps an hour either way under running jobs, and stays
-there: the chain's blocks say otherwise.
+"""A coordinator's clock jumps an hour forwards or backwards while jobs run.
 
-Were it followed, every lease would lapse at once (forwards), or no deadline would come for an
-hour (backwards).
+The chain's blocks show the right time. If the coordinator followed its clock, all leases would
+lapse at once, or no deadline would come for an hour.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ ENDED_SECONDS = 120.0
 
 @asynccontextmanager
 async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[None]:
-    """The devnet's own coordinator, killed, goes on in this process with another clock."""
+    """Kills the devnet's coordinator and continues it in this process with another clock."""
     devnet.kill("coordinator")
     told = read_coordinator(devnet.config.folder / "ready" / "coordinator.settings")
     keys = coordinator_keys.load(
@@ -58,7 +57,7 @@ async def until_running(run: Run) -> None:
 
 
 async def ends_well(run: Run, name: str) -> None:
-    """Accepted by all who ran it: two executions, and none that lapsed."""
+    """Checks that the run was accepted with two executions and no lapse."""
     async with asyncio.timeout(ENDED_SECONDS):
         result = await run.result()
     assert (result.output / "answer.txt").read_text() == f"the answer of {name}"

@@ -1,5 +1,5 @@
-"""The main job as a user runs it, `quorate devnet demo --json`, and every field of its answer
-held against the others.
+"""Runs `quorate devnet demo --json` as a user does and checks every field of its answer against the
+others.
 """
 
 import json
@@ -45,7 +45,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answer(out: Path) -> dict[str, Any]:
-    """The demo's last line; the demo ran once for all tests."""
+    """The demo's last line. The demo runs once for all tests."""
     if "docker" in required():
         require("docker")
     executor = "docker" if missing("docker") is None else "process"

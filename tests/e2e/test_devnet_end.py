@@ -1,6 +1,4 @@
-"""A devnet leaves nothing behind: neither after Ctrl-C, nor after kill -9 of the parent in the
-middle of a job.
-"""
+"""A devnet leaves nothing behind after Ctrl-C, nor after kill -9 of the parent during a job."""
 
 import os
 import signal
@@ -19,8 +17,8 @@ LONG_JOB = ["python3", "-c", "import time; time.sleep(600)"]
 
 
 class Up:
-    """`quorate devnet up` as a process of its own, in a folder whose name marks everything that
-    belongs to it.
+    """`quorate devnet up` as its own process, in a folder whose name marks everything that belongs
+    to it.
     """
 
     def __init__(self, folder: Path, executor: str) -> None:
@@ -69,9 +67,7 @@ class Up:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def processes(self) -> list[str]:
-        """Command lines of everything that names this folder, the parent and what jobs run
-        included.
-        """
+        """Returns the command lines of all processes that name this folder."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -1,4 +1,4 @@
-"""`Market.local()`: a whole market in a person's own test."""
+"""`Market.local()`: a whole market inside a user's own test."""
 
 from pathlib import Path
 

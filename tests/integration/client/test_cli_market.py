@@ -1,4 +1,4 @@
-"""The command line against the fake market: what is printed, what is JSON, how it ends."""
+"""The command line against the fake market: printed text, JSON and exit codes."""
 
 import asyncio
 import json
@@ -21,7 +21,9 @@ Call = Callable[..., Awaitable[tuple[int, str, str]]]
 
 @pytest.fixture
 def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command as the first client of a devnet.json; (exit code, stdout, stderr)."""
+    """Returns a function that runs a command as a devnet's first client: (exit code, stdout,
+    stderr).
+    """
     create_profile(tmp_path / "alice", fake.url, "pass", "devnet")
     password = tmp_path / "password"
     password.write_text("pass\n")
@@ -59,7 +61,7 @@ def job_file(tmp_path: Path, **changes: Any) -> str:
     return str(path)
 
 
-async def test_apply_shows_the_plan_submits_and_brings_the_output(
+async def test_apply_shows_the_plan_submits_and_downloads_the_output(
     call: Call, tmp_path: Path
 ) -> None:
     code, out, err = await call("apply", "-f", job_file(tmp_path, outputs="out"), "-y")
@@ -125,7 +127,7 @@ async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Pa
     )
 
 
-async def test_a_flipped_byte_of_a_receipt_is_named(call: Call, tmp_path: Path) -> None:
+async def test_a_flipped_byte_of_a_receipt_is_reported(call: Call, tmp_path: Path) -> None:
     _, out, _ = await call(
         "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
     )
@@ -190,11 +192,11 @@ async def test_no_offer_names_the_limit_to_relax(
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
 
 
-async def test_a_cid_that_no_store_has_is_told_before_the_order(
+async def test_a_cid_that_the_store_lacks_is_reported_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
-    """The plan said that nothing is to be uploaded and that five offers fit; then the run waited
-    for its image until its time was over.
+    """Once the plan said that five offers fit and nothing is to be uploaded; then the run waited
+    for its image until it expired.
     """
     (tmp_path / "data").write_bytes(b"nobody uploaded this")
     image, data = (
@@ -218,10 +220,10 @@ async def test_a_cid_that_no_store_has_is_told_before_the_order(
     assert code == 0 and "is not in" not in err, "it is uploaded beside"
 
 
-async def test_a_class_that_nobody_offers_is_named_in_words(
+async def test_a_class_without_offers_is_reported_by_name(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
-    """The refusal named an id of 64 digits, and the command for offers, which shows no classes."""
+    """Once the refusal named an id of 64 digits, and a command that shows no classes."""
     for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
         file = job_file(tmp_path, host_class=named)
         code, _, err = await call("apply", "-f", file, "-y")
@@ -272,8 +274,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
 
 
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
-    """Nothing, with exit code 0: whether the program had printed anything, or its text was lost,
-    nobody said.
+    """Once nothing was printed with exit code 0, so users could not tell a silent program from a
+    lost log.
     """
     fake.cheat, fake.auto_finish = Cheat(no_text=True), False
     run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
@@ -290,9 +292,7 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
 async def test_a_history_waits_for_its_first_event(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the coordinator took more than a second to answer, the history was empty, with exit
-    code 0.
-    """
+    """Once the history was empty, with exit code 0, if the coordinator took more than a second."""
     run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
         "jobId"
     ]
@@ -307,9 +307,7 @@ async def test_offers_and_their_filters(call: Call) -> None:
     assert code == 0 and json.loads(out)["offers"] == []
 
 
-async def test_an_input_that_is_not_there_is_told_before_anything_is_asked(
-    call: Call, fake: FakeMarket
-) -> None:
+async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: FakeMarket) -> None:
     code, _, err = await call(
         "run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true"
     )

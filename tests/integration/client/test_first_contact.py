@@ -1,5 +1,5 @@
-"""On which contracts providers stake and clients deposit: those that their coordinator named
-first, whatever it names later.
+"""Providers stake and clients deposit only on the contracts that their coordinator named at first
+contact.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ FIRST = InfoView(
 
 
 class Says:
-    """A coordinator that says of itself what it is told to."""
+    """A coordinator with an adjustable answer to GET /v1/info."""
 
     def __init__(self) -> None:
         self.info, self.url, self.is_away = FIRST, "", False
@@ -63,7 +63,7 @@ class Says:
 
 @pytest.fixture
 async def coordinator() -> AsyncIterator[Says]:
-    """One on a port of its own."""
+    """Starts one on its own port."""
     says, app = Says(), web.Application()
     app.router.add_get("/v1/info", says.answer)
     async with on_loopback(app) as says.url:
@@ -106,7 +106,7 @@ async def test_other_contracts_than_at_first_contact_are_refused(
         )
 
 
-async def test_a_damaged_memory_of_it_is_no_first_contact(
+async def test_a_damaged_record_does_not_count_as_first_contact(
     coordinator: Says, tmp_path: Path
 ) -> None:
     kept = kept_path(tmp_path, coordinator.url)
@@ -121,7 +121,7 @@ async def test_a_damaged_memory_of_it_is_no_first_contact(
 
 
 @pytest.mark.parametrize("name", ["Stakes", "Escrow", "TestToken"])
-def test_a_client_too_knows_its_coordinator_by_its_contracts(tmp_path: Path, name: str) -> None:
+def test_a_client_pins_the_contracts_of_its_coordinator(tmp_path: Path, name: str) -> None:
     pins = check_identity(tmp_path / "pins.json", FIRST)
     other = replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)})
     with pytest.raises(EvidenceError, match=f"{name.removeprefix('Test').lower()} changed"):
@@ -150,7 +150,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("name", "lie"), LIES, ids=[name for name, _ in LIES])
-async def test_who_names_a_file_it_trusts_believes_no_coordinator_even_at_first_contact(
+async def test_a_trusted_deployment_file_overrules_the_coordinator_at_first_contact(
     coordinator: Says, tmp_path: Path, name: str, lie: InfoView
 ) -> None:
     file = tmp_path / "from-the-web.json"
@@ -177,8 +177,10 @@ async def test_who_names_a_file_it_trusts_believes_no_coordinator_even_at_first_
             await discover(session, coordinator.url, kept, tmp_path)
 
 
-def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> None:
-    """Both programs say what is wrong with it, and make no keys; a devnet.json holds one too."""
+def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
+    """Both programs say what is wrong with the file and make no keys. A devnet.json contains a
+    deployment too.
+    """
     devnet, password = tmp_path / "devnet.json", tmp_path / "password"
     devnet.write_text(json.dumps({"deployment": canonical.to_json(TRUSTED), "chainUrl": ""}))
     password.write_text("correct horse")
@@ -222,12 +224,8 @@ def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> No
     [["init"], ["node", "init", "--coordinator", "http://127.0.0.1:1"]],
     ids=["client", "provider"],
 )
-def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(
-    tmp_path: Path, words: list[str]
-) -> None:
-    """A full disk or a kill between the two left a profile, or settings, that believe whoever
-    answers first.
-    """
+def test_the_trusted_file_is_written_before_the_profile(tmp_path: Path, words: list[str]) -> None:
+    """Once a full disk or a kill between the two left a profile that trusted any coordinator."""
     password, file, home = tmp_path / "password", tmp_path / "from-the-web.json", tmp_path / "home"
     password.write_text("correct horse")
     password.chmod(0o600)
@@ -245,9 +243,9 @@ def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(
     )
 
 
-async def test_an_owner_signs_for_no_other_chain_than_the_market_s(tmp_path: Path) -> None:
-    """Its coordinator names the chain node, and a node says which chain it serves: what is
-    signed for another could be sent there.
+async def test_an_owner_signs_only_for_the_markets_chain(tmp_path: Path) -> None:
+    """The coordinator names the chain node, and the node its chain. Something signed for another
+    chain could be sent there.
     """
     asked: list[str] = []
     hash_, number = "0x" + "11" * 32, "0x" + "0" * 64

@@ -1,5 +1,5 @@
-"""Python images built out of the running environment: deterministic, small enough, complete
-enough to run.
+"""Python images built from the running environment: deterministic, small, and complete enough to
+run.
 """
 
 import sys
@@ -23,7 +23,7 @@ def test_equal_environments_give_equal_bytes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_what_is_inside(tmp_path: Path) -> None:
+def test_the_image_holds_the_expected_files(tmp_path: Path) -> None:
     built = build_python_image(tmp_path / "image.tar", ["numpy"])
     info = read_archive(built.path)
     assert info.config_digest == built.config_digest
@@ -53,7 +53,7 @@ def test_what_is_inside(tmp_path: Path) -> None:
     assert any("site-packages/numpy/__init__.py" in name for name in members)
 
 
-def test_package_that_is_not_installed(tmp_path: Path) -> None:
+def test_a_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused) as refusal:
         build_python_image(tmp_path / "image.tar", ["no-such-package-anywhere"])
     assert refusal.value.code is Code.UNKNOWN
@@ -61,9 +61,9 @@ def test_package_that_is_not_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-async def test_image_runs_hardened(tmp_path: Path) -> None:
-    """Every part of the standard library with a shared library of its own, and a matrix product,
-    in the hardened container.
+async def test_the_image_runs_in_the_hardened_container(tmp_path: Path) -> None:
+    """Loads every standard module with a shared library and multiplies matrices in the hardened
+    container.
     """
     built = build_python_image(tmp_path / "image.tar", ["numpy"])
     code = (

@@ -1,5 +1,5 @@
-"""Images of a registry: the tag is made a digest when the job is submitted, providers fetch by
-digest, and no registry can swap them.
+"""Images of a registry: submitting resolves the tag to a digest, providers fetch by digest, and no
+registry can swap the image.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 def push(engine: docker.APIClient, archive: Path, name: str) -> None:
-    """The archive as `name` of the registry, and no longer as a name in the engine."""
+    """Pushes the archive as `name` to the registry and removes its name from the engine."""
     ImageLoader(engine).ensure(archive, ("python3",))
     engine.tag(f"sha256:{read_archive(archive).config_digest}", name)
     events = [json.loads(line) for line in engine.push(name).splitlines()]
@@ -52,7 +52,7 @@ def tagged(host: str) -> TaggedImage:
     return image
 
 
-async def test_tag_resolved_pulled_by_digest_and_run(
+async def test_a_tag_is_resolved_pulled_by_digest_and_run(
     host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
@@ -70,7 +70,7 @@ async def test_tag_resolved_pulled_by_digest_and_run(
         )
 
 
-async def test_registry_that_swaps_the_manifest_at_submit(
+async def test_a_manifest_swapped_at_submit_is_refused(
     host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path
 ) -> None:
     await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
@@ -79,10 +79,10 @@ async def test_registry_that_swaps_the_manifest_at_submit(
             await resolve(session, tagged(liar))
 
 
-async def test_registry_that_swaps_the_manifest_at_the_pull(
+async def test_a_manifest_swapped_at_the_pull_is_refused(
     host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path, tmp_path: Path
 ) -> None:
-    """It may even claim the digest that was asked for: what comes is hashed."""
+    """The registry may even claim the requested digest, because the received bytes are hashed."""
     await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: body + b"\n") as liar:
         digest = (await resolve(session, tagged(host))).partition("@")[2]
@@ -98,7 +98,7 @@ async def test_registry_that_swaps_the_manifest_at_the_pull(
             await executor.close()
 
 
-async def test_digest_that_the_registry_does_not_have(host: str, tmp_path: Path) -> None:
+async def test_a_digest_that_the_registry_lacks_is_refused(host: str, tmp_path: Path) -> None:
     executor = make_executor("docker-runc", tmp_path)
     try:
         with pytest.raises(Refused) as refusal:
@@ -114,14 +114,14 @@ async def test_digest_that_the_registry_does_not_have(host: str, tmp_path: Path)
         await executor.close()
 
 
-async def test_tags_that_cannot_be_resolved(host: str, session: aiohttp.ClientSession) -> None:
+async def test_unresolvable_tags_are_refused(host: str, session: aiohttp.ClientSession) -> None:
     with pytest.raises(UsageError, match="public image"):
         await resolve(session, tagged(host))
     with pytest.raises(UnavailableError, match="does not answer"):
         await resolve(session, tagged(f"127.0.0.1:{free_port('127.0.0.1')}"))
 
 
-async def test_registry_without_end(
+async def test_an_endless_registry_answer_is_refused(
     host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path
 ) -> None:
     await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")

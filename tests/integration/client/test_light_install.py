@@ -1,5 +1,5 @@
-"""The client alone: without extras the distribution installs into an empty environment and
-`import quorate` stays light.
+"""The client alone: without extras the distribution installs into an empty environment, and `import
+quorate` stays light.
 """
 
 import json
@@ -37,7 +37,7 @@ print(json.dumps({{
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """stdout of a command that succeeds."""
+    """Returns the stdout of a command that must succeed."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
@@ -47,7 +47,7 @@ def run(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment that holds the distribution, no extras."""
+    """The interpreter of a new environment with the distribution and no extras."""
     folder = tmp_path_factory.mktemp("light")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
     interpreter = folder / "env" / "bin" / "python"
@@ -109,9 +109,9 @@ def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.index
-def test_a_receipt_is_rechecked_without_extras(python: Path, tmp_path: Path) -> None:
-    """The receipt of a whole run, made by the environment of the tests; signatures, beacon and
-    rules are checked by the light one.
+def test_a_receipt_is_checked_without_extras(python: Path, tmp_path: Path) -> None:
+    """The environment of the tests makes a receipt of a whole run. The light environment checks its
+    signatures, beacon and rules.
     """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))

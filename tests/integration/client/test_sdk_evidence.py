@@ -21,7 +21,7 @@ from support.markets.fake_market import Cheat, FakeMarket
 
 @asynccontextmanager
 async def registry(manifest: bytes, said: str) -> AsyncIterator[str]:
-    """`host:port` of one that has anybody/anything:tag, says so of its digest."""
+    """Returns `host:port` of a registry that has every tag and claims a fixed digest."""
 
     async def answer(_: web.Request) -> web.Response:
         kind = "application/vnd.oci.image.manifest.v1+json"
@@ -35,9 +35,7 @@ async def registry(manifest: bytes, said: str) -> AsyncIterator[str]:
         yield url.removeprefix("http://")
 
 
-async def test_a_tag_is_a_digest_by_the_time_it_is_ordered(
-    fake: FakeMarket, profile: Profile
-) -> None:
+async def test_a_tag_is_resolved_before_the_order(fake: FakeMarket, profile: Profile) -> None:
     manifest = b'{"schemaVersion":2}'
     digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
     notices: list[str] = []
@@ -50,7 +48,7 @@ async def test_a_tag_is_a_digest_by_the_time_it_is_ordered(
     )
 
 
-async def test_a_registry_that_says_another_digest_than_it_sends_gets_no_order(
+async def test_an_image_with_a_wrong_registry_digest_is_not_ordered(
     fake: FakeMarket, profile: Profile
 ) -> None:
     async with (
@@ -97,11 +95,9 @@ async def test_false_evidence_is_refused(
         assert not fake.vouchers
 
 
-async def test_the_result_of_another_run_of_ours_is_not_taken_for_this_ones(
-    fake: FakeMarket, profile: Profile
-) -> None:
-    """Asked for one run, the coordinator told of another one of this client: its output, checked
-    and all, was the result.
+async def test_an_answer_about_another_run_is_refused(fake: FakeMarket, profile: Profile) -> None:
+    """Once the coordinator could answer with another run of this client, whose checked output
+    became the result.
     """
     async with Market(profile) as market:
         await (await market.submit(job())).result()
@@ -132,11 +128,11 @@ async def test_an_ack_for_another_job_is_refused(fake: FakeMarket, profile: Prof
             await market.submit(job())
 
 
-async def test_of_two_commits_only_one_is_witnessed_by_all_programs_of_a_profile(
+async def test_all_programs_of_a_profile_witness_only_one_of_two_commits(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Each program remembered its own: who shows them different commits chooses, once the beacon
-    is known, who audits.
+    """Once each program remembered its own. A provider could show them different commits and choose
+    its auditors later.
     """
     fake.auto_finish = False
     async with Market(profile) as market:
@@ -170,7 +166,7 @@ async def test_unresolved_jobs_are_an_error_with_a_receipt(
     assert verify(profile.receipts / f"{run.job_id.hex()}.json").valid
 
 
-async def test_another_coordinator_behind_the_same_url_is_noticed(
+async def test_another_coordinator_at_the_same_url_is_detected(
     fake: FakeMarket, profile: Profile
 ) -> None:
     async with Market(profile):

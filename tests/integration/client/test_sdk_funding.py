@@ -1,4 +1,6 @@
-"""`quorate deposit` on a real devnet chain: the money arrives once, whatever is repeated."""
+"""`quorate deposit` on a real devnet chain: the money arrives once, also if the command is
+repeated.
+"""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client's market: submitting jobs, waiting, stopping and finding runs."""
+"""The client against a fake coordinator: what it accepts, signs and refuses."""
 
 import asyncio
 import sqlite3
@@ -23,9 +23,7 @@ from support.markets.client_jobs import job, until
 from support.markets.fake_market import Cheat, FakeMarket
 
 
-async def test_a_job_goes_in_and_a_checked_result_comes_out(
-    fake: FakeMarket, profile: Profile
-) -> None:
+async def test_a_job_gives_a_checked_result(fake: FakeMarket, profile: Profile) -> None:
     async with Market(profile) as market:
         run = await market.submit(job(name="answer"))
         result = await run.result()
@@ -39,7 +37,7 @@ async def test_a_job_goes_in_and_a_checked_result_comes_out(
     assert len(set(result.providers)) == 2
 
 
-async def test_who_names_a_host_class_is_told_its_owners_and_takes_no_other(
+async def test_a_client_that_names_a_host_class_sees_its_owners_and_gets_no_other(
     fake: FakeMarket, profile: Profile
 ) -> None:
     notices: list[str] = []
@@ -94,7 +92,7 @@ async def test_an_answer_lost_on_the_way_does_not_order_twice(
     assert len(fake.jobs) == 1 and fake.posts["POST orders"] == 2
 
 
-async def test_waiting_outlives_a_coordinator_that_starts_again(
+async def test_waiting_survives_a_restart_of_the_coordinator(
     fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorate.client.coordinator_api.RETRY_SECONDS", 0.01)
@@ -106,11 +104,11 @@ async def test_waiting_outlives_a_coordinator_that_starts_again(
     assert fake.cheat.away == 0 and any("continues" in sentence for sentence in told)
 
 
-async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
+async def test_a_waiting_client_is_told_once_what_it_waits_for(
     fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`quorate get` of a run that was stopped while its image was fetched waited over a minute
-    without a word.
+    """Once `quorate get` of a run stopped during its image fetch waited over a minute without a
+    word.
     """
     monkeypatch.setattr("quorate.client.run.NOTICE_SECONDS", 0.0)
     monkeypatch.setattr("quorate.client.run.POLL_SECONDS", 0.01)
@@ -134,11 +132,11 @@ async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
     )
 
 
-async def test_an_order_that_was_taken_is_not_forgotten_for_a_refusal_of_the_next_try(
+async def test_a_refused_retry_does_not_forget_an_accepted_order(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Its answer was lost, the next try met a busy coordinator: the job ran, and this profile
-    had never heard of it.
+    """Once the first answer was lost and the retry met a busy coordinator: the job ran, but the
+    profile forgot it.
     """
     fake.cheat, fake.auto_finish = Cheat(drop_first_order=True, refuse_again=Code.BUSY), False
     notices: list[str] = []
@@ -152,10 +150,8 @@ async def test_an_order_that_was_taken_is_not_forgotten_for_a_refusal_of_the_nex
         await until(lambda: fake.vouched == fake.charged)
 
 
-async def test_a_run_is_found_however_many_came_after_it(
-    fake: FakeMarket, profile: Profile
-) -> None:
-    """Only the newest thousand were looked through: a map has up to ten thousand."""
+async def test_an_old_run_is_found(fake: FakeMarket, profile: Profile) -> None:
+    """Once only the newest thousand runs were searched, but a map has up to ten thousand."""
     async with Market(profile) as market:
         run = await market.submit(job(name="first"))
         with closing(sqlite3.connect(profile.ledger_path)) as books:
@@ -172,7 +168,7 @@ async def test_a_run_is_found_however_many_came_after_it(
         assert market.debt().charged == 7 * 1001
 
 
-async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: Profile) -> None:
+async def test_a_job_without_providers_costs_nothing(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(lapse=True)
     async with Market(profile) as market:
         run = await market.submit(job())
@@ -182,7 +178,9 @@ async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: 
     assert not fake.vouchers
 
 
-async def test_a_market_that_is_not_open_says_so(fake: FakeMarket, profile: Profile) -> None:
+async def test_a_market_that_is_not_open_raises_a_usage_error(
+    fake: FakeMarket, profile: Profile
+) -> None:
     with pytest.raises(UsageError, match="async with Market"):
         await Market(profile).offers()
     async with Market(profile) as market:
@@ -218,7 +216,7 @@ async def test_an_absent_coordinator_is_unavailable(tmp_path: Path) -> None:
             pass
 
 
-async def test_the_blocking_twin(fake: FakeMarket, profile: Profile) -> None:
+async def test_the_blocking_api_runs_a_job(fake: FakeMarket, profile: Profile) -> None:
     from quorate.sync import Market as SyncMarket
 
     def work() -> tuple[str, list[str], bytes]:

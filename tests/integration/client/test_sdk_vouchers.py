@@ -13,7 +13,7 @@ from support.markets.client_jobs import job, until
 from support.markets.fake_market import Cheat, FakeMarket
 
 
-async def test_what_is_signed_is_what_was_shown(fake: FakeMarket, profile: Profile) -> None:
+async def test_the_signed_order_matches_the_plan(fake: FakeMarket, profile: Profile) -> None:
     async with Market(profile) as market:
         plan = await market.plan(job(budget="1"))
         run = await market.submit(job(budget="1"), plan)
@@ -31,10 +31,8 @@ async def test_what_is_signed_is_what_was_shown(fake: FakeMarket, profile: Profi
             await market.plan(job())
 
 
-async def test_a_fee_that_was_changed_while_a_program_runs_is_asked_for_again(
-    fake: FakeMarket, profile: Profile
-) -> None:
-    """Each plan failed from then on, until the program was started anew."""
+async def test_a_changed_fee_is_read_again(fake: FakeMarket, profile: Profile) -> None:
+    """Once every plan failed after a fee change until the program was restarted."""
     async with Market(profile) as market:
         told = market.info
         market.info = replace(
@@ -70,7 +68,7 @@ async def test_the_voucher_covers_exactly_what_the_evidence_allows(
 
 
 @pytest.mark.rule("7.1")
-async def test_an_overcharge_is_told_and_not_signed(fake: FakeMarket, profile: Profile) -> None:
+async def test_an_overcharge_is_reported_and_not_signed(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(charge_extra=1_000)
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
@@ -80,7 +78,7 @@ async def test_an_overcharge_is_told_and_not_signed(fake: FakeMarket, profile: P
     assert any("charge" in notice for notice in notices)
 
 
-async def test_a_voucher_whose_session_ends_is_sent_again_under_a_new_one(
+async def test_a_voucher_of_an_ending_session_is_sent_again_under_a_new_one(
     fake: FakeMarket, profile: Profile
 ) -> None:
     fake.cheat = Cheat(is_session_ending=True)
@@ -91,11 +89,11 @@ async def test_a_voucher_whose_session_ends_is_sent_again_under_a_new_one(
 
 
 @pytest.mark.rule("4.32")
-async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
+async def test_a_charge_checked_before_a_kill_is_vouched_for_at_the_next_contact(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Killed between the checked charge and its voucher: nobody signed until the next job was
-    charged, and providers' pay stayed held.
+    """Once a kill between charge and voucher delayed the voucher until the next charge, and
+    providers waited for their pay.
     """
     fake.auto_finish = False
     async with Market(profile) as market:
@@ -110,11 +108,11 @@ async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
         await until(lambda: fake.vouched == fake.charged > 0)
 
 
-async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(
+async def test_a_copied_profile_is_told_that_its_vouchers_are_stale(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Its providers waited for their pay for ever, and nobody heard of it: a voucher that is
-    stale was taken for a sister program's.
+    """Once a stale voucher was taken for another program's, so the user never learned of it and
+    providers waited for their pay.
     """
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
@@ -124,7 +122,7 @@ async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(
 
 
 @pytest.mark.rule("4.32")
-async def test_another_program_of_the_profile_settles_what_was_left(
+async def test_another_program_of_the_profile_settles_open_runs(
     fake: FakeMarket, profile: Profile
 ) -> None:
     fake.auto_finish = False

@@ -1,6 +1,5 @@
-"""A coordinator that accepts and never answers, drips, or lets its streams fall silent: the
-client says whom it waits for, ends with a typed error within its bound, and keeps what was
-acknowledged.
+"""A coordinator that never answers, drips or falls silent: the client says what it waits for, ends
+in time, and keeps its orders.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ DRIP = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 
 @pytest.fixture
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds, fifty times as tight."""
+    """Makes the time limits fifty times shorter."""
     for name in (
         "NOTICE_SECONDS",
         "ANSWER_SECONDS",
@@ -51,8 +50,8 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(slots=True)
 class Stuck:
-    """Answers nothing, or `head` and then a byte each twentieth of a second. Reads nothing but
-    the request's head.
+    """A server that answers nothing, or `head` and then a byte every 50 ms. It reads only the head
+    of requests.
     """
 
     head: bytes = b""
@@ -117,7 +116,7 @@ CALLS: dict[str, Callable[[Api, Path], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_who_is_never_answered_is_told_so_and_ends_with_the_next_command(
+async def test_a_client_without_any_answer_is_told_and_ends(
     name: str, in_haste: None, tmp_path: Path
 ) -> None:
     async with stuck() as (server, api), asyncio.timeout(10):
@@ -132,7 +131,7 @@ async def test_who_is_never_answered_is_told_so_and_ends_with_the_next_command(
 
 
 @pytest.mark.parametrize("name", ["info", "receipt"])
-async def test_an_answer_that_drips_is_not_waited_for(
+async def test_a_dripping_answer_ends_in_an_error(
     name: str, in_haste: None, tmp_path: Path
 ) -> None:
     async with stuck(DRIP) as (_, api), asyncio.timeout(10):
@@ -140,14 +139,14 @@ async def test_an_answer_that_drips_is_not_waited_for(
             await CALLS[name](api, tmp_path)
 
 
-async def test_a_download_that_drips_is_not_waited_for(in_haste: None, tmp_path: Path) -> None:
+async def test_a_dripping_download_ends_in_an_error(in_haste: None, tmp_path: Path) -> None:
     async with stuck(DRIP) as (_, api), asyncio.timeout(10):
         with pytest.raises(UnavailableError, match="less than 2048 bytes a second"):
             await CALLS["download"](api, tmp_path)
 
 
-async def test_an_upload_that_is_read_slowly_but_steadily_goes_on(in_haste: None) -> None:
-    """Longer in all than any single wait: what moves is waited for."""
+async def test_a_slow_but_steady_upload_continues(in_haste: None) -> None:
+    """The whole upload takes longer than any single limit, but data keeps moving."""
 
     async def take(request: web.Request) -> web.Response:
         count = 0
@@ -166,7 +165,7 @@ async def test_an_upload_that_is_read_slowly_but_steadily_goes_on(in_haste: None
         await Api(url, session, lambda: "").put_content("bafy", pieces, False)
 
 
-async def test_an_order_whose_answer_never_comes_is_in_the_books_and_may_be_asked_for(
+async def test_an_order_without_an_answer_stays_in_the_ledger(
     fake: FakeMarket, profile: Profile, in_haste: None
 ) -> None:
     notices: list[str] = []
@@ -183,7 +182,7 @@ async def test_an_order_whose_answer_never_comes_is_in_the_books_and_may_be_aske
         )
 
 
-async def test_a_stream_that_falls_silent_ends_with_the_run(
+async def test_a_silent_stream_ends_with_the_run(
     fake: FakeMarket, profile: Profile, in_haste: None
 ) -> None:
     fake.is_silent = lambda request: (

@@ -1,5 +1,5 @@
-"""Fetching over loopback HTTP: gateways that are honest, cut, stalled, wrong or slow; one fetch
-for many readers; kill -9.
+"""Fetching over loopback HTTP: honest, cut, stalled, wrong and slow gateways, shared fetches, and
+kill -9.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ async def handling(handle: Handle) -> AsyncIterator[str]:
 
 
 class Origin:
-    """A store with content and what its CAR route was asked and sent; `cut_after` ends each
-    answer early.
+    """A store with content that counts what its CAR route sent; `cut_after` ends each answer
+    early.
     """
 
     def __init__(self, store: ContentStore) -> None:
@@ -126,7 +126,7 @@ def spoil(path: Path, at: int) -> None:
         file.write(b"rot")
 
 
-async def test_part_survives_the_deadline_and_the_next_get_goes_on(
+async def test_a_part_survives_the_deadline_and_the_next_get_continues(
     origin: Origin, store: ContentStore, tmp_path: Path
 ) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
@@ -231,7 +231,9 @@ async def test_too_large_is_refused_before_the_second_block(
     assert await store.used_bytes() == 0
 
 
-async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+async def test_many_readers_cause_one_fetch(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
     stat = await origin.store.put(os.urandom(4 * MIB), "a")
     second = ContentStore(tmp_path / "store", 128 * MIB)  # as another process would open it
     async with handling(origin.handle) as url:
@@ -245,10 +247,12 @@ async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_
     await second.close()
 
 
-async def test_one_of_two_who_wait_for_the_same_content_goes_and_the_other_gets_it(
+async def test_a_cancelled_reader_does_not_end_the_fetch_of_another(
     origin: Origin, store: ContentStore
 ) -> None:
-    """Whichever of them began it: a job that ends during its fetch takes nothing from another's."""
+    """This holds for either reader: a job that ends during its fetch takes nothing from another
+    job.
+    """
     for is_first in (True, False):
         stat = await origin.store.put(os.urandom(8 * MIB), "a")
         origin.gate, before = asyncio.Event(), len(origin.requests)
@@ -337,7 +341,9 @@ async def test_directory_is_resumed_after_a_cut(
     assert len(origin.requests) == 3
 
 
-async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
+async def test_the_gateway_serves_raw_blocks_cars_and_files(
+    store: ContentStore, tmp_path: Path
+) -> None:
     data = os.urandom(3 * MIB)
     stat, secret = await store.put(data, "a"), await store.put(b"secret", "a")
     (tmp_path / "tree").mkdir()

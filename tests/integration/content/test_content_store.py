@@ -63,7 +63,7 @@ async def test_bytes_stream_and_file_are_the_same_object(
     assert list((tmp_path / "store" / "locks").iterdir()) == []
 
 
-async def test_what_is_put_leased_and_removed_leaves_the_interpreters_table_of_names_alone(
+async def test_stored_names_are_not_interned(
     store: ContentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
@@ -86,7 +86,7 @@ async def test_what_is_put_leased_and_removed_leaves_the_interpreters_table_of_n
     lease.release()
 
 
-async def test_an_object_that_the_disk_does_not_show_is_not_taken_for_gone(
+async def test_an_unreadable_object_does_not_count_as_gone(
     store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = await store.put(b"kept", "a")
@@ -106,7 +106,7 @@ async def test_an_object_that_the_disk_does_not_show_is_not_taken_for_gone(
     (await store.lease(stat.cid)).release()
 
 
-async def test_directory_goes_out_and_comes_in_as_a_car(
+async def test_a_directory_survives_export_and_import_as_a_car(
     store: ContentStore, tmp_path: Path
 ) -> None:
     make_tree(tmp_path / "tree")
@@ -135,7 +135,7 @@ async def test_directory_goes_out_and_comes_in_as_a_car(
     await third.close()
 
 
-async def test_quota_of_an_owner_and_of_the_store(store: ContentStore) -> None:
+async def test_quotas_of_owner_and_store_hold(store: ContentStore) -> None:
     first = await store.put(os.urandom(15 * MIB), "a")
     with pytest.raises(Refused) as refused:
         await store.put(os.urandom(15 * MIB), "a")
@@ -264,7 +264,7 @@ async def test_lost_index_is_rebuilt_from_the_objects(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_hit_is_quick(store: ContentStore) -> None:
+async def test_a_stored_object_is_returned_quickly(store: ContentStore) -> None:
     stat = await store.put(os.urandom(4 * MIB), "a")
     best = 1.0
     for _ in range(10):
@@ -282,10 +282,8 @@ async def test_full_disk_is_unavailable_before_anything_is_written(tmp_path: Pat
     await store.close()
 
 
-async def test_empty_files_and_folders_count_for_the_inodes_they_take(tmp_path: Path) -> None:
-    """Fifty bytes for each would let some megabytes of a stranger's folders use up all inodes of
-    an owner's disk.
-    """
+async def test_empty_files_and_folders_count_for_their_inodes(tmp_path: Path) -> None:
+    """If each counted 50 bytes, a few megabytes of a stranger's folders would use up all inodes."""
     store = ContentStore(tmp_path / "store", 2 * MIB)
     for number in range(100):
         (tmp_path / "tree" / f"folder-{number}").mkdir(parents=True)

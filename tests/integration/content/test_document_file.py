@@ -1,5 +1,5 @@
-"""The coordinator's own documents: durable together, kept for their time, never refused for want
-of room.
+"""The coordinator's own documents: durable, kept for their time, and never refused for lack of
+space.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ KEEPING = Keeping(4 << 20, 180 * DAY_SECONDS, 15 * DAY_SECONDS)
 
 
 def some(number: int, size: int = 8 * KIB) -> bytes:
-    """What does not compress, so that sizes are what they say."""
+    """Returns incompressible bytes, so that sizes are exact."""
     return number.to_bytes(8, "big") + os.urandom(size - 8)
 
 
 async def fill(file: DocumentFile) -> list[bytes]:
-    """Until it takes no more; what it took."""
+    """Stores documents until the file refuses more; returns those it took."""
     taken: list[bytes] = []
     for number in range(4096):
         data = some(number)
@@ -50,7 +50,7 @@ async def fill(file: DocumentFile) -> list[bytes]:
     raise AssertionError("it never was full")
 
 
-async def test_many_at_once_share_their_syncs_and_are_durable(tmp_path: Path) -> None:
+async def test_parallel_writes_share_syncs_and_are_durable(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     commits: list[str] = []
     file.file._connections()[0].set_trace_callback(
@@ -70,7 +70,7 @@ async def test_many_at_once_share_their_syncs_and_are_durable(tmp_path: Path) ->
     file.close()
 
 
-async def test_text_takes_less_than_it_has(tmp_path: Path) -> None:
+async def test_text_is_compressed(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     text = (os.urandom(4 * KIB).hex() + '{"body":{}}' * 100).encode()
     await file.put(text)
@@ -81,7 +81,7 @@ async def test_text_takes_less_than_it_has(tmp_path: Path) -> None:
     file.close()
 
 
-async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_path: Path) -> None:
+async def test_expired_documents_go_unless_stored_again(tmp_path: Path) -> None:
     clock = SetClock()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, clock)
     old, again = some(1), some(2)
@@ -97,7 +97,7 @@ async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_pat
     file.close()
 
 
-async def test_at_its_bound_the_oldest_go_but_nothing_young(
+async def test_a_full_file_drops_the_oldest_but_keeps_young_documents(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SetClock()
@@ -123,7 +123,7 @@ async def test_at_its_bound_the_oldest_go_but_nothing_young(
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """As on a full disk: the kernel refuses to write past this."""
+    """Makes the kernel refuse to write past this size, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -147,7 +147,7 @@ async def test_a_full_disk_is_unavailable_and_later_everything_is_there(tmp_path
     file.close()
 
 
-async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
+async def test_a_file_of_a_newer_version_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "documents.sqlite"
     DocumentFile(path, KEEPING, SetClock()).close()
     connection = sqlite3.connect(path)

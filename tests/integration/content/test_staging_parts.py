@@ -1,5 +1,5 @@
-"""The parts of the staging store: who may put what where, what a commit changes about it, and
-what is in use while runs name it.
+"""The parts of the staging store: who may upload where, what a commit changes, and what running
+jobs keep.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ SHARES = StagingQuota(
 
 @dataclass
 class Stand:
-    """A market's state with the staging store beside it."""
+    """A market's state with its staging store."""
 
     market: ArchivingMarket
     claims: Outputs
@@ -68,7 +68,7 @@ class Stand:
         self.market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.market.at), (note,)))
 
     def accepted(self, job_id: Hash32) -> Party:
-        """The job's execution is accepted by its provider and goes no further; who that is."""
+        """Lets a provider accept the job's execution and returns that provider."""
         effect = next(
             effect
             for effect in self.market.pending
@@ -109,7 +109,7 @@ def name(account: Address) -> str:
     return "0x" + account.hex()
 
 
-async def test_what_money_buys(tmp_path: Path) -> None:
+async def test_upload_quota_grows_with_allocated_money(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         staging, client = found.staging, found.market.clients[0].address
         found.allocate(client, 3_000_000)
@@ -133,7 +133,7 @@ async def test_what_money_buys(tmp_path: Path) -> None:
     assert SHARES.outputs + SHARES.small + SHARES.uploads == SHARES.store_bytes
 
 
-async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_provider_may_store_only_what_its_executions_allow(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging = found.market, found.staging
         job_id = market.order(0, 1)
@@ -160,7 +160,7 @@ async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_
             await grant.store.put(os.urandom(MIB), small)
 
 
-async def test_outputs_of_who_paid_little_make_room_for_an_execution(tmp_path: Path) -> None:
+async def test_outputs_of_low_paying_clients_make_room(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging = found.market, found.staging
         hog, until = Owner("0x" + "66" * 20, None, 1), found.clock.now() + 1e6
@@ -175,7 +175,7 @@ async def test_outputs_of_who_paid_little_make_room_for_an_execution(tmp_path: P
             await staging.outputs.put(os.urandom(8 * MIB), hog, until)
 
 
-async def test_money_that_was_taken_back_holds_nothing(tmp_path: Path) -> None:
+async def test_withdrawn_money_gives_no_quota(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         staging, client = found.staging, found.market.clients[0].address
         found.allocate(client, 100_000_000)
@@ -223,9 +223,7 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
 
 
 @pytest.mark.rule("3.16", "4.24")
-async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(
-    tmp_path: Path,
-) -> None:
+async def test_a_promised_ciphertext_is_kept_until_its_reveal(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging = found.market, found.staging
         job_id = market.order(0, 1)
@@ -257,7 +255,7 @@ async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_i
         )
 
 
-async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path) -> None:
+async def test_outputs_committed_before_a_restart_keep_their_owner(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market = found.market
         job_id = market.order(0, 1)
@@ -276,11 +274,9 @@ async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path)
         )
 
 
-async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(
-    tmp_path: Path,
-) -> None:
-    """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for
-    those who would execute it again.
+async def test_an_input_uploaded_as_output_stays_readable(tmp_path: Path) -> None:
+    """Once such an input became unreadable for other providers, because unowned outputs are
+    private.
     """
     async with stand(tmp_path) as found:
         staging, until = found.staging, found.clock.now() + 86_400
@@ -298,7 +294,7 @@ async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobo
             assert await staging.may_read(cid, None, document)
 
 
-async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
+async def test_inputs_are_pinned_as_long_as_their_run(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market, staging, begun = found.market, found.staging, found.clock.now()
         client, other = (name(key.address) for key in market.clients)
@@ -318,7 +314,7 @@ async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
 async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(
     tmp_path: Path,
 ) -> None:
-    """A court may be asked for a week, and its jurors need the inputs after that (PROTOCOL §4)."""
+    """A case may be opened for a week, and its jurors need the inputs after that (PROTOCOL §4)."""
     async with stand(tmp_path) as found:
         market, staging, begun = found.market, found.staging, found.clock.now()
         market.parties[next(iter(market.parties))].lies = True
@@ -370,7 +366,7 @@ async def test_inputs_are_in_use_while_a_run_names_them(tmp_path: Path) -> None:
         assert image not in uses and not uses._named and not uses._uses
 
 
-def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Path) -> None:
+def test_a_fast_address_is_slowed_down_not_refused(tmp_path: Path) -> None:
     bounds = replace(DEVNET_BOUNDS, upload_bytes_per_second=1.0 * MIB, upload_burst_bytes=4.0 * MIB)
 
     market, clock = ArchivingMarket(*(Party(number) for number in range(4))), VirtualClock()
@@ -396,7 +392,7 @@ def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Pa
     asyncio.run(staging.close())
 
 
-async def test_a_full_house_cuts_the_lightest_for_who_is_heavier() -> None:
+async def test_a_heavier_account_replaces_the_lightest_upload() -> None:
     places = UploadSlots(most=3, account_most=2, network_most=2)
     held = [
         places.taken(account, network, weight)

@@ -1,9 +1,9 @@
-"""Accounts that fill the staging store: over HTTP, on a real coordinator and chain, with
-providers on real sockets.
+"""Accounts fill the staging store over HTTP, on a real coordinator and chain with real providers,
+at 1/100,000 of the real sizes.
 
-Five fillers, first with a micro-USD each, then with as much as the store's part can hold. An
-honest client uploads an input and runs a job; its provider stores the output; the receipt is
-there. A tenth of a thousandth of the real sizes.
+Five accounts fill it, first with a micro-USD each, then with as much as the store can hold. An
+honest client uploads an input and runs a job; its provider stores the output, and the receipt
+appears.
 """
 
 import asyncio
@@ -52,35 +52,35 @@ class Hall:
     session: aiohttp.ClientSession
 
     def headers(self, key: KeySigner) -> dict[str, str]:
-        """Its token."""
+        """Returns the account's token as a header."""
         return self.stage.token(key.address, key)
 
     async def upload(self, key: KeySigner, data: bytes) -> tuple[int, dict[str, str]]:
-        """Status and answer."""
+        """Uploads and returns (status, answer)."""
         async with self.session.put(
             f"{self.service.url}/v1/content", data=io.BytesIO(data), headers=self.headers(key)
         ) as response:
             return response.status, await response.json()
 
     async def is_there(self, cid: str) -> bool:
-        """Whether everybody may have it from here."""
+        """Returns whether anyone may read it here."""
         async with self.session.get(f"{self.service.url}/v1/content/{cid}?format=raw") as response:
             return response.status == 200
 
     async def allocate(self, key: KeySigner, money: Amount) -> None:
-        """More of it, until the coordinator has seen it."""
+        """Allocates more money and waits until the coordinator has seen it."""
         before = await self.allocation(key)
         await self.stage.fund(key, money)
         await until(lambda: self.allocation(key), lambda seen: seen == before + money)
 
     async def allocation(self, key: KeySigner) -> int:
-        """As the coordinator knows it."""
+        """Returns the allocation that the coordinator knows."""
         url = f"{self.service.url}/v1/accounts/0x{key.address.hex()}"
         async with self.session.get(url, headers=self.headers(key)) as response:
             return int((await response.json()).get("allocation", 0))
 
     async def order(self, cid: str, size: int) -> str:
-        """The honest client's job with this input; its id."""
+        """Orders the honest client's job with this input and returns its id."""
         spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
         submission = self.stage.submission(HONEST, spec, 1)
         async with self.session.post(
@@ -91,14 +91,14 @@ class Hall:
             return str(answer["jobId"])
 
     async def receipt(self, job: str) -> int:
-        """Status of its receipt, asked for by its client."""
+        """Returns the HTTP status of its receipt for its client."""
         async with self.session.get(
             f"{self.service.url}/v1/receipts/{job}", headers=self.headers(HONEST)
         ) as response:
             return response.status
 
     def owners(self, part: str) -> dict[str, int]:
-        """Pins in one part of the store, by owner."""
+        """Returns the pins in one part of the store by owner."""
         base = sqlite3.connect(self.stage.home / "store" / part / "index.sqlite")
         try:
             return dict(base.execute("select owner, count(*) from pin group by owner").fetchall())
@@ -108,7 +108,7 @@ class Hall:
 
 @asynccontextmanager
 async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
-    """The market, until the block ends."""
+    """Runs the market until the block ends."""
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(tmp_path))
         service = stage.service()
@@ -129,7 +129,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
 
 
 async def fill(hall: Hall, key: KeySigner, size: int) -> tuple[list[str], dict[str, str]]:
-    """Uploads until it is refused: what it put there, and the refusal."""
+    """Uploads until refused. Returns what was stored, and the refusal."""
     put: list[str] = []
     for _ in range(200):
         status, answer = await hall.upload(key, os.urandom(size))
@@ -140,7 +140,7 @@ async def fill(hall: Hall, key: KeySigner, size: int) -> tuple[list[str], dict[s
     raise AssertionError("it is never refused")
 
 
-async def test_fillers_with_dust_and_fillers_with_money(tmp_path: Path) -> None:
+async def test_an_honest_client_works_while_others_fill_the_store(tmp_path: Path) -> None:
     async with opened(tmp_path) as hall:
         await dust_takes_its_floor_and_no_more(hall)
         await money_takes_what_others_do_not_need(hall)

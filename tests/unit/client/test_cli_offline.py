@@ -50,7 +50,7 @@ def test_init_makes_a_profile_once(
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:7700", "http://", "http://a:99999", "http://a b", "ftp://a.example"]
 )
-def test_a_coordinator_that_is_no_url_is_told_before_a_passphrase_is_asked_for(
+def test_a_wrong_coordinator_url_is_reported_before_the_passphrase_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     assert (
@@ -64,7 +64,7 @@ def test_a_coordinator_that_is_no_url_is_told_before_a_passphrase_is_asked_for(
     )
 
 
-def test_a_coordinator_url_that_was_edited_wrong_is_told_with_its_file(
+def test_a_wrong_url_in_client_json_is_reported_with_its_file(
     tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
@@ -75,7 +75,7 @@ def test_a_coordinator_url_that_was_edited_wrong_is_told_with_its_file(
     assert f"{settings}: coordinator 'http:/127.0.0.1:7700'" in capsys.readouterr().err
 
 
-def test_a_wrong_passphrase_and_a_missing_profile(
+def test_a_wrong_passphrase_and_a_missing_profile_have_their_exit_code(
     tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
@@ -112,10 +112,10 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "name@sha256" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
 
 
-def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(
+def test_an_unusable_local_image_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing was sent: neither a code nor a sentence of the coordinator's."""
+    """Nothing was sent, so there is neither a refusal code nor a sentence of the coordinator."""
     folder, text = tmp_path / "folder.tar", tmp_path / "text.tar"
     folder.mkdir()
     text.write_text("# a readme\n" * 100)
@@ -134,7 +134,7 @@ def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(
         )
 
 
-def test_a_package_that_is_not_here_is_the_users_to_install(
+def test_a_missing_package_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
@@ -164,16 +164,14 @@ def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> N
 def test_two_profiles_at_once_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--home` was passed over, and the devnet's client paid."""
+    """Once `--home` was ignored, and the devnet's client paid."""
     assert run_main(["--home", str(tmp_path), "--devnet", "devnet.json", "ps"]) == ExitCode.USAGE
     assert "give only one of them" in capsys.readouterr().err
     assert run_main(["--home", str(tmp_path), "--client", "client-1", "ps"]) == ExitCode.USAGE
     assert "--devnet" in capsys.readouterr().err
 
 
-def test_a_command_to_type_names_the_profile_that_flags_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_suggested_commands_repeat_the_profile_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUORATE_PASSWORD_FILE", "secret")
     assert (
         from_environment(Path("my home"), None, "", None).command("ps")
@@ -185,8 +183,8 @@ def test_a_command_to_type_names_the_profile_that_flags_named(
     assert from_environment(None, None, "", None).command("ps") == "quorate ps"
 
 
-def test_an_empty_input_is_not_the_folder_we_stand_in(capsys: pytest.CaptureFixture[str]) -> None:
-    """`-i data=$UNSET` sent all of the working directory to strangers."""
+def test_an_empty_input_path_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once `-i data=$UNSET` uploaded the whole working directory."""
     words = ["run", f"python@sha256:{'0' * 64}", "--max-price", "1", "-i", "data=", "--", "true"]
     assert run_main(words) == ExitCode.USAGE
     assert "'data=' has no value" in capsys.readouterr().err
@@ -215,7 +213,7 @@ def test_a_bug_does_not_end_like_a_job_that_failed(
     assert ended.value.code == ExitCode.BUG and "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_closed_standard_output_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_output_does_not_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert run_main(["exit-codes"]) == ExitCode.OK
 
@@ -258,7 +256,7 @@ def test_help_lists_commands_even_when_other_programs_are_missing(
         ),
     ],
 )
-def test_help_shows_defaults_that_it_took_for_markup(
+def test_help_shows_defaults(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: str,

@@ -1,4 +1,4 @@
-"""A command group whose packages are not installed says so, whatever was typed after its name."""
+"""A command group without its packages says so, whatever follows its name."""
 
 from importlib.metadata import EntryPoint
 
@@ -24,8 +24,6 @@ def test_a_group_without_its_packages_names_the_remedy(
 
 
 @pytest.mark.parametrize("program", ["", "node", "coordinator", "devnet"])
-def test_every_program_says_which_version_it_is(
-    capsys: pytest.CaptureFixture[str], program: str
-) -> None:
+def test_every_program_prints_its_version(capsys: pytest.CaptureFixture[str], program: str) -> None:
     assert run_main([*program.split(), "--version"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith(f"quorate {version_number()} (Python ")

@@ -1,4 +1,4 @@
-"""The client's books, nonces and events, without any network."""
+"""The client's ledger, nonces and events, without network."""
 
 import asyncio
 import resource
@@ -47,7 +47,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.mark.rule("6.9")
-def test_vouchers_grow_with_checked_charges_alone(ledger: Ledger) -> None:
+def test_vouchers_grow_only_with_checked_charges(ledger: Ledger) -> None:
     first, second = entry(1), entry(2)
     ledger.record(first)
     ledger.record(second)
@@ -77,7 +77,7 @@ def test_nothing_is_signed_above_the_session(ledger: Ledger) -> None:
     assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(100)) is not None
 
 
-def test_two_programs_share_the_books(ledger: Ledger, tmp_path: Path) -> None:
+def test_two_programs_share_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
     other = Ledger(tmp_path / "ledger.sqlite")
     ledger.record(entry(1))
     other.record(replace(entry(1), name="again"))
@@ -96,8 +96,8 @@ def test_a_settled_order_is_never_forgotten(ledger: Ledger) -> None:
     assert [item.name for item in ledger.entries(COORDINATOR)] == ["job-1"]
 
 
-def test_a_full_disk_is_told_and_the_books_stay_whole(ledger: Ledger) -> None:
-    """It ended the client as a bug, with a trace."""
+def test_a_full_disk_is_reported_and_the_ledger_stays_whole(ledger: Ledger) -> None:
+    """Once a full disk ended the client with a stack trace."""
     ledger.record(entry(1))
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
@@ -110,7 +110,7 @@ def test_a_full_disk_is_told_and_the_books_stay_whole(ledger: Ledger) -> None:
     assert len(ledger.entries(COORDINATOR)) == before + 1
 
 
-def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(
+def test_the_newest_session_is_the_last_one_signed_even_if_the_clock_went_back(
     ledger: Ledger,
 ) -> None:
     ledger.record(
@@ -140,19 +140,19 @@ def told(chain_id: int = 1, period: int = 2, genesis: int = 1) -> InfoView:
     "told_wrong",
     [{"period": 0}, {"period": -1}, {"chain_id": -1}, {"chain_id": 2**300}, {"genesis": 10**40}],
 )
-def test_numbers_that_no_deployment_has_are_not_pinned(
+def test_impossible_deployment_values_are_not_pinned(
     told_wrong: dict[str, int], tmp_path: Path
 ) -> None:
-    """A beacon without a period ended the attendance of all runs by a division by zero: nothing
-    was witnessed or signed for.
+    """Once a beacon period of zero ended the background task by a division by zero, so nothing was
+    witnessed or signed.
     """
     with pytest.raises(EvidenceError, match="impossible values"):
         check_identity(tmp_path / "pins.json", told(**told_wrong))
     assert not list(tmp_path.iterdir())
 
 
-def test_first_contact_leaves_whole_pins_or_none(tmp_path: Path) -> None:
-    """A full disk, or a kill, left half a file: nobody could use the profile any more."""
+def test_first_contact_writes_whole_pins_or_none(tmp_path: Path) -> None:
+    """Once a full disk or a kill left half a file, and the profile was unusable."""
     path, soft_hard = tmp_path / "pins.json", resource.getrlimit(resource.RLIMIT_FSIZE)
     info = told()
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, soft_hard[1]))
@@ -176,7 +176,7 @@ def test_nonces_grow(known: int, random64: int) -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20))
-def test_events_survive_any_cutting(cuts: list[int]) -> None:
+def test_events_are_read_from_chunks_of_any_size(cuts: list[int]) -> None:
     text = b': hello\r\nid: 7\ndata: {"a":\ndata: 1}\n\n: alive\n\nid: 8\nevent: x\ndata: two\n\n'
 
     async def chunks() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Host classes as people name them."""
+"""Names of host classes."""
 
 import pytest
 from hypothesis import given
@@ -78,7 +78,7 @@ def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
 
 
 @given(CPUS | GPUS)
-def test_a_name_is_read_back(host: HostClass) -> None:
+def test_a_class_name_parses_back_to_its_class(host: HostClass) -> None:
     assert class_name(host).isprintable()
     assert (
         parse_host_class(class_name(host)) == parse_host_class(f"0x{host.id().hex()}") == host.id()
@@ -86,8 +86,8 @@ def test_a_name_is_read_back(host: HostClass) -> None:
 
 
 @given(STRANGE)
-def test_what_no_machine_can_be_is_not_listed(host: HostClass) -> None:
-    """Whatever a coordinator lists: its numbers need not even fit what is hashed."""
+def test_impossible_classes_are_not_listed(host: HostClass) -> None:
+    """A coordinator may list anything, even numbers that do not fit the hashed form."""
     known = HostClass("x86_64", "v3", "AuthenticAMD")
     (row,) = classes_of(
         [offering(host, 1), offering(known, 2), offering(known, 2), offering(known, 3, 200_000)]
@@ -101,11 +101,11 @@ def test_what_no_machine_can_be_is_not_listed(host: HostClass) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_none_names_the_field_and_what_there_is(text: str) -> None:
+def test_a_wrong_class_names_the_field_and_the_valid_forms(text: str) -> None:
     with pytest.raises(UsageError, match=r"host_class: .*quorate classes") as refused:
         Job(image="x.tar", max_price="1", host_class=text)
     assert len(str(refused.value)) < 400
 
 
-def test_none_is_any() -> None:
+def test_an_empty_name_means_any_class() -> None:
     assert Job(image="x.tar", max_price="1").host() == ZERO_HASH

@@ -1,4 +1,4 @@
-"""The job file: what it means, and how each mistake is named."""
+"""The job file: its meaning, and a named error for each mistake."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def mistake(text: str) -> str:
     return str(error.value)
 
 
-def test_a_full_file_means_what_it_says(tmp_path: Path) -> None:
+def test_a_full_file_gives_the_expected_job(tmp_path: Path) -> None:
     (tmp_path / "scene.json").write_text("{}")
     text = f"""
 type: batch
@@ -84,7 +84,7 @@ def test_the_same_file_gives_the_same_spec() -> None:
     assert spec_of(text).cid() == spec_of(MINIMAL + "env: [A=2, B=1]\n").cid()
 
 
-def test_lines_for_the_shell() -> None:
+def test_commands_become_a_shell_script() -> None:
     spec = spec_of(MINIMAL + "commands: [cd /tmp, ls]\n")
     assert spec.command() == ("/bin/sh", "-c", "set -e\ncd /tmp\nls")
 
@@ -155,7 +155,7 @@ def test_mistakes_are_named(text: str, named: str) -> None:
     assert named in mistake(text)
 
 
-def test_bombs_do_not_go_off() -> None:
+def test_yaml_bombs_are_refused() -> None:
     doubling = "a0: &a0 [x, x]\n" + "".join(
         f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 31)
     )

@@ -1,4 +1,4 @@
-"""Text to exact integers and back: round trips for everything, and what must be refused."""
+"""Text to exact integers and back: round trips, and refused forms."""
 
 from decimal import Decimal
 
@@ -65,7 +65,7 @@ def test_any_text_is_an_amount_or_a_usage_error(text: str) -> None:
         Decimal("-1"),
     ],
 )
-def test_what_is_no_money(bad: object) -> None:
+def test_wrong_money_is_refused(bad: object) -> None:
     with pytest.raises(UsageError, match="max_price"):
         parse_price(bad, "max_price")  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def test_durations(seconds: int) -> None:
 @pytest.mark.parametrize(
     "bad", ["", "1", "h", "1h 30m", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"]
 )
-def test_what_is_no_duration(bad: str | int) -> None:
+def test_wrong_durations_are_refused(bad: str | int) -> None:
     with pytest.raises(UsageError, match="max_duration"):
         parse_duration(bad, "max_duration")
 
@@ -111,7 +111,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 
 @pytest.mark.parametrize("bad", ["24", "-1GB", "1PB", "GB", "1e9B", -1, True, "999999999999TB"])
-def test_what_is_no_size(bad: str | int) -> None:
+def test_wrong_sizes_are_refused(bad: str | int) -> None:
     with pytest.raises(UsageError, match="memory"):
         parse_size(bad, "memory")
 
@@ -145,6 +145,6 @@ def test_gpus(text: str, count: int, model: str, vram: int) -> None:
 @pytest.mark.parametrize(
     "bad", ["", "H100:", "H100:0", "H100:65", "24GB..40GB:1", "H100:x", ":2", "H100:-1", True]
 )
-def test_what_is_no_gpu(bad: str) -> None:
+def test_wrong_gpus_are_refused(bad: str) -> None:
     with pytest.raises(UsageError, match=r"resources\.gpu"):
         parse_gpu(bad, "resources.gpu")

@@ -1,6 +1,4 @@
-"""The client's event stream: events however they are cut, and a coordinator that sends without
-an end.
-"""
+"""The client's event stream: events in chunks of any size, and endless input."""
 
 from collections.abc import AsyncIterator
 
@@ -22,7 +20,7 @@ async def read(data: bytes, step: int, bytes_max: int = 1_000) -> list[ServerEve
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 1_000])
-async def test_events_are_the_same_however_they_are_cut(step: int) -> None:
+async def test_events_do_not_depend_on_chunk_sizes(step: int) -> None:
     assert await read(STREAM, step) == EVENTS
 
 
@@ -37,8 +35,8 @@ async def test_events_are_the_same_however_they_are_cut(step: int) -> None:
     ids=["lines without a word", "words", "one line", "a comment"],
 )
 @pytest.mark.parametrize("step", [3, 100_000])
-async def test_what_does_not_end_is_given_up(flood: bytes, named: str, step: int) -> None:
-    """Lines without a word once counted nothing, and were kept for ever."""
+async def test_endless_lines_and_events_are_refused(flood: bytes, named: str, step: int) -> None:
+    """Once empty lines did not count and were kept for ever."""
     with pytest.raises(UnavailableError, match=f"{named} of more than 1000 bytes"):
         await read(flood, step)
     assert await read(b": alive\n\n" * 1_000, step) == [], (

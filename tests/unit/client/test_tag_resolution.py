@@ -1,4 +1,4 @@
-"""Names of images with a tag, read as engines read them."""
+"""Image names with a tag, read as engines read them."""
 
 import pytest
 
@@ -46,5 +46,5 @@ def test_tagged_names(text: str, expected: TaggedImage) -> None:
         "a" * 300 + ":b",
     ],
 )
-def test_everything_else_is_none(text: str) -> None:
+def test_other_names_are_not_tagged_images(text: str) -> None:
     assert parse_tagged(text) is None

@@ -1,4 +1,4 @@
-"""What strangers write reaches a terminal as text: no escape sequence, no cursor movement, no
+"""Text from strangers reaches a terminal as plain text: no escape sequences, no cursor movement, no
 hidden direction.
 """
 
@@ -39,7 +39,7 @@ HOSTILE |= {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
+def test_control_characters_are_removed(text: str) -> None:
     shown = terminal.plain(text)
     assert not any(
         ord(char) < 32 or 127 <= ord(char) < 160
@@ -51,7 +51,7 @@ def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_what_a_coordinator_tells_is_one_line_wherever_it_is_shown(
+def test_text_from_a_coordinator_stays_on_one_line(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     event = JobEvent(
@@ -75,11 +75,11 @@ def test_what_a_coordinator_tells_is_one_line_wherever_it_is_shown(
         assert shown.isprintable() and "\u202e" not in shown
 
 
-def test_lines_tabs_and_letters_stay() -> None:
+def test_line_ends_tabs_and_letters_are_kept() -> None:
     assert terminal.plain("a\tb\nç \N{GRINNING FACE}") == "a\tb\nç \N{GRINNING FACE}"
 
 
-async def test_a_letter_cut_in_two_is_one_letter_and_an_escape_cut_in_two_is_none() -> None:
+async def test_letters_and_escapes_split_between_chunks_are_handled() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for piece in (
             "größe".encode()[:3],

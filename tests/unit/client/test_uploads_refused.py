@@ -1,6 +1,4 @@
-"""Local folders that cannot be an input: refused before anything is sent, with the path that is
-wrong.
-"""
+"""Local folders that cannot be inputs are refused before anything is sent, with the wrong path."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +36,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_that_cannot_be_sent_is_told_by_its_path(
+def test_an_unusable_folder_is_refused_with_its_path(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, part = FOLDERS[name]
@@ -58,9 +56,7 @@ def test_a_folder_that_cannot_be_sent_is_told_by_its_path(
     assert str(refusal.value).startswith("inputs./inputs/data: ")
 
 
-def test_names_that_only_look_alike_and_second_names_of_a_file_are_sent_as_they_are(
-    tmp_path: Path,
-) -> None:
+def test_similar_names_and_hard_links_are_uploaded(tmp_path: Path) -> None:
     names = ("Readme", "readme", "caf\u00e9", "cafe\u0301")
     (tmp_path / "data").mkdir()
     (tmp_path / "elsewhere").write_text("x")

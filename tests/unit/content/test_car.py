@@ -1,5 +1,5 @@
-"""CARs from strangers: valid ones in every shape, hostile ones each refused at once, mutated
-ones never wrong.
+"""CARs from strangers: valid ones of every shape are read, and hostile or mutated ones are
+refused.
 """
 
 import io
@@ -98,7 +98,7 @@ DATA = random.Random(7).randbytes(20 * 1024 + 77)
 
 @pytest.mark.parametrize("repeats", [True, False])
 @pytest.mark.parametrize("data", [DATA, bytes(9 * 1024), b"", b"x"])
-def test_file_comes_back(tmp_path: Path, data: bytes, repeats: bool) -> None:
+def test_a_file_survives_a_round_trip(tmp_path: Path, data: bytes, repeats: bool) -> None:
     dag = Dag()
     root = dag.file(data)
     if not data:
@@ -117,7 +117,9 @@ def make_tree(root: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", [V1_2025, V0_2015, SMALL], ids=lambda profile: profile.name)
-def test_directory_comes_back_in_every_profile(tmp_path: Path, profile: Profile) -> None:
+def test_a_directory_survives_a_round_trip_in_every_profile(
+    tmp_path: Path, profile: Profile
+) -> None:
     make_tree(tmp_path / "in")
     nodes: Nodes = {}
     root = build_path(tmp_path / "in", profile, keep_nodes(nodes), None, Bounds()).cid
@@ -331,7 +333,7 @@ def test_hostile_car_is_refused_at_once(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
 
 
-def test_wrong_root_in_the_header_is_not_believed(tmp_path: Path) -> None:
+def test_a_wrong_root_in_the_header_is_ignored(tmp_path: Path) -> None:
     _, root, blocks = good()
     unpack(car(raw_cid(b"other"), blocks), root, tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == DATA

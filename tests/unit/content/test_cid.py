@@ -19,7 +19,7 @@ def v1_text(raw: bytes) -> str:
 
 
 @given(st.binary(min_size=32, max_size=32), st.sampled_from(list(Codec)), st.sampled_from([0, 1]))
-def test_text_and_bytes_come_back(digest: bytes, codec: Codec, version: int) -> None:
+def test_text_and_bytes_survive_a_round_trip(digest: bytes, codec: Codec, version: int) -> None:
     cid = Cid(version, Codec.DAG_PB if version == 0 else codec, Hash32(digest))
     assert parse(str(cid)) == cid
     assert parse_bytes(bytes(cid)) == cid
@@ -62,14 +62,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_everything_else_is_refused(name: str) -> None:
+def test_other_forms_are_refused(name: str) -> None:
     with pytest.raises(Refused) as refused:
         parse(BAD[name])
     assert refused.value.code is Code.MALFORMED
 
 
 @given(st.text(max_size=80))
-def test_no_text_does_anything_but_parse_or_refuse(text: str) -> None:
+def test_any_text_parses_or_is_refused(text: str) -> None:
     try:
         assert str(parse(text)) == text
     except Refused:

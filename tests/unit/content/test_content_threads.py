@@ -1,6 +1,4 @@
-"""Streams read in a thread: what a reader needed goes with it, and its end is told to both
-sides.
-"""
+"""Streams read in a thread: a finished reader is freed, and errors reach both sides."""
 
 import asyncio
 import functools
@@ -20,7 +18,7 @@ THREADS = ThreadPoolExecutor(1)
 async def pieces(
     *chunks: bytes, ended: list[str] | None = None, hangs: bool = False
 ) -> AsyncIterator[bytes]:
-    """A stream that says when it was ended."""
+    """A stream that records when it ends."""
     try:
         for chunk in chunks:
             yield chunk
@@ -39,7 +37,7 @@ def all_of(reader: StreamReader) -> bytes:
     return found
 
 
-async def test_a_reader_goes_without_a_walk_over_all_objects() -> None:
+async def test_a_reader_is_freed_without_garbage_collection() -> None:
     gc.collect()
     gc.disable()
     try:
@@ -56,7 +54,7 @@ async def test_a_reader_goes_without_a_walk_over_all_objects() -> None:
         gc.enable()
 
 
-async def test_whoever_is_cancelled_ends_thread_and_stream() -> None:
+async def test_cancellation_ends_thread_and_stream() -> None:
     ended: list[str] = []
     stop = StopSignal(60)
     reader = StreamReader(
@@ -86,7 +84,7 @@ async def test_whoever_is_cancelled_ends_thread_and_stream() -> None:
     assert seen == [Stopped] and ended == ["cancelled"]
 
 
-async def test_a_streams_own_error_and_its_lengths_are_the_readers() -> None:
+async def test_a_streams_error_and_excess_length_reach_the_reader() -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield b"a"
         raise Unavailable("the peer has gone", retry_after=1.0)

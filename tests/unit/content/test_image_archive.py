@@ -1,6 +1,4 @@
-"""Archives made by strangers: what is read from a good one, and that a bad one ends in a typed
-refusal.
-"""
+"""Image archives from strangers: good ones are read, and bad ones end in a typed refusal."""
 
 import gzip
 import io
@@ -28,7 +26,7 @@ def write(tmp_path: Path, entries: Entries) -> Path:
     return path
 
 
-def test_good_archive(tmp_path: Path) -> None:
+def test_a_good_archive_is_read(tmp_path: Path) -> None:
     config = {
         "Env": ["A=1"],
         "Entrypoint": ["/e"],
@@ -202,7 +200,7 @@ def test_bad_archive_is_refused(tmp_path: Path, entries: Entries, code: Code) ->
     assert refusal.value.detail
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_an_archive_beyond_a_limit_is_refused(tmp_path: Path) -> None:
     many = image_entries([tar([entry(str(number)) for number in range(50)])])
     bomb = image_entries([gzip.compress(tar([entry("zeros", bytes(3 << 20)), entry("after")]))])
     cases = [
@@ -217,8 +215,8 @@ def test_limits(tmp_path: Path) -> None:
         assert refusal.value.code is Code.OVERSIZE
 
 
-def test_extended_header_larger_than_memory_should_be(tmp_path: Path) -> None:
-    """A PAX header may claim any size; the tar module would read it whole."""
+def test_a_huge_extended_header_is_refused(tmp_path: Path) -> None:
+    """A PAX header may claim any size, and the tar module would read it whole."""
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 8 << 20
     path = tmp_path / "image.tar"
@@ -247,9 +245,9 @@ def test_every_cut_of_an_archive_is_refused(tmp_path: Path) -> None:
         b"20 path=/../x\n",
     ],
 )
-def test_pax_headers_that_lie(tmp_path: Path, field: bytes) -> None:
-    """Sizes beyond the file, sparse maps, times that no clock has, names that the plain header
-    does not show.
+def test_false_pax_headers_are_refused(tmp_path: Path, field: bytes) -> None:
+    """Sizes beyond the file, sparse maps, impossible times, and names that the plain header does
+    not show.
     """
     record = b"%d " % (len(field.split(b" ", 1)[1]) + 3) + field.split(b" ", 1)[1]
     header = tarfile.TarInfo("x")
@@ -262,7 +260,7 @@ def test_pax_headers_that_lie(tmp_path: Path, field: bytes) -> None:
 
 
 def test_a_layer_that_expands_a_thousandfold_is_bounded(tmp_path: Path) -> None:
-    """Reading stops at the bound: what lies behind it is never unpacked."""
+    """Reading stops at the bound; the rest is never unpacked."""
     bomb = gzip.compress(tar([entry("zeros", bytes(64 << 20)), entry("after")]))
     path = write(tmp_path, image_entries([bomb] * 3))
     begun = time.process_time()

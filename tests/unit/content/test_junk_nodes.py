@@ -1,5 +1,5 @@
-"""DAGs made to cost more than they weigh: junk fields, empty shards, one heavy node named a
-hundred thousand times, endless CARs.
+"""DAGs that cost more than their size: junk fields, empty shards, one large node linked 100,000
+times, endless CARs.
 """
 
 import io
@@ -28,7 +28,7 @@ CID = raw_cid(b"x")
 
 
 def walked(root: Cid, blocks: dict[bytes, bytes], bounds: Bounds) -> DagWalk:
-    """Every block that is wanted, as often as it is wanted."""
+    """Yields every block that the walk expects, as often as it expects it."""
     walk = DagWalk(root, NullSink(), bounds)
     while (expected := walk.expected) is not None:
         walk.feed(blocks[expected.cid.digest])
@@ -47,7 +47,7 @@ def test_a_block_of_junk_fields_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("again", [b"\x12\x01a", b"\x18\x01"], ids=["name", "size"])
-def test_a_field_of_a_link_stands_once(again: bytes) -> None:
+def test_a_repeated_field_of_a_link_is_refused(again: bytes) -> None:
     body = b"\x0a" + encode_varint(len(bytes(CID))) + bytes(CID) + b"\x12\x01n\x18\x01" + again
     with pytest.raises(Refused):
         decode_node(
@@ -67,7 +67,7 @@ def test_an_empty_shard_is_refused() -> None:
     assert "empty shard" in refused.value.detail
 
 
-def test_one_heavy_node_named_by_many_entries_counts_each_time() -> None:
+def test_a_large_node_counts_at_every_visit() -> None:
     leaf = build_file([b"x"])
     heavy = encode_node(
         [Link(leaf.cid, b"n" * 100_000, 1)], file_data([1])
@@ -82,7 +82,7 @@ def test_one_heavy_node_named_by_many_entries_counts_each_time() -> None:
     assert walked(node_cid(many, 1), blocks, Bounds()).bytes_done == 500
 
 
-def test_repeated_empty_blocks_do_not_go_on_for_ever() -> None:
+def test_endless_empty_blocks_are_refused() -> None:
     empty = build_file([b""])
     folder = encode_node([Link(empty.cid, b"a", 0), Link(CID, b"b", 1)], DIRECTORY_DATA)
     root = node_cid(folder, 1)

@@ -1,5 +1,5 @@
-"""Sealed outputs: deterministic, opened by the right salt and digest only, and by no changed
-byte.
+"""Sealed outputs are deterministic. Only the right salt and digest open them, and no changed byte
+passes.
 """
 
 import os
@@ -44,7 +44,7 @@ def sealed(tmp_path: Path, salt: bytes = SALT) -> tuple[Path, Hash32]:
 
 
 @pytest.mark.rule("3.30")
-def test_opens_to_the_same_tree(tmp_path: Path) -> None:
+def test_a_sealed_tree_opens_to_the_same_tree(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     assert digest == cid_of_path(tmp_path / "out").digest
     check_sealed(path, SALT, digest)
@@ -54,7 +54,7 @@ def test_opens_to_the_same_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("3.32", "3.34")
-def test_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> None:
+def test_sealing_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     seal_directory(tmp_path / "out", SALT, tmp_path / "again")
     seal_directory(tmp_path / "out", bytes(32), tmp_path / "other")
@@ -127,8 +127,8 @@ def test_wrong_salt_and_wrong_digest_do_not_open(tmp_path: Path) -> None:
 
 
 def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
-    """A provider may seal anything under its own salt: what decrypts must still be the one CAR
-    of the digest, and nothing after it.
+    """A provider may seal anything under its own salt. The plaintext must still be exactly the one
+    CAR of the digest.
     """
     from quorate_content import sealed as module
 
@@ -173,11 +173,9 @@ def test_bounds_and_links(tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
-def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_upload(
-    tmp_path: Path,
-) -> None:
-    """Their names alone were more than a job of few bytes was allowed: nobody could commit to
-    what it gave, and nobody was paid.
+def test_the_ciphertext_of_many_empty_files_fits_the_upload_limit(tmp_path: Path) -> None:
+    """Once their names alone exceeded the upload limit of a small job, so no provider could commit
+    and be paid.
     """
     root, count = tmp_path / "out", 6_000
     root.mkdir()

@@ -1,5 +1,5 @@
-"""The store's index: sums that are kept agree with sums that are made, whoever holds most for
-its weight yields, old files are read.
+"""The store's index: kept sums equal recomputed sums, and a full store unpins what its owners hold
+beyond their weight.
 """
 
 import random
@@ -22,12 +22,12 @@ def name(number: int) -> str:
 
 
 def store(index: Index, number: int, size: int) -> None:
-    """An object appears, as after its work."""
+    """Adds an object as if its work had just been published."""
     index.add(name(number), number.to_bytes(32, "big"), size, size, f"work-{number}")
 
 
 def slow_sums(path: Path, now: float) -> tuple[dict[str, int], int]:
-    """By owner, and of the whole store, from the rows themselves."""
+    """Recomputes the sums by owner and of the whole store from the rows."""
     base = sqlite3.connect(path)
     owned: dict[str, int] = {}
     for owner, stored in base.execute(
@@ -81,7 +81,7 @@ def one_step(index: Index, clock: SetClock, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_kept_sums_are_the_slow_sums(tmp_path: Path, seed: int) -> None:
+def test_kept_sums_equal_recomputed_sums(tmp_path: Path, seed: int) -> None:
     clock, dice, path = SetClock(1_000.0), random.Random(seed), tmp_path / "index.sqlite"
     index = Index(path, clock)
     for step in range(200):
@@ -100,8 +100,8 @@ def test_kept_sums_are_the_slow_sums(tmp_path: Path, seed: int) -> None:
     index.close()
 
 
-def test_the_price_of_a_pin_does_not_grow_with_pins(tmp_path: Path) -> None:
-    """Steps of SQLite's machine for one more pin, with ten and with three thousand of them."""
+def test_the_cost_of_a_pin_does_not_grow_with_the_number_of_pins(tmp_path: Path) -> None:
+    """Counts SQLite's steps for one more pin, with ten and with three thousand pins."""
     index = Index(tmp_path / "index.sqlite", SetClock(1_000.0))
     owner, steps = Owner("a", 1 << 40), [0]
 
@@ -137,7 +137,7 @@ def test_the_price_of_a_pin_does_not_grow_with_pins(tmp_path: Path) -> None:
     index.close()
 
 
-def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -> None:
+def test_the_owner_with_most_for_its_weight_loses_its_oldest_pins_first(tmp_path: Path) -> None:
     clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
@@ -164,7 +164,7 @@ def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -
     index.close()
 
 
-def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> None:
+def test_content_in_use_is_unpinned_only_beyond_its_owners_share(tmp_path: Path) -> None:
     clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
@@ -183,7 +183,7 @@ def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> Non
     index.close()
 
 
-def test_what_was_promised_never_yields(tmp_path: Path) -> None:
+def test_promised_content_is_never_unpinned(tmp_path: Path) -> None:
     clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
@@ -197,9 +197,9 @@ def test_what_was_promised_never_yields(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_database_that_fails_is_the_world(tmp_path: Path) -> None:
-    """A full disk shows in any statement: whoever asks has to be told so in the one way that is
-    tried again.
+def test_a_failing_database_is_unavailable(tmp_path: Path) -> None:
+    """A full disk can show in any statement. The caller must get `Unavailable`, which is
+    retried.
     """
     index = Index(tmp_path / "index.sqlite", SetClock(1_000.0))
     base = sqlite3.connect(tmp_path / "index.sqlite")

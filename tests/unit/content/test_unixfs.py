@@ -1,4 +1,4 @@
-"""UnixFS: the published vectors of both profiles, shapes of the tree, and the builder on real
+"""UnixFS: published vectors of both profiles, shapes of trees, and the builder on real
 directories.
 """
 
@@ -83,7 +83,7 @@ def parameters() -> list[object]:
 
 @pytest.mark.rule("I8", "3.30")
 @pytest.mark.parametrize("case", parameters())
-def test_vector(case: dict[str, object], tmp_path: Path) -> None:
+def test_published_vectors_hold(case: dict[str, object], tmp_path: Path) -> None:
     profile = PROFILES[str(case["profile"])]
     if case["kind"] == "text":
         assert str(cid_of_bytes(str(case["text"]).encode(), profile)) == case["cid"]

@@ -1,4 +1,4 @@
-"""The devnet's small pure parts: lies, pictures, order of jobs, folders."""
+"""Small pure parts of the devnet: lies, pictures, order of jobs, folders."""
 
 import itertools
 import json
@@ -75,7 +75,7 @@ def test_a_png_holds_the_pixels() -> None:
     assert rows == b"".join(b"\0" + pixels[at : at + 6] for at in (0, 6, 12))
 
 
-def test_tiles_and_prices_take_turns() -> None:
+def test_tiles_and_prices_alternate() -> None:
     few, many = [(1, seed) for seed in range(4)], [(0, tile) for tile in range(10)]
     mixed = interleaved(few, many)
     assert sorted(mixed) == sorted(few + many)
@@ -92,7 +92,7 @@ def test_prices_are_combined_by_their_paths(tmp_path: Path) -> None:
     assert combined_price([tmp_path / "a", tmp_path / "b"]) == "5.2500"
 
 
-def test_the_example_scene_is_cut_without_rest() -> None:
+def test_the_example_scene_divides_into_whole_tiles() -> None:
     scene = read_scene(examples_folder())
     assert (
         scene.tiles >= 12
@@ -134,9 +134,9 @@ def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["logs", "provider-1", "coordinator", "password"])
-def test_a_folder_is_not_a_devnets_because_of_its_names(tmp_path: Path, name: str) -> None:
-    """Somebody's logs, or the keys of a real provider, were emptied away by `quorate devnet up
-    --dir` of the folder that held them.
+def test_a_folder_with_only_similar_names_is_not_emptied(tmp_path: Path, name: str) -> None:
+    """Once `quorate devnet up --dir` emptied folders with other programs' logs or a real provider's
+    keys.
     """
     precious = tmp_path / name if name == "password" else tmp_path / name / "keys.json"
     precious.parent.mkdir(exist_ok=True)
@@ -146,10 +146,8 @@ def test_a_folder_is_not_a_devnets_because_of_its_names(tmp_path: Path, name: st
     assert precious.read_text() == "precious"
 
 
-def test_a_devnet_asks_for_its_sandbox_by_name() -> None:
-    """An engine that learns of gVisor must not change what the demo and the tests of a market
-    run in.
-    """
+def test_docker_means_runc_even_with_gvisor_installed() -> None:
+    """An engine that learns of gVisor must not change the sandbox of the demo and the tests."""
     assert ExecutorChoice.DOCKER.kind() is ExecutorKind.DOCKER_RUNC
     assert ExecutorChoice.DOCKER_RUNSC.kind() is ExecutorKind.DOCKER_RUNSC
     assert {choice.kind() for choice in ExecutorChoice if not choice.is_engine} == {

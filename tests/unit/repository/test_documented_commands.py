@@ -1,8 +1,8 @@
-"""Every `quorate ...` that the documents tell somebody to type is understood by the command
-line's own parser; nothing is executed.
+"""The command line's own parser understands every `quorate ...` command in the documents. Nothing
+is executed.
 
-Lines of shell blocks are parsed whole. What a sentence mentions may be half a command (`quorate
-plan -f`): there each command and each option has to exist.
+Lines of shell blocks are parsed whole. A sentence may mention half a command (`quorate plan -f`);
+there each command and option must exist.
 """
 
 import re
@@ -95,7 +95,7 @@ def look(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("document", "line"), sorted({*lines()}))
-def test_a_line_of_a_document_can_be_typed(document: str, line: str) -> None:
+def test_every_documented_command_line_parses(document: str, line: str) -> None:
     words = shlex.split(line, comments=True)
     if words[-1] == "...":  # and so on
         look(words[:-1])
@@ -104,11 +104,11 @@ def test_a_line_of_a_document_can_be_typed(document: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(("document", "span"), sorted({*spans()}))
-def test_a_sentence_names_what_there_is(document: str, span: str) -> None:
+def test_commands_and_options_in_sentences_exist(document: str, span: str) -> None:
     look([word for word in shlex.split(span) if word != "..."])
 
 
-def test_the_documents_were_read() -> None:
+def test_documents_contain_commands() -> None:
     found = {document for document, _ in lines()}
     assert {"README.md", "client.md", "owner.md", "operator.md"} <= found, found
     assert len({*lines()}) >= 20 and len({*spans()}) >= 20
@@ -124,7 +124,7 @@ def test_the_documents_were_read() -> None:
         "run x --max-price",
     ],
 )
-def test_what_there_is_not_is_refused(line: str) -> None:
+def test_unknown_commands_and_options_are_reported(line: str) -> None:
     with pytest.raises(Exception) as caught:
         parse(line.split())
     assert getattr(caught.value, "exit_code", None) == 2, repr(caught.value)

@@ -1,4 +1,4 @@
-"""The two programs of the demo: the same input gives the same bytes, and the figures are right."""
+"""The demo's two programs: the same input gives the same bytes, and the numbers are right."""
 
 import json
 import math
@@ -32,11 +32,11 @@ def test_a_price_is_the_same_to_the_last_digit(
     assert "20000 paths" in capsys.readouterr().out
 
 
-def test_the_price_is_known_on_every_machine(pricing: dict[str, Any]) -> None:
+def test_the_price_is_the_same_on_every_machine(pricing: dict[str, Any]) -> None:
     assert pricing["simulate"](1, 1000) == (6_589_996_427, 116_636_398_516)
 
 
-def test_the_price_is_near_the_textbook(pricing: dict[str, Any]) -> None:
+def test_the_price_is_near_the_closed_form(pricing: dict[str, Any]) -> None:
     """Discretely averaged Asian call, 24 dates, S = K = 100, r = 5 %, volatility 20 %."""
     paths = 100_000
     total, squares = pricing["simulate"](3, paths)

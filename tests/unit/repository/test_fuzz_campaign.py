@@ -1,11 +1,11 @@
-"""A fuzzing campaign that tried less than it was to try fails, and says what was left out."""
+"""A fuzzing campaign that tried too little fails and names what it left out."""
 
 from fuzz.api_parties import WHO
 from fuzz.campaign import ROUTES, by_who, missed
 from quorate_coordinator.api.operations import OPERATIONS
 
 
-def test_what_was_not_tried_is_named() -> None:
+def test_untried_inputs_are_named() -> None:
     assert len(OPERATIONS) == ROUTES
     full = {"codec_inputs": 20_000, "routes": dict.fromkeys(WHO, ROUTES)}
     assert missed(full, 10) == missed(full, 50) == []
@@ -16,7 +16,7 @@ def test_what_was_not_tried_is_named() -> None:
     assert len(missed({"codec_inputs": 0, "routes": {}}, 10)) == 1 + len(WHO)
 
 
-def test_counts_are_told_by_who_asked() -> None:
+def test_requests_are_counted_by_role() -> None:
     counts = {"requests as client": 3, "requests as nobody": 1, "frames": 7}
     assert by_who(counts, "requests") == {"client": 3, "nobody": 1}
     assert counts == {"frames": 7}

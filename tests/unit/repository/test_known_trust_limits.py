@@ -1,6 +1,4 @@
-"""What docs/trust.md says that nobody is protected from: each limit shown once, so that the page
-can neither boast nor be forgotten.
-"""
+"""Shows each limit that docs/trust.md admits, so that the page stays true and complete."""
 
 import json
 from functools import partial
@@ -53,7 +51,7 @@ def test_two_owners_who_collude_pass_a_wrong_result() -> None:
 
 
 @pytest.mark.rule("I4", "5.35", "5.37")
-def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted() -> None:
+def test_a_nondeterministic_program_is_paid_and_no_provider_faulted() -> None:
     market = Market(*[Party(number, lies=True) for number in range(5)])
     found = verdict_of(market, market.order(0, 1))
     assert found.outcome is Outcome.UNRESOLVED and not found.faulted
@@ -64,7 +62,7 @@ def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted(
 
 
 @pytest.mark.rule("3.10", "5.42", "7.11")
-def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is_labelled() -> None:
+def test_too_few_owners_are_refused_unless_unverified_is_accepted() -> None:
     market = Market(Party(0), Party(1))
     with pytest.raises(Refused) as refused:
         market.order(0, 1)
@@ -74,7 +72,7 @@ def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is
 
 
 @pytest.mark.rule("3.18", "5.18", "7.5")
-def test_whom_a_coordinator_skips_stands_in_the_commit_set() -> None:
+def test_the_commit_set_shows_which_providers_were_skipped() -> None:
     seen: list[CommitSet] = []
 
     class Watched(Market):
@@ -96,7 +94,7 @@ def test_whom_a_coordinator_skips_stands_in_the_commit_set() -> None:
 
 
 @pytest.mark.rule("7.7")
-async def test_the_owner_of_the_machine_reads_what_it_holds(tmp_path: Path) -> None:
+async def test_a_machine_owner_can_read_the_inputs(tmp_path: Path) -> None:
     store = ContentStore(tmp_path / "store", 1 << 30, 1 << 30)
     secret = b"the client's own table, in plain text" * 10
     await store.put(secret, "lease")
@@ -106,7 +104,7 @@ async def test_the_owner_of_the_machine_reads_what_it_holds(tmp_path: Path) -> N
     )
 
 
-def test_the_banner_of_the_process_executor_says_so() -> None:
+def test_the_process_executor_warns_that_it_has_no_sandbox() -> None:
     assert "NO PROTECTION" in BANNER and "Devnets only" in BANNER and "\033[1;41" in BANNER, (
         "in red"
     )
@@ -172,22 +170,20 @@ def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
         ),
     ],
 )
-def test_what_no_job_can_ask_for_yet(change: dict[str, object]) -> None:
+def test_unsupported_job_features_are_refused(change: dict[str, object]) -> None:
     job_spec.validate(a_spec("plain"))
     with pytest.raises(Refused):
         job_spec.validate(replace(a_spec("plain"), **change))  # type: ignore[arg-type]
 
 
-def test_the_class_that_a_provider_offers_is_its_processors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_provider_offers_the_class_of_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("H100", "GPU-1", 80 << 30, "550")
     monkeypatch.setattr(host_class_probe, "detect_gpus", lambda: (gpu,))
     assert host_class_probe.detect_hardware(Path("/")).gpus == (gpu,), "detected"
     assert not host_class_probe.detect_cpu_class().is_gpu, "and not offered"
 
 
-def test_an_execution_that_is_not_revealed_lapses_unpaid_and_another_provider_runs_it() -> None:
+def test_an_unrevealed_execution_lapses_unpaid_and_is_replaced() -> None:
     mute = Party(0, lies=True, is_mute=True)  # cheapest, so it is matched first
     market = Market(mute, *[Party(number) for number in range(1, 5)])
     for nonce in range(1, 6):
@@ -219,7 +215,7 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
     assert refused.value.code is Code.UNSUPPORTED
 
 
-def test_there_is_no_transport_but_web_sockets() -> None:
+def test_web_sockets_are_the_only_transport() -> None:
     names = {path.stem for path in Path(quorate_runtime.__file__).parent.glob("peers/*.py")}
     assert "websocket_peers" in names and not [
         name for name in names if "p2p" in name or "libp2p" in name

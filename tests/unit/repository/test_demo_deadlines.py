@@ -1,11 +1,9 @@
-"""How long the demo waits: as long as its story moves, within a bound; not for a story that
-stands still.
-"""
+"""The demo's deadlines: each new stage gets more time up to a bound, and a stuck stage fails."""
 
 from quorate_devnet.demo.run_demo import DEADLINE_SECONDS, PATIENCE_SECONDS, StageDeadline
 
 
-def test_a_story_that_stands_still_is_given_up_and_named() -> None:
+def test_a_stuck_demo_ends_and_names_its_stage() -> None:
     stage = StageDeadline(1000.0)
     assert stage.limit == 1000.0 + PATIENCE_SECONDS
     limit = stage.reach("2 of 6 runs have a verdict", 1040.0)
@@ -14,7 +12,7 @@ def test_a_story_that_stands_still_is_given_up_and_named() -> None:
     assert stage.name == "2 of 6 runs have a verdict"
 
 
-def test_a_story_that_moves_slowly_has_time_but_not_for_ever() -> None:
+def test_a_slow_demo_gets_more_time_up_to_a_bound() -> None:
     stage, now, patience = StageDeadline(0.0), 0.0, PATIENCE_SECONDS - 1
     while now < stage.limit:
         limit = stage.reach(f"step at {now:g}", now)

@@ -1,5 +1,5 @@
-"""What docs/protocol.md asks for and nobody has built, as docs/trust.md says: each shown once;
-whoever builds it changes the page.
+"""Features that docs/protocol.md describes and that are not built yet. docs/trust.md lists them;
+update it when you build one.
 """
 
 import json
@@ -45,7 +45,7 @@ def sources(*left_out: str) -> str:
 
 
 @pytest.mark.rule("2.7", "3.6")
-def test_nobody_looks_at_a_key_binding() -> None:
+def test_key_bindings_are_not_checked() -> None:
     assert "KeyBinding" in MESSAGE_TYPES and "KeyBinding" not in sources("signed.py")
 
 
@@ -59,7 +59,7 @@ def entries(kind: str) -> set[str]:
 
 
 @pytest.mark.rule("5.14", "5.86", "6.7")
-def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
+def test_a_leaving_coordinator_is_not_announced_and_keeps_its_bond() -> None:
     assert "retire_coordinator" in entries("function")
     assert not [name for name in entries("event") if "retire" in name], (
         "so it goes on taking orders"
@@ -75,7 +75,7 @@ def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
 
 @pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")
 @pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
-def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
+def test_planned_messages_do_not_exist(wanted: str) -> None:
     """A commit on chain, a canary, a delegate of a reveal, an audit of another's job."""
     frames = {name.lower() for name in vars(frames_module) if name.endswith("Sent")} - {
         "commitsent",
@@ -89,8 +89,8 @@ def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
 
 @pytest.mark.rule("7.2", "7.4")
 def test_no_log_of_receipts_is_published() -> None:
-    """One receipt can be had for each run; what follows from all of them, in their order, nobody
-    outside can compute.
+    """Each run has a receipt, but outsiders cannot compute what follows from all of them in
+    order.
     """
     assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == [
         "/v1/receipts/{job}"
@@ -104,7 +104,7 @@ def test_a_receipt_names_a_block_by_its_number() -> None:
 
 
 @pytest.mark.rule("5.92")
-def test_who_has_no_stake_is_matched_where_nobody_has_any_and_paid_at_once() -> None:
+def test_a_provider_without_stake_is_matched_only_where_no_one_has_stake() -> None:
     market = Market(Party(0), Party(1))
     block = BlockNumber(market.core.state.own.block + 1)
     gone = tuple(ev.SlotClosed(HOST.id(), place, block) for place in range(2))
@@ -115,7 +115,7 @@ def test_who_has_no_stake_is_matched_where_nobody_has_any_and_paid_at_once() -> 
 
 
 @pytest.mark.rule("6.17")
-def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
+def test_epochs_are_posted_by_time_not_by_amount() -> None:
     market = Market(*[Party(number) for number in range(3)])
     limits = replace(DEVNET, epoch_every=MAINNET.epoch_every)
     market.core.rules = replace(market.core.rules, limits=limits)
@@ -136,7 +136,7 @@ def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
 
 
 @pytest.mark.rule("3.42", "4.25")
-def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
+def test_receipts_are_files_and_outputs_have_one_store() -> None:
     with pytest.raises(UsageError, match="No such file"):
         verify(document_cid(b"a receipt"))
     assert not [field.name for field in fields(JobSpec) if "output" in field.name], (
@@ -145,7 +145,7 @@ def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
 
 
 @pytest.mark.rule("5.52")
-def test_no_view_names_the_day_on_which_held_pay_is_final() -> None:
+def test_no_view_shows_when_held_pay_becomes_final() -> None:
     for view in (EarningStatus, PlanView, ProviderView):
         named = {field.name for field in fields(view)}
         assert not [

@@ -1,8 +1,8 @@
-"""Content sources that mean harm, over raw sockets: drips, heads and bodies without end, wrong
-lengths, redirects, packed answers.
+"""Hostile content sources over raw sockets: drips, endless heads and bodies, wrong lengths,
+redirects, compressed answers.
 
-Every one ends in a typed refusal by its deadline, with flat memory, and an honest source beside
-it is still used.
+Each ends in a typed refusal by its deadline with constant memory, and an honest source beside it is
+still used.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
 
 
 async def a_car(tmp_path: Path) -> tuple[Cid, bytes, ContentStore]:
-    """A file of two blocks, its CAR, and a store that has it."""
+    """Makes a file of two blocks, its CAR, and a store that has it."""
     origin = ContentStore(tmp_path / "origin", 64 * MIB)
     stat = await origin.put(os.urandom(MIB + 50_000), "a")
     return stat.cid, b"".join([piece async for piece in origin.export_car(stat.cid)]), origin
@@ -204,10 +204,10 @@ async def test_an_honest_source_beside_it_is_used(
     await origin.close()
 
 
-async def test_declared_sizes_and_repeated_names_cost_nothing(
+async def test_false_sizes_and_repeated_names_are_refused_early(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """A directory of a few kilobytes that says it holds terabytes is refused at its first file."""
+    """A directory of a few kilobytes that declares terabytes is refused at its first file."""
     nodes: list[tuple[Cid, bytes]] = []
     leaf = build_file([b"x"])
     huge = type(leaf)(leaf.cid, 1 << 50, 1 << 50)
@@ -250,15 +250,13 @@ async def test_declared_sizes_and_repeated_names_cost_nothing(
         "",
     ],
 )
-async def test_what_is_no_url_is_a_source_like_any_other_that_has_nothing(
-    url: str, store: ContentStore
-) -> None:
-    """A coordinator names sources: none of its texts may end the daemon."""
+async def test_a_wrong_url_counts_as_a_failed_source(url: str, store: ContentStore) -> None:
+    """A coordinator names sources, and none of its texts may crash the daemon."""
     with pytest.raises(Unavailable, match="no source had"):
         await store.get(raw_cid(b"x"), [url], 100, 5.0, "a")
 
 
-async def test_a_path_of_any_letters_is_asked_for(tmp_path: Path, store: ContentStore) -> None:
+async def test_paths_with_any_characters_are_requested(tmp_path: Path, store: ContentStore) -> None:
     cid, car, origin = await a_car(tmp_path)
     await origin.close()
 
@@ -272,8 +270,8 @@ async def test_a_path_of_any_letters_is_asked_for(tmp_path: Path, store: Content
         assert lease.size == MIB + 50_000
 
 
-async def test_nothing_is_said_to_an_address_in_the_owners_own_network(store: ContentStore) -> None:
-    """Its requests would come from behind the owner's firewall, to a path that a stranger chose."""
+async def test_sources_in_private_networks_get_no_request(store: ContentStore) -> None:
+    """Otherwise a stranger could direct requests to a path behind the owner's firewall."""
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
