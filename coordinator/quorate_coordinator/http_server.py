@@ -15,7 +15,7 @@ from quorate_coordinator.api.routes import VERSION, Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.reporting.market_tables import MarketTables
@@ -36,7 +36,7 @@ class HttpServer:
     """Everything that the server answers from."""
 
     config: Config
-    core: Coordinator
+    core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     rates: Rates
     staging: Staging

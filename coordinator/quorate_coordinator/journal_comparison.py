@@ -13,7 +13,7 @@ from typing import NoReturn
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.queries import newest_epoch
 from quorate_coordinator.config import TRANSACTIONS, Config
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.records.retirement import ARCHIVED
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import RunArchive
@@ -32,7 +32,7 @@ class JournalComparison:
     """
 
     config: Config
-    core: Coordinator
+    core: CoordinatorCore
     archive: RunArchive
     contracts: Contracts
     client: ChainClient

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.journal_comparison import JournalComparison
 from quorate_protocol.ports import Clock
@@ -18,7 +18,7 @@ TICK_SECONDS = 0.5
 class OwnEvents:
     """Submits events that must not be lost."""
 
-    core: Coordinator
+    core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     board: Board
     clock: Clock

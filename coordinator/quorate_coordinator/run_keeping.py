@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorate_coordinator.config import Config
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
@@ -24,7 +24,7 @@ class RunKeeping:
     """The places in which a finished run is kept."""
 
     config: Config
-    core: Coordinator
+    core: CoordinatorCore
     history: RunReader
     tables: MarketTables
     staging: Staging

@@ -24,7 +24,7 @@ from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules
@@ -122,7 +122,7 @@ class Service:
         await self._register(client, contracts, has_worked)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
         app = self._application(rates)
-        core, registry = Coordinator(self._rules()), CollectorRegistry()
+        core, registry = CoordinatorCore(self._rules()), CollectorRegistry()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive, file = self._open_files(stack, has_worked)
         add_disk_gauges(registry, config, archive, file)
@@ -245,7 +245,7 @@ class _Parts:
     sender: Sender
     staging: Staging
     documents: Documents
-    core: Coordinator
+    core: CoordinatorCore
     registry: CollectorRegistry
     logs: RunLogs
     beacon: Beacon

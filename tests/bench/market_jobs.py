@@ -30,7 +30,7 @@ from market_providers import (
 )
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import (
     ArchiveRuns,
     Effect,
@@ -39,8 +39,8 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
+from quorate_coordinator.core.entities import Trusts
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
@@ -162,7 +162,7 @@ class Market:
 
     setup: Setup
     crypto: Crypto
-    core: Coordinator
+    core: CoordinatorCore
     clients: list[Party]
     sessions: list[Party]
     providers: dict[Address, Party]
@@ -199,7 +199,7 @@ class Market:
                 )
             }
         )
-        core = Coordinator(rules)
+        core = CoordinatorCore(rules)
         providers = parties(setup.providers, setup.is_signed)
         with core.state.transaction():
             for party in providers:
@@ -243,7 +243,7 @@ class Market:
                 self._see(effect.frame)
             case PostEpoch(_, number, root):
                 self.block += 1
-                note = ev.EpochPosted(number, root.hash)
+                note = ev.ChainEpochPosted(number, root.hash)
                 await self.actor.submit(
                     ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,))
                 )
@@ -385,16 +385,14 @@ class Market:
 
     async def open(self) -> None:
         """Registrations, allocations, offers and heartbeats."""
-        notes: list[ev.ChainNote] = [ev.AccountIndexed(self.core.rules.coordinator, 1)]
+        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(self.core.rules.coordinator, 1)]
         for index, party in enumerate(self.providers.values()):
-            notes.append(
-                ev.ProviderRegistered(
-                    party.address, index + 2, party.address, party.address, hash_tuple("net", index)
-                )
-            )
+            who, network = party.address, hash_tuple("net", index)
+            notes.append(ev.ChainProviderRegistered(who, index + 2, who, who, network))
             if self.setup.is_staked:
-                notes.append(ev.SlotOpened(HOST.id(), index, party.address, BlockNumber(1)))
-        notes += [ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients]
+                notes.append(ev.ChainSlotOpened(HOST.id(), index, party.address, BlockNumber(1)))
+        for client in self.clients:
+            notes.append(ev.ChainAllocationChanged(client.address, Amount(10**12)))
         await self.actor.submit(
             ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes))
         )

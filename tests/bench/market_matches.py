@@ -19,11 +19,12 @@ from market_jobs import an_offer
 from market_providers import DOMAIN
 
 from quorate_coordinator.core import lease
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Job, Matching, OwnRecord, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers as offers_module
-from quorate_coordinator.core.state import ONLY, Books, Job, Matching, Provider
 from quorate_coordinator.core.step_context import Rules, StepContext
+from quorate_coordinator.core.tables import OWN
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
@@ -88,7 +89,7 @@ class Market:
             b"",
             (),
         )
-        self.core = Coordinator(rules)
+        self.core = CoordinatorCore(rules)
         self.hosts = [
             HostClass("hopper", sm_count=64 + number, driver_branch="550")
             for number in range(CLASSES)
@@ -115,7 +116,7 @@ class Market:
                     owner, index, owner, owner, network, offer, Sequence(1), alive
                 )
                 self.owners.append(owner)
-            self.core.state.books[ONLY] = Books(
+            self.core.state.own_record[OWN] = OwnRecord(
                 block=BlockNumber(1)
             )  # as in every market that has seen a block
         self.core.state.market.refresh()
@@ -184,8 +185,8 @@ class Market:
         if len(self.claims) > CLAIMS_HELD:
             with state.transaction():
                 owner, held = self.claims.pop(self.random.randrange(len(self.claims)))
-                state.occupied[owner] = tuple(
-                    item for item in state.occupied[owner] if item != held
+                state.leases_in_slots[owner] = tuple(
+                    item for item in state.leases_in_slots[owner] if item != held
                 )
                 del state.leases[held]
                 state.market.refresh()
@@ -214,7 +215,7 @@ class Market:
             ZERO_HASH,
             lease.Assigned(),
         )
-        state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
+        state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
         self.claims.append((owner, digest))
 
 

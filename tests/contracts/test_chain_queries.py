@@ -11,7 +11,8 @@ from contracts.market import COORDINATOR, POSTER, Market, key, peopled
 from quorate_coordinator.chain.queries import everything
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
-from quorate_coordinator.core.state import Client, State
+from quorate_coordinator.core.entities import Client
+from quorate_coordinator.core.state import State
 from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import DEVNET, USD
@@ -68,7 +69,7 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     performer = _performer(world, told)
     first = _post(world, 1, 3 * USD)
     await performer(first)
-    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))]
+    assert told == [ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),))]
     world.evm.send(
         CLIENTS[0].address,
         world.contracts.escrow.request_release(COORDINATOR.address, Amount(10 * USD)),
@@ -76,13 +77,13 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     ready = world.evm.now + DEVNET.allocation_release
     with pytest.raises(Refused, match="epoch"):
         await performer(_post(world, 3, 5 * USD))
-    one = ev.AllocationChanged(
+    one = ev.ChainAllocationChanged(
         CLIENTS[0].address, Amount(40 * USD), Amount(50 * USD), ready, Amount(3 * USD)
     )
-    two = ev.AllocationChanged(
+    two = ev.ChainAllocationChanged(
         CLIENTS[1].address, Amount(50 * USD), Amount(50 * USD), posted=Amount(0)
     )
-    assert told[1:] == [ev.ChainAsked((one, two, ev.NewestEpoch(1, first.root.hash)))], (
+    assert told[1:] == [ev.ChainAsked((one, two, ev.ChainNewestEpoch(1, first.root.hash)))], (
         "number 2 is to come"
     )
 
@@ -92,7 +93,7 @@ async def test_before_the_first_posting_none_stands() -> None:
     asked = await everything(
         cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, []
     )
-    assert asked == ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),))
+    assert asked == ev.ChainAsked((ev.ChainNewestEpoch(0, ZERO_HASH),))
 
 
 async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> None:
@@ -112,6 +113,6 @@ async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> 
         await performer(first)
     node.call = call  # type: ignore[method-assign]
     await performer(first)
-    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))], (
+    assert told == [ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),))], (
         "performed again, it is told"
     )

@@ -11,9 +11,9 @@ from contracts.market import key, peopled
 from contracts.trial import TRUTH, Trial
 from quorate_contracts.bindings.court import CaseOutcome, Phase
 from quorate_coordinator.chain.court_driver import CourtDriver
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Evidence
-from quorate_coordinator.core.state import Case
+from quorate_coordinator.core.entities import Case
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused
@@ -27,7 +27,7 @@ ACCUSED = key("owner0").address
 
 def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
     """A keeper of one case."""
-    node, core = EvmNode(trial.market.evm), Coordinator(ScriptedMarket().core.rules)
+    node, core = EvmNode(trial.market.evm), CoordinatorCore(ScriptedMarket().core.rules)
     shown = [
         Evidence(s.order, s.session, s.index, s.blind, s.assignment, s.commit, each.reveal)
         for each in trial.evidence

@@ -9,11 +9,11 @@ coordinator it ends the process.
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.lease import Accepted, Assigned, Closed, Lease
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.state import Job
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import commitment, result_digest
@@ -108,7 +108,7 @@ class World:
             b"\x03" * 96,
             ("http://127.0.0.1:1",),
         )
-        self.core = Coordinator(rules, check)
+        self.core = CoordinatorCore(rules, check)
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
         self.refused, self.accepted = 0, 0
         self.purposes: list[str] = []
@@ -170,7 +170,7 @@ class World:
     def restart(self) -> None:
         """Snapshot, a new core, the same state."""
         taken = self.core.snapshot()
-        fresh = Coordinator(self.core.rules, check)
+        fresh = CoordinatorCore(self.core.rules, check)
         fresh.restore(taken)
         assert fresh.snapshot() == taken
         self.core = fresh
@@ -211,17 +211,24 @@ class World:
     def work(self, lease: Lease, lie: int, usage: int) -> None:
         """Accepts, commits, and reveals, as far as the lease lets it."""
         owner = self.owner_of(lease)
-        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at))
+        accept = Accept(
+            lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at)
+        )
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address))
         reveal = self.reveal(lease, lie)
         value = commitment(
-            lease.hash,
+            lease.assignment_hash,
             lease.provider,
             reveal.salt,
             result_digest(reveal.exit_status, reveal.output_digest),
         )
         commit = Commit(
-            lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(usage), Round(0)
+            lease.assignment_hash,
+            lease.class_id,
+            value,
+            sha256(reveal.salt),
+            Milliseconds(usage),
+            Round(0),
         )
         self.send(
             ev.CommitReceived(
@@ -234,16 +241,21 @@ class World:
         owner, at = self.owner_of(lease), UnixSeconds(self.at)
         reveal = self.reveal(lease, lie)
         value = commitment(
-            lease.hash,
+            lease.assignment_hash,
             lease.provider,
             reveal.salt,
             result_digest(reveal.exit_status, reveal.output_digest),
         )
         commit = Commit(
-            lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(1), Round(0)
+            lease.assignment_hash,
+            lease.class_id,
+            value,
+            sha256(reveal.salt),
+            Milliseconds(1),
+            Round(0),
         )
-        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
-        decline = Decline(lease.hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
+        accept = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), at)
+        decline = Decline(lease.assignment_hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
         made: dict[str, ev.Event] = {
             "a": ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address),
             "c": ev.CommitReceived(
@@ -257,9 +269,9 @@ class World:
 
     def reveal(self, lease: Lease, lie: int) -> Reveal:
         """What opens the commitment of `work` with the same `lie`."""
-        salt = hash_tuple("salt", lease.hash, lie)
+        salt = hash_tuple("salt", lease.assignment_hash, lie)
         output = hash_tuple("output", lease.job_id, lie)
-        return Reveal(lease.hash, lease.provider, ExitStatus(0), output, salt)
+        return Reveal(lease.assignment_hash, lease.provider, ExitStatus(0), output, salt)
 
     def offer(
         self,
@@ -394,12 +406,14 @@ class World:
         self.deaf.clear()
         self.mute.clear()
         notes: list[ev.ChainNote] = [
-            ev.CaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases
+            ev.ChainCaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases
         ]
-        notes += [ev.AllocationChanged(client.address, Amount(2**60)) for client in self.clients]
+        notes += [
+            ev.ChainAllocationChanged(client.address, Amount(2**60)) for client in self.clients
+        ]
         for host in HOSTS[:3]:
             notes += [
-                ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1))
+                ev.ChainSlotOpened(host.id(), index, owner.address, BlockNumber(1))
                 for index, owner in enumerate(self.owners)
             ]
         self.notes(*notes)
@@ -416,19 +430,20 @@ class World:
                 self.send(ev.RoundAppeared(wanted, b"\x05" * 48, hash_tuple("round", wanted, salt)))
 
     def _register(self) -> None:
-        notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
+        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(COORDINATOR.address, 1)]
         for index, owner in enumerate(self.owners):
             network = hash_tuple("net", index)
             notes.append(
-                ev.ProviderRegistered(
+                ev.ChainProviderRegistered(
                     owner.address, index + 2, owner.key.address, owner.address, network
                 )
             )
             notes += [
-                ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for host in HOSTS[:3]
+                ev.ChainSlotOpened(host.id(), index, owner.address, BlockNumber(1))
+                for host in HOSTS[:3]
             ]
         notes += [
-            ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
+            ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
         ]
         assert self.notes(*notes)
         for owner in self.owners:

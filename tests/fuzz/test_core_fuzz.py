@@ -242,13 +242,9 @@ class CoreMachine(RuleBasedStateMachine):
         lease = self.lease(pick)
         key = self.key_of(lease, by, is_own)
         fetch, run, store, time = values
-        message = Accept(
-            lease.hash if lease else Hash32(bytes(32)),
-            Seconds(fetch),
-            Seconds(run),
-            Seconds(store),
-            UnixSeconds(self.near(time)),
-        )
+        named = lease.assignment_hash if lease else Hash32(bytes(32))
+        at = UnixSeconds(self.near(time))
+        message = Accept(named, Seconds(fetch), Seconds(run), Seconds(store), at)
         self.world.send(ev.AcceptReceived(seal(DOMAIN, message, key.sign), key.address))
 
     @rule(
@@ -264,9 +260,8 @@ class CoreMachine(RuleBasedStateMachine):
         lease = self.lease(pick)
         key = self.key_of(lease, by, is_own)
         at = UnixSeconds(self.near(start_by) if start_by else 0)
-        message = Decline(
-            lease.hash if lease else Hash32(b"\x01" * 32), reason, at, UnixSeconds(self.world.at)
-        )
+        named = lease.assignment_hash if lease else Hash32(b"\x01" * 32)
+        message = Decline(named, reason, at, UnixSeconds(self.world.at))
         self.world.send(ev.DeclineReceived(seal(DOMAIN, message, key.sign), key.address))
 
     @rule(
@@ -284,7 +279,7 @@ class CoreMachine(RuleBasedStateMachine):
         lease = self.lease(pick)
         key = self.key_of(lease, by, is_own)
         message = Commit(
-            assignment_hash=lease.hash if lease else digest,
+            assignment_hash=lease.assignment_hash if lease else digest,
             class_id=lease.class_id if lease and is_right_class else digest,
             commitment=digest,
             encrypted_output=digest,
@@ -317,7 +312,7 @@ class CoreMachine(RuleBasedStateMachine):
         lease = self.lease(pick)
         provider = lease.provider if lease else ZERO_ADDRESS
         message = Reveal(
-            lease.hash if lease else digest, provider, ExitStatus(status), digest, digest
+            lease.assignment_hash if lease else digest, provider, ExitStatus(status), digest, digest
         )
         self.world.send(ev.RevealReceived(message, has_opened))
 
@@ -398,21 +393,21 @@ class CoreMachine(RuleBasedStateMachine):
         owner = self.world.owners[pick % len(self.world.owners)]
         owner.old_keys.append(owner.key)
         owner.key = KeySigner(bytes([1 + pick % 200, 1 + len(owner.old_keys) % 200]) * 16)
-        rotated = ev.KeyRotated(owner.address, owner.key.address, UnixSeconds(self.world.at))
-        self.world.notes(rotated, ev.PayoutChanged(owner.address, owner.key.address))
+        rotated = ev.ChainKeyRotated(owner.address, owner.key.address, UnixSeconds(self.world.at))
+        self.world.notes(rotated, ev.ChainPayoutChanged(owner.address, owner.key.address))
 
     @rule(pick=PICK, host=st.integers(0, 2), later=st.sampled_from([0, 1, 100]))
     def slot_closes(self, pick: int, host: int, later: int) -> None:
         index = pick % len(self.world.owners)
         self.world.notes(
-            ev.SlotClosed(HOSTS[host].id(), index, BlockNumber(self.world.block + later))
+            ev.ChainSlotClosed(HOSTS[host].id(), index, BlockNumber(self.world.block + later))
         )
 
     @rule(pick=PICK, host=st.integers(0, 2), more=st.integers(0, 2))
     def slot_opens(self, pick: int, host: int, more: int) -> None:
         index = pick % len(self.world.owners)
         self.world.notes(
-            ev.SlotOpened(
+            ev.ChainSlotOpened(
                 HOSTS[host].id(),
                 index + more,
                 self.world.owners[index].address,
@@ -424,12 +419,12 @@ class CoreMachine(RuleBasedStateMachine):
     def slashed(self, pick: int) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
         self.world.notes(
-            ev.ProviderSlashed(owner.address, Amount(1), BlockNumber(self.world.block))
+            ev.ChainProviderSlashed(owner.address, Amount(1), BlockNumber(self.world.block))
         )
 
     @rule(who=WHO, amount=U128)
     def allocation_changes(self, who: int, amount: int) -> None:
-        self.world.notes(ev.AllocationChanged(self.world.clients[who].address, Amount(amount)))
+        self.world.notes(ev.ChainAllocationChanged(self.world.clients[who].address, Amount(amount)))
 
     @rule(pick=PICK)
     def case_opens(self, pick: int) -> None:
@@ -437,20 +432,21 @@ class CoreMachine(RuleBasedStateMachine):
         number = len(self.world.cases) + 1
         self.world.cases.append((number, owner.address))
         self.world.notes(
-            ev.CaseOpened(Nonce(number), owner.address, ()), ev.JuryDrawn(Nonce(number), ())
+            ev.ChainCaseOpened(Nonce(number), owner.address, ()),
+            ev.ChainJuryDrawn(Nonce(number), ()),
         )
 
     @rule(pick=PICK, is_convicted=FLAGS)
     def case_ends(self, pick: int, is_convicted: bool) -> None:
         number = self.world.cases[pick % len(self.world.cases)][0] if self.world.cases else 99
-        self.world.notes(ev.CaseDecided(Nonce(number), is_convicted, Amount(1)))
+        self.world.notes(ev.ChainCaseDecided(Nonce(number), is_convicted, Amount(1)))
 
     @rule(pick=PICK, is_posted=FLAGS)
     def transaction_ends(self, pick: int, is_posted: bool) -> None:
         purposes = self.world.purposes or ["epoch-7-7", "case-ff-00"]
         purpose = purposes[pick % len(purposes)]
         if is_posted and purpose.startswith("epoch-"):
-            self.world.notes(ev.EpochPosted(int(purpose.split("-")[1]), Hash32(bytes(32))))
+            self.world.notes(ev.ChainEpochPosted(int(purpose.split("-")[1]), Hash32(bytes(32))))
         else:
             self.world.send(ev.TransactionRefused(purpose, "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 500))
 

@@ -61,13 +61,18 @@ class Stand:
     async def commit(self, lease: leases.Lease, owner: Owner, digest: Hash32) -> None:
         """Accepts and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
-        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
+        accept = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), at)
         await self.frame_handler(
             "0x" + owner.address.hex(),
             frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))),
         )
         commit = Commit(
-            lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0)
+            lease.assignment_hash,
+            lease.class_id,
+            Hash32(b"\x07" * 32),
+            digest,
+            Milliseconds(5),
+            Round(0),
         )
         await self.frame_handler(
             "0x" + owner.address.hex(),
@@ -130,7 +135,7 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
     for text in ("x" * frames_module.LOG_TEXT_MAX, "x" * (frames_module.LOG_TEXT_MAX + 1)):
         await stand.take(
             "0x" + lease.provider.hex(),
-            frames_module.encode(frames_module.LogsSent(lease.hash, text)),
+            frames_module.encode(frames_module.LogsSent(lease.assignment_hash, text)),
         )
 
 
@@ -192,6 +197,6 @@ async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Sta
     assert not stand.outputs.may_read(digest, other)
     again = Outputs(world.core.state, MemoryArchive())
     again.load()
-    assert again.by_digest == stand.outputs.by_digest == {digest: first.hash}, (
+    assert again.by_digest == stand.outputs.by_digest == {digest: first.assignment_hash}, (
         "the same after a restart"
     )

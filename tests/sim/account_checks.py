@@ -6,8 +6,8 @@ It computes every charge and credit again, from signed documents and with formul
 from collections import Counter
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core.coordinator_core import Coordinator
-from quorate_coordinator.core.state import Trusts
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Trusts
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.eip712 import digest
@@ -64,7 +64,7 @@ class AccountChecks:
         self._given_back: set[Address] = set()  # providers that lost held pay in this step
         self._held: dict[Hash32, int] = {}  # a held execution -> its credit
 
-    def take_receipt(self, core: Coordinator, data: bytes) -> None:
+    def take_receipt(self, core: CoordinatorCore, data: bytes) -> None:
         """Verifies a receipt as a stranger would, and adds its sums to the ledger."""
         body = canonical.from_json(Receipt, canonical.parse(data, 1 << 20))
         document = receipt.document(body)
@@ -295,7 +295,7 @@ class AccountChecks:
                 credit.amount for credit in job.split.credits
             )
 
-    def compare_books(self, core: Coordinator) -> None:
+    def compare_books(self, core: CoordinatorCore) -> None:
         """I1: the core's accounts equal this ledger's."""
         state, own = core.state, core.state.own
         self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}

@@ -1,8 +1,8 @@
 """The audit rate of PROTOCOL §5, computed a second time from public data."""
 
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Job, Trusts
 from quorate_coordinator.core.lease import Closed, Committed
-from quorate_coordinator.core.state import Job, Trusts
 from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import Address, Comparator, JobKind, Label, VerifyTier
@@ -10,7 +10,7 @@ from sim.parties import HOST
 
 
 def rate_of(
-    core: Coordinator, job: Job, held: dict[Address, int], known: dict[Address, Trusts]
+    core: CoordinatorCore, job: Job, held: dict[Address, int], known: dict[Address, Trusts]
 ) -> int:
     """auditPpm of PROTOCOL §5 for a job's primary, from held pay and trust before the round."""
     order, rule = job.submission.order.message, job.ack.message.rule

@@ -91,21 +91,21 @@ class Chain:
     ) -> None:
         """Registers everybody who takes part from the beginning."""
         notes = self.blocks[0].notes
-        notes.append(ev.AccountIndexed(key("coordinator").address, 1))
+        notes.append(ev.ChainAccountIndexed(key("coordinator").address, 1))
         place, self.keys = 0, keys
         for number, ((owner, ring), count) in enumerate(zip(keys.items(), slots, strict=True)):
             network = hash_tuple("network", number)
             notes.append(
-                ev.ProviderRegistered(owner, number + 2, ring.current.address, owner, network)
+                ev.ChainProviderRegistered(owner, number + 2, ring.current.address, owner, network)
             )
             for _ in range(count):
-                notes.append(ev.SlotOpened(HOST.id(), place, owner, BlockNumber(0)))
+                notes.append(ev.ChainSlotOpened(HOST.id(), place, owner, BlockNumber(0)))
                 self._places.setdefault(owner, []).append(place)
                 place += 1
             self.stakes[owner] = count * self.limits.slot_stake
             self.tokens_in += self.stakes[owner]
         for client in clients:
-            notes.append(ev.AllocationChanged(client, Amount(money)))
+            notes.append(ev.ChainAllocationChanged(client, Amount(money)))
             self.allocated[client] = money
             self.tokens_in += money
 
@@ -116,7 +116,7 @@ class Chain:
         self.left.add(owner)
         self.note(
             *(
-                ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1))
+                ev.ChainSlotClosed(HOST.id(), place, BlockNumber(self.height + 1))
                 for place in self._places[owner]
             )
         )
@@ -153,12 +153,12 @@ class Chain:
     def _tell_allocation(self, client: Address) -> None:
         self.note(self._allocation(client))
 
-    def _allocation(self, client: Address) -> ev.AllocationChanged:
+    def _allocation(self, client: Address) -> ev.ChainAllocationChanged:
         ready, posted = (
             UnixSeconds(self.releases.get(client, (0, 0))[1]),
             Amount(self.vouched.get(client, 0)),
         )
-        return ev.AllocationChanged(
+        return ev.ChainAllocationChanged(
             client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted
         )
 
@@ -168,16 +168,16 @@ class Chain:
         """
         newest = self.epochs[-1] if self.epochs else None
         posted = (
-            ev.NewestEpoch(newest.number, newest.root.hash)
+            ev.ChainNewestEpoch(newest.number, newest.root.hash)
             if newest
-            else ev.NewestEpoch(0, Hash32(bytes(32)))
+            else ev.ChainNewestEpoch(0, Hash32(bytes(32)))
         )
         return ev.ChainAsked((*(self._allocation(client) for client in self.allocated), posted))
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old key stays valid for everything up to this second."""
         self.keys[owner].rotate(self.schedule.now)
-        self.note(ev.KeyRotated(owner, self.keys[owner].current.address, self.schedule.now))
+        self.note(ev.ChainKeyRotated(owner, self.keys[owner].current.address, self.schedule.now))
 
     @property
     def height(self) -> int:
@@ -291,7 +291,7 @@ class Chain:
         )
         assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
         self.epochs.append(Posted(effect.number, effect.root, self.schedule.now))
-        self.note(ev.EpochPosted(effect.number, effect.root.hash))
+        self.note(ev.ChainEpochPosted(effect.number, effect.root.hash))
 
     def _need_money(self, is_there: bool, what: str) -> None:
         """A release may finish while an epoch is on its way, and the chain then refuses the epoch.
@@ -362,7 +362,7 @@ class Chain:
         taken = min(amount, self.stakes[owner])
         self.stakes[owner] -= taken
         self.burned += taken
-        self.note(ev.ProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
+        self.note(ev.ChainProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
         return Amount(taken)
 
     # --------------------------------------------------------------------------------------- checks

@@ -1,12 +1,12 @@
 """Independent checks of I1 to I10, from messages and documents, with formulas of their own."""
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
+from quorate_coordinator.core.entities import Running
 from quorate_coordinator.core.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import Running
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
@@ -77,7 +77,11 @@ class Checks:
         Watched.watch(self.coordinator.core.state.jobs, phase_name)
         known, archived = (
             self.coordinator.leases(),
-            {lease.hash for kept in self.coordinator.archive.values() for lease in kept.leases},
+            {
+                lease.assignment_hash
+                for kept in self.coordinator.archive.values()
+                for lease in kept.leases
+            },
         )
         for frame in self.coordinator.taken.values():
             self._is_remembered(frame, known, archived)
@@ -101,12 +105,14 @@ class Checks:
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self._known_moment())
         if isinstance(event, ev.RevealReceived):
             lease = core.state.leases[event.reveal.assignment_hash]
-            assert lease.hash in self._closed, "I8: a reveal was taken before its CommitSet"
+            assert lease.assignment_hash in self._closed, (
+                "I8: a reveal was taken before its CommitSet"
+            )
             assert getattr(lease.phase, "reveal", None) == event.reveal, (
                 "I6: a reveal was answered with Ok and is not kept"
             )
-            if lease.hash not in self._revealed:
-                self._revealed.add(lease.hash)
+            if lease.assignment_hash not in self._revealed:
+                self._revealed.add(lease.assignment_hash)
                 self._last_reveal[lease.job_id] = self._known_moment()
         if isinstance(event, ev.RoundAppeared):
             self._newest_round_time = max(self._newest_round_time, round_time(BEACON, event.round))
@@ -129,7 +135,7 @@ class Checks:
             self.accounts.compare_given_back()
             self.accounts.compare_books(core)
 
-    def _effect(self, core: Coordinator, effect: CoordinatorEffect) -> None:
+    def _effect(self, core: CoordinatorCore, effect: CoordinatorEffect) -> None:
         match effect:
             case Send(frame=frames.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
@@ -158,7 +164,7 @@ class Checks:
             case _:
                 pass
 
-    def _check_epoch(self, core: Coordinator, number: int, shown: int) -> None:
+    def _check_epoch(self, core: CoordinatorCore, number: int, shown: int) -> None:
         """I1: no leaf shows more than is final; it may show less if the chain has no money for
         it.
         """
@@ -176,7 +182,7 @@ class Checks:
         )
 
     def _assigned(
-        self, core: Coordinator, lease_hash: Hash32, frame: frames.AssignmentSent
+        self, core: CoordinatorCore, lease_hash: Hash32, frame: frames.AssignmentSent
     ) -> None:
         """I2 and I9: one live primary; auditors only after a round that was unknown at the
         commits.
@@ -217,7 +223,7 @@ class Checks:
         )
         return known
 
-    def _check_rate(self, core: Coordinator, closed: CommitSet) -> None:
+    def _check_rate(self, core: CoordinatorCore, closed: CommitSet) -> None:
         """I10: the rate in a CommitSet is the primary's rate when the draw was made."""
         job = core.state.jobs[closed.job_id]
         if closed.batch == 0 and closed.beacon_round:
@@ -226,7 +232,7 @@ class Checks:
                 f"I10: auditPpm {closed.audit_ppm}, the draw was made with {expected}"
             )
 
-    def _commit_time(self, core: Coordinator, lease_hash: Hash32 | None) -> int | None:
+    def _commit_time(self, core: CoordinatorCore, lease_hash: Hash32 | None) -> int | None:
         phase = core.state.leases[lease_hash].phase if lease_hash else None
         return (
             self.commits[digest(DOMAIN, phase.commit.message)]
@@ -234,7 +240,7 @@ class Checks:
             else None
         )
 
-    def _see_moves(self, core: Coordinator) -> None:
+    def _see_moves(self, core: CoordinatorCore) -> None:
         self._take_moves("lease", core.state.leases)
         self._take_moves("job", core.state.jobs)
 
@@ -250,9 +256,9 @@ class Checks:
             for item in body.executions
         }
         missing = [
-            lease.hash.hex()
+            lease.assignment_hash.hex()
             for lease in found.values()
-            if isinstance(lease.phase, Revealed) and lease.hash not in told
+            if isinstance(lease.phase, Revealed) and lease.assignment_hash not in told
         ]
         assert not missing, f"I3: results that no receipt names: {missing}"
 

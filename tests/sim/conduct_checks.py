@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import OpenCase
+from quorate_coordinator.core.entities import Decided, Job
 from quorate_coordinator.core.lease import Lapsed, Lease, Revealed, Silent
-from quorate_coordinator.core.state import Decided, Job
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import Limits
@@ -76,7 +76,7 @@ class ConductChecks:
 
     # ------------------------------------------------------------------------------------ deadlines
 
-    def took(self, core: Coordinator, event: ev.Event, at: int) -> None:
+    def took(self, core: CoordinatorCore, event: ev.Event, at: int) -> None:
         """Checks a message that the coordinator took: it must have been in time and allowed."""
         match event:
             case ev.OrderReceived(submission):
@@ -122,7 +122,9 @@ class ConductChecks:
                 )
             case ev.ChainAdvanced() | ev.TransactionRefused():
                 if isinstance(event, ev.ChainAdvanced):
-                    told = [note for note in event.notes if isinstance(note, ev.AllocationChanged)]
+                    told = [
+                        note for note in event.notes if isinstance(note, ev.ChainAllocationChanged)
+                    ]
                     self.allocations.update({note.client: note.allocation for note in told})
                     self.releases.update({note.client: note.release_at for note in told})
                     self.block_time = max(self.block_time, event.block_time)
@@ -148,7 +150,7 @@ class ConductChecks:
             "I1: a voucher was taken that a release may overtake"
         )
 
-    def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
+    def _declined(self, core: CoordinatorCore, decline: Decline, at: int) -> None:
         """I9: a provider that declines too many draws has no offer until it offers again.
 
         I3: a provider that has committed cannot give up.
@@ -176,18 +178,18 @@ class ConductChecks:
         )
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
-        if lease.hash not in self.accepts:
-            self.accepts[lease.hash] = accept
+        if lease.assignment_hash not in self.accepts:
+            self.accepts[lease.assignment_hash] = accept
             late = at - lease.assignment.message.accept_by
             assert late <= 0, f"an Accept was taken {late} s after acceptBy"
 
     def _committed(self, lease: Lease, commit_hash: Hash32, at: int) -> None:
-        if self.blinds.setdefault(b"commit" + lease.hash, commit_hash) != commit_hash:
+        if self.blinds.setdefault(b"commit" + lease.assignment_hash, commit_hash) != commit_hash:
             raise AssertionError("two Commits were taken for one assignment")
-        if b"time" + lease.hash in self.blinds:
+        if b"time" + lease.assignment_hash in self.blinds:
             return  # a repeat
-        self.blinds[b"time" + lease.hash] = commit_hash
-        accept, assignment = self.accepts[lease.hash], lease.assignment.message
+        self.blinds[b"time" + lease.assignment_hash] = commit_hash
+        accept, assignment = self.accepts[lease.assignment_hash], lease.assignment.message
         quoted = accept.quoted_fetch_seconds + accept.quoted_store_seconds
         late = at - (accept.time + quoted + assignment.max_duration + self.limits.commit_grace)
         assert late <= 0, f"a Commit was taken {late} s after commitBy"
@@ -195,7 +197,7 @@ class ConductChecks:
     # ---------------------------------------------------------------------------------------- roles
 
     def assigned(
-        self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int
+        self, core: CoordinatorCore, lease: Lease, frame: frames.AssignmentSent, at: int
     ) -> None:
         """I9: an Assignment does not show its role, and an accused provider gets none."""
         message = frame.assignment.message
@@ -220,8 +222,8 @@ class ConductChecks:
         assert message.accept_by - at <= self.limits.accept_within, (
             "I9: an Assignment leaves more time than others"
         )
-        known = self.blinds.setdefault(b"blind" + lease.blind, lease.hash)
-        assert lease.blind != bytes(32) and known == lease.hash, (
+        known = self.blinds.setdefault(b"blind" + lease.blind, lease.assignment_hash)
+        assert lease.blind != bytes(32) and known == lease.assignment_hash, (
             "I9: a blind that can be guessed shows the job and the role"
         )
         assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), (
@@ -230,7 +232,7 @@ class ConductChecks:
         if (
             job.beacons and message.price_per_hour < order.max_price_per_hour
         ):  # at that price it may ask less than the offer
-            self.drawn[lease.hash] = message.provider
+            self.drawn[lease.assignment_hash] = message.provider
         assert message.provider not in self.accused, (
             "I5: somebody with an open case got an Assignment"
         )
@@ -247,7 +249,7 @@ class ConductChecks:
 
     # ---------------------------------------------------------------------------------------- draws
 
-    def closed(self, core: Coordinator, job: Job, message: CommitSet, lease: Hash32) -> None:
+    def closed(self, core: CoordinatorCore, job: Job, message: CommitSet, lease: Hash32) -> None:
         """I9: the drawn auditors follow from the beacon, x and the list, and each is asked."""
         self.closed_at[lease] = message.closed_at
         if not message.beacon_round:
@@ -326,7 +328,7 @@ class ConductChecks:
                 if self.kills[owner] % 3 == 0:  # no run lasts for 90 days
                     self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
 
-    def compare_records(self, core: Coordinator) -> None:
+    def compare_records(self, core: CoordinatorCore) -> None:
         """I10: compares records after a whole step.
 
         One tick may judge several jobs: the state then holds all of them, each receipt only one.
@@ -341,7 +343,7 @@ class ConductChecks:
                 f"I10: a record of {found}, receipts say {passed}"
             )
 
-    def stepped(self, core: Coordinator, at: int) -> None:
+    def stepped(self, core: CoordinatorCore, at: int) -> None:
         """I3: held pay becomes final not before its time, a draw, an execution, or W further
         jobs.
         """
@@ -354,7 +356,7 @@ class ConductChecks:
                 )
                 del self.holds[job_id]
 
-    def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:
+    def check_faults(self, core: CoordinatorCore, leases: dict[Hash32, Lease]) -> None:
         """I5: a fault is a result outside the group, or a commitment left unopened while others
         opened.
         """

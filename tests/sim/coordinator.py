@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import (
     ArchiveRuns,
     Effect,
@@ -17,10 +17,11 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
+from quorate_coordinator.core.entities import Client, Job, Trusts
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import ONLY, Client, Job, Trusts
 from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.core.tables import OWN
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
@@ -102,12 +103,12 @@ def passed_before(number: int) -> int:
     return 200 + 100 * number
 
 
-def new_core(plan: Plan) -> Coordinator:
+def new_core(plan: Plan) -> CoordinatorCore:
     """A core before its first event. In a large market the providers have passed audits before.
 
     Otherwise every job there would be audited.
     """
-    core = Coordinator(rules_of(plan), ledger.check)
+    core = CoordinatorCore(rules_of(plan), ledger.check)
     if plan.market is Market.LARGE:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
         with core.state.transaction():
@@ -124,7 +125,7 @@ def new_core(plan: Plan) -> Coordinator:
                 vouched=amount,
                 posted=amount,
             )
-            core.state.books[ONLY] = replace(core.state.own, fund=amount)
+            core.state.own_record[OWN] = replace(core.state.own, fund=amount)
     return core
 
 
@@ -136,7 +137,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     ) -> None:
         super().__init__("coordinator", plan, schedule, watcher, CODEC)
         self.network, self.chain = network, chain
-        self.core: Coordinator
+        self.core: CoordinatorCore
         self.staging: dict[
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives the daemon
@@ -148,18 +149,18 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.is_beacon_silent = False
         self.unbacked = UnbackedAssignments(self)
 
-    def fresh_core(self) -> Coordinator:
+    def fresh_core(self) -> CoordinatorCore:
         """As `Process`."""
         return new_core(self.plan)
 
     @property
-    def any_core(self) -> Coordinator:
+    def any_core(self) -> CoordinatorCore:
         """As `Process`."""
         return self.core
 
     def set_core(self, core: Core[ev.Event, Effect]) -> None:
         """As `Process`."""
-        assert isinstance(core, Coordinator)
+        assert isinstance(core, CoordinatorCore)
         self.core = core
 
     def awake(self) -> None:
@@ -339,7 +340,9 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
 
     def leases(self) -> dict[Hash32, leases.Lease]:
         """All leases, including those that have left the state."""
-        gone = {lease.hash: lease for kept in self.archive.values() for lease in kept.leases}
+        gone = {
+            lease.assignment_hash: lease for kept in self.archive.values() for lease in kept.leases
+        }
         return gone | dict(self.core.state.leases.items())
 
     def proof(self, number: int, account: Address) -> tuple[trees.Leaf, trees.Proof] | None:

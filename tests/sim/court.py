@@ -69,7 +69,7 @@ class Court:
         first = Round(round_at(BEACON, self.chain.schedule.now) + 4)
         case = Case(Nonce(len(self.cases) + 1), effect.accused, effect.executions, first)
         self.cases.append(case)
-        self.chain.note(ev.CaseOpened(case.case_id, case.accused, tuple(hashes)))
+        self.chain.note(ev.ChainCaseOpened(case.case_id, case.accused, tuple(hashes)))
         named = tuple(
             node_events.CaseExecution(item.order.message.spec_hash, effect.host_class)
             for item in effect.executions
@@ -162,7 +162,7 @@ class Court:
             "voting",
             self.chain.schedule.now + self.chain.limits.jury_window + runs,
         )
-        self.chain.note(ev.JuryDrawn(case.case_id, case.jurors))
+        self.chain.note(ev.ChainJuryDrawn(case.case_id, case.jurors))
         self.chain.tell(
             node_events.ChainJuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline))
         )
@@ -200,5 +200,5 @@ class Court:
                 for item in case.executions
             )
             slashed = self.chain.slash(case.accused, STAKE_MULTIPLE * pays)
-        self.chain.note(ev.CaseDecided(case.case_id, is_convicted, slashed))
+        self.chain.note(ev.ChainCaseDecided(case.case_id, is_convicted, slashed))
         self.chain.tell(node_events.ChainCaseDecided(case.case_id))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from quorate_coordinator.core import lease, state
+from quorate_coordinator.core import entities, lease
 from quorate_node.core import jury_duty, phases
 from quorate_protocol import limits
 from quorate_protocol.refusals import Code
@@ -71,7 +71,7 @@ RARE = frozenset(
 # Names of every phase in the code. If a phase is added there and not above, this import fails.
 PHASES = {
     "lease": {kind.__name__ for kind in get_args(lease.Phase)},
-    "job": {kind.__name__ for kind in get_args(state.JobPhase)} | {"Final"},
+    "job": {kind.__name__ for kind in get_args(entities.JobPhase)} | {"Final"},
     "execution": {kind.__name__ for kind in get_args(phases.Phase)},
     "duty": {kind.__name__ for kind in get_args(jury_duty.Phase)},
 }
@@ -112,7 +112,7 @@ def _all_codes() -> frozenset[str]:
     ones.
     """
     protocol, coordinator, provider = (
-        Path(str(module.__file__)).parent for module in (limits, state, phases)
+        Path(str(module.__file__)).parent for module in (limits, entities, phases)
     )
     gate = [protocol / f"{name}.py" for name in GATE]
     found = {

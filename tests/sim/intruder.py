@@ -130,7 +130,7 @@ class Intruder:
         """A commit that the provider never made."""
         class_id = lease.class_id if is_right_class else Hash32(b"\x07" * 32)
         return Commit(
-            lease.hash,
+            lease.assignment_hash,
             class_id,
             Hash32(self.random.randbytes(32)),
             Hash32(self.random.randbytes(32)),
@@ -244,11 +244,17 @@ def _others_accept(intruder: Intruder) -> Attack:
     lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed)
     if lease is None:
         return None
-    accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.coordinator.now)
-    long = Accept(
-        lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.coordinator.now
+    accept = Accept(
+        lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.coordinator.now
     )
-    old = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
+    long = Accept(
+        lease.assignment_hash,
+        Seconds(10**6),
+        Seconds(1),
+        Seconds(0),
+        intruder.world.coordinator.now,
+    )
+    old = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
     own = intruder.operator_of(lease)
     provider = next(item for item in intruder.world.providers if item.owner == lease.provider)
     envelope, code = intruder.random.choice(
@@ -294,7 +300,9 @@ def _others_commit(intruder: Intruder) -> Attack:
 def _reveal(intruder: Intruder) -> Attack:
     lease = intruder.lease_in(leases.Accepted, leases.Committed, leases.Closed, leases.Revealed)
     known = (
-        lease.hash if lease is not None and intruder.random.random() < 0.8 else Hash32(b"\x09" * 32)
+        lease.assignment_hash
+        if lease is not None and intruder.random.random() < 0.8
+        else Hash32(b"\x09" * 32)
     )
     provider = lease.provider if lease is not None else STRANGER.address
     reveal = Reveal(

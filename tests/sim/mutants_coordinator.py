@@ -6,12 +6,12 @@ import os
 from quorate_coordinator.core import chain_events, nonces, queries
 from quorate_coordinator.core.audit import batches, beacon_time, decline_rate, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
+from quorate_coordinator.core.entities import Case, Client, Fault, Provider
 from quorate_coordinator.core.execution import advance, places
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import client_signatures, orders
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money import epoch_cap, epochs
-from quorate_coordinator.core.state import Case, Client, Fault, Provider
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.views import SealedOutput
@@ -344,9 +344,8 @@ def _lapses_are_faults(patch: Patch) -> None:
 
     def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = context.state.faults.get(lease.provider) or ()
-        fault = Fault(
-            lease.hash, job.id, job.submission.order.message.client, context.at, is_case_used=True
-        )
+        client = job.submission.order.message.client
+        fault = Fault(lease.assignment_hash, job.id, client, context.at, is_case_used=True)
         context.state.faults[lease.provider] = (*known, fault)
         return reopen(context, job, lease, retry_at)
 

@@ -126,7 +126,7 @@ def _refunds_are_not_given(patch: Patch) -> None:
         context.state.clients[before.account] = replace(
             after, refund=before.refund, refund_held=before.refund_held
         )
-        context.books(fund=Amount(context.state.own.fund + taken))
+        context.change_own(fund=Amount(context.state.own.fund + taken))
         return job
 
     patch.setattr(held_pay, "gone", kept)

@@ -6,9 +6,9 @@ In the liveness phase every job and every payment must end.
 from functools import partial
 from hashlib import sha256
 
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Decided, Ended
 from quorate_coordinator.core.lease import Revealed
-from quorate_coordinator.core.state import Decided, Ended
 from quorate_protocol.messages.receipt import document, verify
 from quorate_protocol.step import Input
 from quorate_protocol.units import Address, Hash32
@@ -253,7 +253,7 @@ class World:
 
     def _final_checks(self) -> None:
         core = self.coordinator.core
-        assert not any(core.state.occupied.values()), "I2: a run slot is taken by nothing"
+        assert not any(core.state.leases_in_slots.values()), "I2: a run slot is taken by nothing"
         self._check_statements(core)
         self._check_convictions()
         self.checks.check_end()
@@ -280,7 +280,7 @@ class World:
         if self.plan.seed % REPLAY_EVERY == 1 or self.plan.unbacked_chance:
             self._check_forgeries()
 
-    def _check_statements(self, core: Coordinator) -> None:
+    def _check_statements(self, core: CoordinatorCore) -> None:
         """I3: the last statement equals the ledger, and every provider has it."""
         for provider in self.providers:
             credit = core.state.providers[provider.owner].final
@@ -339,7 +339,7 @@ class World:
                 assert not report.valid, f"I2: a receipt with {wrong} verifies"
                 self.coverage.facts["forged receipts refused"] += 1
 
-    def _check_replay(self, core: Coordinator) -> None:
+    def _check_replay(self, core: CoordinatorCore) -> None:
         """I10: the same journal gives the same state, from the first event on."""
         again = new_core(self.plan)
         for at, random, payload in self.coordinator.disk.records:

@@ -22,7 +22,7 @@ from quorate_coordinator.api.responses import (
 )
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.reporting.history import HistoryQuery, query_of
 from quorate_coordinator.storage.run_reader import RunReader
@@ -56,7 +56,7 @@ READY_RETRY_SECONDS = 5.0
 class Api:
     """Handlers over one coordinator."""
 
-    core: Coordinator
+    core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     auth: Auth
     info: InfoView

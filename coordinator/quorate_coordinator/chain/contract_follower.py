@@ -11,7 +11,7 @@ from quorate_contracts.bindings import events as logs
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.queries import RETRY_SECONDS, allocation_of, backers, everything
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -30,7 +30,7 @@ class ContractFollower:
     client: ChainClient
     contracts: Contracts
     coordinator: Address
-    core: Coordinator
+    core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     clock: Clock
     witness: Callable[[float], None] = lambda seconds: (
@@ -124,38 +124,40 @@ class ContractFollower:
         head = await self.client.head()
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
-    async def _rotation(self, event: logs.KeyRotated) -> ev.KeyRotated:
+    async def _rotation(self, event: logs.KeyRotated) -> ev.ChainKeyRotated:
         """The event does not say since when; the registry does."""
         query = self.contracts.stakes.key_range(event.account, event.key)
         since, _ = query.decode(await self.client.call(query.to, query.data))
-        return ev.KeyRotated(event.account, event.key, since)
+        return ev.ChainKeyRotated(event.account, event.key, since)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
     """What a contract event means to this coordinator; None when nothing."""
     match event:
         case logs.Registered():
-            return ev.ProviderRegistered(
+            return ev.ChainProviderRegistered(
                 event.account, event.index, event.operator_key, event.payout, event.network
             )
         case logs.CoordinatorRegistered() | logs.ClientEnrolled():
-            return ev.AccountIndexed(event.account, event.index)
+            return ev.ChainAccountIndexed(event.account, event.index)
         case logs.PayoutChanged():
-            return ev.PayoutChanged(event.account, event.payout)
+            return ev.ChainPayoutChanged(event.account, event.payout)
         case logs.SlotOpened():
-            return ev.SlotOpened(event.host_class, event.place, event.account, event.from_block)
+            return ev.ChainSlotOpened(
+                event.host_class, event.place, event.account, event.from_block
+            )
         case logs.SlotClosed():
-            return ev.SlotClosed(event.host_class, event.place, event.until_block)
+            return ev.ChainSlotClosed(event.host_class, event.place, event.until_block)
         case logs.Slashed():
-            return ev.ProviderSlashed(event.account, event.amount, event.out_block)
+            return ev.ChainProviderSlashed(event.account, event.amount, event.out_block)
         case logs.EpochPosted() if event.coordinator == coordinator:
-            return ev.EpochPosted(event.epoch, event.root)
+            return ev.ChainEpochPosted(event.epoch, event.root)
         case logs.CaseOpened():
             named = tuple(item for item in event.assignment_hashes if item != bytes(32))
-            return ev.CaseOpened(Nonce(event.case_id), event.accused, named)
+            return ev.ChainCaseOpened(Nonce(event.case_id), event.accused, named)
         case logs.JuryDrawn():
-            return ev.JuryDrawn(Nonce(event.case_id), event.jurors)
+            return ev.ChainJuryDrawn(Nonce(event.case_id), event.jurors)
         case logs.Decided():
-            return ev.CaseDecided(Nonce(event.case_id), event.convicted, event.slashed)
+            return ev.ChainCaseDecided(Nonce(event.case_id), event.convicted, event.slashed)
         case _:
             return None

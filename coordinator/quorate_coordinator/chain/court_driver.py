@@ -12,8 +12,8 @@ from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.court import Case as ChainCase
 from quorate_contracts.bindings.court import CaseId, Phase
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.core.coordinator_core import Coordinator
-from quorate_coordinator.core.state import Case
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Case
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -32,7 +32,7 @@ class CourtDriver:
 
     client: ChainClient
     contracts: Contracts
-    core: Coordinator
+    core: CoordinatorCore
     sender: Sender
     beacon: Beacon
     clock: Clock

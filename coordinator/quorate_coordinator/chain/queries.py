@@ -20,14 +20,14 @@ RETRY_SECONDS = 2.0
 
 async def newest_epoch(
     chain: ChainClient, contracts: Contracts, coordinator: Address
-) -> ev.NewestEpoch:
+) -> ev.ChainNewestEpoch:
     """Our newest posting."""
     number = await view(chain, contracts.epochs.newest(coordinator))
     if number >= 1 << 32:
         raise Unavailable(
             f"the chain node says that epoch {hex(number)[:40]} is the newest", RETRY_SECONDS
         )
-    return ev.NewestEpoch(
+    return ev.ChainNewestEpoch(
         number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root
     )
 
@@ -38,7 +38,7 @@ async def allocation_of(
     client: Address,
     coordinator: Address,
     block: BlockId = "latest",
-) -> ev.AllocationChanged:
+) -> ev.ChainAllocationChanged:
     """What a client has allocated, and what its vouchers have charged. `Unavailable` when the
     node answers nonsense.
     """
@@ -50,7 +50,7 @@ async def allocation_of(
             f"releasing at {hex(held.release_at)[:40]}"
         )
         raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
-    return ev.AllocationChanged(
+    return ev.ChainAllocationChanged(
         client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged)
     )
 

@@ -3,29 +3,29 @@
 from typing import assert_never
 
 from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.entities import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.events import (
-    AccountIndexed,
-    AllocationChanged,
-    CaseDecided,
-    CaseOpened,
+    ChainAccountIndexed,
     ChainAdvanced,
+    ChainAllocationChanged,
     ChainAsked,
+    ChainCaseDecided,
+    ChainCaseOpened,
+    ChainEpochPosted,
+    ChainJuryDrawn,
+    ChainKeyRotated,
+    ChainNewestEpoch,
     ChainNote,
+    ChainPayoutChanged,
+    ChainProviderRegistered,
+    ChainProviderSlashed,
     ChainReorganised,
-    EpochPosted,
-    JuryDrawn,
-    KeyRotated,
-    NewestEpoch,
-    PayoutChanged,
-    ProviderRegistered,
-    ProviderSlashed,
-    SlotClosed,
-    SlotOpened,
+    ChainSlotClosed,
+    ChainSlotOpened,
     TransactionRefused,
 )
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
-from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.audit import FOREVER, StakeSlot
 from quorate_protocol.units import (
@@ -53,10 +53,10 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
     """Takes a confirmed block; an older one changes nothing."""
     if event.block <= context.state.own.block:
         return
-    context.books(block_time=event.block_time)
+    context.change_own(block_time=event.block_time)
     for note in event.notes:
         _apply(context, note)
-    context.books(block=event.block)
+    context.change_own(block=event.block)
     context.state.blocks[event.block] = event.block_hash
     for old in [block for block in context.state.blocks if block <= event.block - BLOCKS_KEPT]:
         del context.state.blocks[old]
@@ -66,7 +66,7 @@ def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
     """Goes back, so that the new history's notes are taken."""
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
-    context.books(block=event.kept)
+    context.change_own(block=event.kept)
 
 
 def on_asked(context: StepContext, event: ChainAsked) -> None:
@@ -77,37 +77,37 @@ def on_asked(context: StepContext, event: ChainAsked) -> None:
 
 def _apply(context: StepContext, note: ChainNote) -> None:
     match note:
-        case ProviderRegistered():
+        case ChainProviderRegistered():
             _register(context, note)
-        case SlotOpened():
+        case ChainSlotOpened():
             _open_slot(context, note)
-        case SlotClosed():
+        case ChainSlotClosed():
             _close_slot(context, note)
-        case KeyRotated():
+        case ChainKeyRotated():
             _rotate(context, note)
-        case PayoutChanged(owner, payout):
+        case ChainPayoutChanged(owner, payout):
             _change_provider(context, owner, payout=payout)
-        case ProviderSlashed():
+        case ChainProviderSlashed():
             _slashed(context, note)
-        case AccountIndexed(account, index):
+        case ChainAccountIndexed(account, index):
             context.state.indices[account] = index
-        case AllocationChanged():
+        case ChainAllocationChanged():
             _allocate(context, note)
-        case EpochPosted(number, root):
+        case ChainEpochPosted(number, root):
             epochs.on_posted(context, number, root)
-        case NewestEpoch(number, root):
+        case ChainNewestEpoch(number, root):
             epochs.on_newest(context, number, root)
-        case CaseOpened():
+        case ChainCaseOpened():
             _case_opened(context, note)
-        case JuryDrawn(case_id, jurors):
+        case ChainJuryDrawn(case_id, jurors):
             _change_case(context, case_id, jurors=jurors, phase="voting")
-        case CaseDecided():
+        case ChainCaseDecided():
             _case_decided(context, note)
         case _:
             assert_never(note)
 
 
-def _allocate(context: StepContext, note: AllocationChanged) -> None:
+def _allocate(context: StepContext, note: ChainAllocationChanged) -> None:
     """Who took everything back without ever having ordered leaves: else one deposit, handed on,
     would fill the table.
     """
@@ -127,7 +127,7 @@ def _allocate(context: StepContext, note: AllocationChanged) -> None:
         del context.state.clients[account]
 
 
-def _register(context: StepContext, note: ProviderRegistered) -> None:
+def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
     fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
     if known is not None:
@@ -141,7 +141,7 @@ def _register(context: StepContext, note: ProviderRegistered) -> None:
     context.state.indices[note.owner] = note.index
 
 
-def _rotate(context: StepContext, note: KeyRotated) -> None:
+def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
     """Told again after a reorganisation, it is known already."""
     provider = context.state.providers.get(note.owner)
     if (
@@ -176,13 +176,13 @@ def _change_slots(context: StepContext, owner: Address, **changes: object) -> No
             context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
 
 
-def _slashed(context: StepContext, note: ProviderSlashed) -> None:
+def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
     if note.owner in context.state.providers:
         _change_slots(context, note.owner, active_until=note.out_block)
         _freeze(context, note.owner, is_frozen=True)
 
 
-def _open_slot(context: StepContext, note: SlotOpened) -> None:
+def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= PLACES_MAX:
         return  # a slot without a registration cannot be; Stakes refuses it
@@ -223,7 +223,7 @@ def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> 
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
 
-def _close_slot(context: StepContext, note: SlotClosed) -> None:
+def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
     """A place whose opening the chain node has not told is open to nobody here."""
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
@@ -243,7 +243,7 @@ def _audit_if_leaving(context: StepContext, owner: Address) -> None:
             held_pay.at_exit(context, job)
 
 
-def _case_opened(context: StepContext, note: CaseOpened) -> None:
+def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
     """Ours is recognised by its executions; a stranger's case freezes the accused all the same.
     Executions that we know are opened by us too: an accomplice of the accused could name them,
     and let the case end unopened after the days in which they can be named.
@@ -276,7 +276,7 @@ def _named(context: StepContext, case: Case) -> list[Hash32]:
     return [context.digest(item.assignment.message) for item in case.executions]
 
 
-def _case_decided(context: StepContext, note: CaseDecided) -> None:
+def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
     case = _change_case(
         context, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided"
     )

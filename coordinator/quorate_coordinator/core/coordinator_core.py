@@ -9,15 +9,16 @@ from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import batches
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.entities import Revealing
 from quorate_coordinator.core.execution import deadlines, places, provider_answers
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.holds.windows import Passing
+from quorate_coordinator.core.holds.windows import HoldQueue
 from quorate_coordinator.core.intake import client_signatures, orders
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
-from quorate_coordinator.core.state import Revealing, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.units import Round
@@ -25,7 +26,7 @@ from quorate_protocol.units import Round
 RELEASED_PER_TICK_MAX = 2048
 
 
-class Coordinator:
+class CoordinatorCore:
     """Holds the state; every change goes through `step`, all of it or nothing."""
 
     def __init__(self, rules: Rules, check: Callable[[StepContext], None] | None = None) -> None:
@@ -35,8 +36,8 @@ class Coordinator:
         self.rules = rules
         self.state = State()
         self.queue = JobQueue(self.state, rules.limits)
-        self.passing = Passing(self.state)
-        self.leaving = retirement.Leaving(self.state)
+        self.hold_queue = HoldQueue(self.state)
+        self.retirement_queue = retirement.RetirementQueue(self.state)
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
@@ -71,8 +72,8 @@ class Coordinator:
         """
         state = self.state
         return bool(
-            state.live or state.held or state.unstated or state.own.is_dirty
-        ) or self.leaving.is_due(at)
+            state.live or state.held or state.statements_due or state.own.is_dirty
+        ) or self.retirement_queue.is_due(at)
 
     def _handle(self, context: StepContext, event: ev.Event) -> object:
         match event:
@@ -121,21 +122,21 @@ class Coordinator:
             case ev.Restarted():
                 _on_restart(context)
             case ev.Compared():
-                context.books(is_compared=True, epoch_at_start=None)
+                context.change_own(is_compared=True, epoch_at_start=None)
             case ev.Tick():
-                on_tick(context, self.queue, self.passing)
-                retirement.archive_due(context, self.leaving)
+                on_tick(context, self.queue, self.hold_queue)
+                retirement.archive_due(context, self.retirement_queue)
             case _:
                 assert_never(event)
         return None
 
 
-def on_tick(context: StepContext, queue: JobQueue, passing: Passing) -> None:
+def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> None:
     """Applies every deadline there is (I7)."""
     for job in queue.due(context.at):
         deadlines.on_deadline(context, job)
     places.match_waiting(context, queue)
-    for job in passing.over(RELEASED_PER_TICK_MAX):
+    for job in hold_queue.over(RELEASED_PER_TICK_MAX):
         held_pay.window_passed(context, job)
     for job in queue.releasable(context.at):
         held_pay.at_limit(context, job)
@@ -148,7 +149,7 @@ def _on_restart(context: StepContext) -> None:
     own = context.state.own
     if own.is_compared:
         # Otherwise the start before ended too early, and what it began with counts.
-        context.books(is_compared=False, epoch_at_start=own.epoch)
+        context.change_own(is_compared=False, epoch_at_start=own.epoch)
     for job_id in list(context.state.live.keys()):
         job = context.state.jobs[job_id]
         if isinstance(job.phase, Revealing):

@@ -110,7 +110,7 @@ class RoundAppeared(Struct, frozen=True, tag=True):
     randomness: bytes
 
 
-class ProviderRegistered(Struct, frozen=True, tag=True):
+class ChainProviderRegistered(Struct, frozen=True, tag=True):
     """From `Stakes`: an owner, its registration index and its current keys."""
 
     owner: Address
@@ -120,7 +120,7 @@ class ProviderRegistered(Struct, frozen=True, tag=True):
     network: Hash32
 
 
-class SlotOpened(Struct, frozen=True, tag=True):
+class ChainSlotOpened(Struct, frozen=True, tag=True):
     """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a
     block.
     """
@@ -131,7 +131,7 @@ class SlotOpened(Struct, frozen=True, tag=True):
     active_from: BlockNumber
 
 
-class SlotClosed(Struct, frozen=True, tag=True):
+class ChainSlotClosed(Struct, frozen=True, tag=True):
     """From `Stakes`: the entry is active no longer from a block on."""
 
     host_class: Hash32
@@ -139,14 +139,14 @@ class SlotClosed(Struct, frozen=True, tag=True):
     active_until: BlockNumber
 
 
-class AccountIndexed(Struct, frozen=True, tag=True):
+class ChainAccountIndexed(Struct, frozen=True, tag=True):
     """From `Stakes`: registration index of a client or coordinator."""
 
     account: Address
     index: int
 
 
-class AllocationChanged(Struct, frozen=True, tag=True):
+class ChainAllocationChanged(Struct, frozen=True, tag=True):
     """From `Escrow`: what a client has allocated to this coordinator, charged amounts included,
     less announced releases.
     """
@@ -164,7 +164,7 @@ class AllocationChanged(Struct, frozen=True, tag=True):
     )
 
 
-class KeyRotated(Struct, frozen=True, tag=True):
+class ChainKeyRotated(Struct, frozen=True, tag=True):
     """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is
     valid up to and including `since`.
     """
@@ -174,14 +174,14 @@ class KeyRotated(Struct, frozen=True, tag=True):
     since: UnixSeconds
 
 
-class PayoutChanged(Struct, frozen=True, tag=True):
+class ChainPayoutChanged(Struct, frozen=True, tag=True):
     """From `Stakes`: where a provider's money goes."""
 
     owner: Address
     payout: Address
 
 
-class ProviderSlashed(Struct, frozen=True, tag=True):
+class ChainProviderSlashed(Struct, frozen=True, tag=True):
     """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens
     new ones.
     """
@@ -191,14 +191,14 @@ class ProviderSlashed(Struct, frozen=True, tag=True):
     out_block: BlockNumber
 
 
-class EpochPosted(Struct, frozen=True, tag=True):
+class ChainEpochPosted(Struct, frozen=True, tag=True):
     """From `Epochs`: our root stands on chain."""
 
     number: int
     root: Hash32
 
 
-class NewestEpoch(Struct, frozen=True, tag=True):
+class ChainNewestEpoch(Struct, frozen=True, tag=True):
     """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root
     zero before the first.
     """
@@ -207,7 +207,7 @@ class NewestEpoch(Struct, frozen=True, tag=True):
     root: Hash32
 
 
-class CaseOpened(Struct, frozen=True, tag=True):
+class ChainCaseOpened(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -215,14 +215,14 @@ class CaseOpened(Struct, frozen=True, tag=True):
     assignments: tuple[Hash32, ...]
 
 
-class JuryDrawn(Struct, frozen=True, tag=True):
+class ChainJuryDrawn(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
     jurors: tuple[Address, ...]
 
 
-class CaseDecided(Struct, frozen=True, tag=True):
+class ChainCaseDecided(Struct, frozen=True, tag=True):
     """From `Court`."""
 
     case_id: Nonce
@@ -231,19 +231,19 @@ class CaseDecided(Struct, frozen=True, tag=True):
 
 
 ChainNote = (
-    ProviderRegistered
-    | KeyRotated
-    | PayoutChanged
-    | SlotOpened
-    | SlotClosed
-    | ProviderSlashed
-    | AccountIndexed
-    | AllocationChanged
-    | EpochPosted
-    | NewestEpoch
-    | CaseOpened
-    | JuryDrawn
-    | CaseDecided
+    ChainProviderRegistered
+    | ChainKeyRotated
+    | ChainPayoutChanged
+    | ChainSlotOpened
+    | ChainSlotClosed
+    | ChainProviderSlashed
+    | ChainAccountIndexed
+    | ChainAllocationChanged
+    | ChainEpochPosted
+    | ChainNewestEpoch
+    | ChainCaseOpened
+    | ChainJuryDrawn
+    | ChainCaseDecided
 )
 
 

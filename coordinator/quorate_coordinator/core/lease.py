@@ -82,12 +82,12 @@ TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
 class Lease(Struct, frozen=True):
-    """One execution. `hash` is the digest of the whole Assignment; `index` and `blind` open its
+    """One execution. `assignment_hash` is the digest of the whole Assignment; `index` and `blind` open its
     id.
     """
 
     assignment: Envelope[Assignment]
-    hash: Hash32
+    assignment_hash: Hash32
     job_id: Hash32
     index: int
     blind: Hash32
@@ -202,7 +202,7 @@ def step(
 def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
     moved = Lease(
         lease.assignment,
-        lease.hash,
+        lease.assignment_hash,
         lease.job_id,
         lease.index,
         lease.blind,

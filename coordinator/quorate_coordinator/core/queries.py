@@ -1,10 +1,11 @@
 """Read-only views over the state, for the API. Pure: (state, ...) -> view."""
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
-from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec
@@ -100,14 +101,20 @@ def _execution(
     role = "unknown"
     if is_published:
         role = (
-            "primary" if lease.batch == 0 and job.batches[0].members[0] == lease.hash else "auditor"
+            "primary"
+            if lease.batch == 0 and job.batches[0].members[0] == lease.assignment_hash
+            else "auditor"
         )
     pay = next(
-        (credit.amount for credit in job.split.credits if credit.assignment_hash == lease.hash),
+        (
+            credit.amount
+            for credit in job.split.credits
+            if credit.assignment_hash == lease.assignment_hash
+        ),
         None,
     )
     return ExecutionView(
-        assignment_hash=lease.hash,
+        assignment_hash=lease.assignment_hash,
         provider=lease.provider if is_published else Address(bytes(20)),
         role=role,
         batch=lease.batch,
@@ -115,7 +122,7 @@ def _execution(
         usage_ms=commit.usage_ms if commit else None,
         exit_status=reveal.exit_status if reveal and may_see else None,
         output_digest=reveal.output_digest if reveal and may_see else None,
-        agreed=(lease.hash in verdict.group) if verdict and is_published else None,
+        agreed=(lease.assignment_hash in verdict.group) if verdict and is_published else None,
         pay=pay,
     )
 
@@ -153,7 +160,7 @@ def offer_views(
         elif len(views) >= limit:
             break
         elif provider.offer is not None:
-            held = len(state.occupied.get(provider.owner) or ())
+            held = len(state.leases_in_slots.get(provider.owner) or ())
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
             views.append(

@@ -9,7 +9,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.state import LINES, ONLY, Books, Job, State
+from quorate_coordinator.core.entities import Job, OwnRecord
+from quorate_coordinator.core.state import State
+from quorate_coordinator.core.tables import LINES, OWN
 from quorate_protocol.crypto import eip712
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
@@ -90,11 +92,11 @@ class StepContext:
         self.draws += 1
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
-    def books(self, **changes: object) -> Books:
-        """Changes the row of books."""
-        books = replace(self.state.own, **changes)  # type: ignore[arg-type]
-        self.state.books[ONLY] = books
-        return books
+    def change_own(self, **changes: object) -> OwnRecord:
+        """Changes the coordinator's own record."""
+        own = replace(self.state.own, **changes)  # type: ignore[arg-type]
+        self.state.own_record[OWN] = own
+        return own
 
     def put(self, job: Job, **changes: object) -> Job:
         """Stores a job, changed."""

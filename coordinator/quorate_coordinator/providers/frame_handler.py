@@ -13,7 +13,7 @@ from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.storage.output_access import Outputs
@@ -51,7 +51,7 @@ class FrameHandler:
 
     domain: Domain
     limits: Limits
-    core: Coordinator
+    core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     store: ContentStore
     clock: Clock
@@ -173,7 +173,10 @@ class FrameHandler:
         if (
             lease.batch == 0
             and job.leases
-            and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index])
+            and all(
+                item == lease.assignment_hash or self._gave_up(item)
+                for item in job.leases[: lease.index]
+            )
         ):
             self.logs.add(job.submission.order.message.client, job.id, text)
 

@@ -18,7 +18,8 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from quorate_coordinator.core.state import Job, State
+from quorate_coordinator.core.entities import Job
+from quorate_coordinator.core.state import State
 from quorate_coordinator.reporting import migrations, volume
 from quorate_coordinator.reporting.database import (
     DATABASE_ERRORS,

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from quorate_coordinator.core.state import Case, Decided, Ended, Job, State
+from quorate_coordinator.core.entities import Case, Decided, Ended, Job
+from quorate_coordinator.core.state import State
 from quorate_protocol.codec import canonical
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address

@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core.entities import Provider
 from quorate_coordinator.core.matching.offers import price_of
-from quorate_coordinator.core.state import Provider
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import UnixSeconds
 

@@ -5,7 +5,7 @@ no effect carries them.
 from dataclasses import dataclass
 
 from quorate_content.dag.cid import Cid, Codec
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.storage.document_file import DocumentFile
@@ -19,7 +19,7 @@ class Documents:
     none; never `Refused` for want of room, because what is refused is over, and these are not.
     """
 
-    core: Coordinator
+    core: CoordinatorCore
     file: DocumentFile
 
     async def perform(self, effect: StoreSpec | StoreReceipt) -> None:

@@ -45,9 +45,13 @@ class Outputs:
         """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
-            if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
-                self.claimed.setdefault(lease.hash, set()).add(digest)
-                self.unkept[digest] = lease.hash
+            if (
+                digest is not None
+                and self.by_digest.setdefault(digest, lease.assignment_hash)
+                == lease.assignment_hash
+            ):
+                self.claimed.setdefault(lease.assignment_hash, set()).add(digest)
+                self.unkept[digest] = lease.assignment_hash
                 self.unasked.add(digest)
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
@@ -108,7 +112,7 @@ class Outputs:
         if lease is None:
             return self.archive.readers(digest)
         return (
-            Readers(lease.hash, lease.provider, self._client(lease))
+            Readers(lease.assignment_hash, lease.provider, self._client(lease))
             if committed_output(lease) == digest
             else None
         )

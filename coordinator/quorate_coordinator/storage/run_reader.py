@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from quorate_coordinator.core import queries
+from quorate_coordinator.core.entities import Decided, Ended, Job
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.core.state import Decided, Ended, Job, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack

@@ -23,8 +23,9 @@ from quorate_content.transfer.upload_limits import (
     UploadSlots,
     UploadThrottle,
 )
+from quorate_coordinator.core.entities import Client, Decided, Job
 from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
-from quorate_coordinator.core.state import Client, Decided, Job, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.storage.output_access import Outputs
@@ -219,7 +220,8 @@ class Staging:
 
     def _awaited(self, provider: Address) -> list[Lease]:
         leases = (
-            self._state.leases.get(digest) for digest in self._state.occupied.get(provider) or ()
+            self._state.leases.get(digest)
+            for digest in self._state.leases_in_slots.get(provider) or ()
         )
         return [
             lease for lease in leases if lease is not None and isinstance(lease.phase, Accepted)

@@ -11,7 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_coordinator.core.state import Books, Decided, Ended, State
+from quorate_coordinator.core.entities import Decided, Ended, OwnRecord
+from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
@@ -45,7 +46,7 @@ class Found:
     may_be_older: bool = False  # providers are to be heard too
 
     @classmethod
-    def of(cls, own: Books, newest_at: int, now: float) -> "Found":
+    def of(cls, own: OwnRecord, newest_at: int, now: float) -> "Found":
         """`newest_at`: when it took its newest event; 0 before the first."""
         is_again = own.epoch_at_start is not None
         return cls(

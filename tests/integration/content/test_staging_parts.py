@@ -63,7 +63,7 @@ class Stand:
     clock: VirtualClock
 
     def allocate(self, account: Address, money: int) -> None:
-        note = ev.AllocationChanged(account, Amount(money))
+        note = ev.ChainAllocationChanged(account, Amount(money))
         block = BlockNumber(self.market.core.state.own.block + 1)
         self.market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.market.at), (note,)))
 
@@ -209,10 +209,10 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         # The scripted provider's ciphertext has a digest and no bytes; this one has bytes, and
         # stands for it.
         market.archive.outputs[ciphertext] = Readers(
-            lease.hash, lease.provider, market.clients[0].address
+            lease.assignment_hash, lease.provider, market.clients[0].address
         )
-        claims.unkept[ciphertext] = lease.hash
-        claims.unkept[hash_tuple("under way")] = lease.hash
+        claims.unkept[ciphertext] = lease.assignment_hash
+        claims.unkept[hash_tuple("under way")] = lease.assignment_hash
         await staging.refresh()
         assert await staging.outputs.owned() == {name(market.clients[0].address): MIB}
         assert list(claims.unkept) == [hash_tuple("under way")], "what nobody is bound to yet waits"
@@ -230,12 +230,15 @@ async def test_a_promised_ciphertext_is_kept_until_its_reveal(tmp_path: Path) ->
         market.deliver()
         lease = market.core.state.leases[market.job(job_id).leases[0]]
         assert isinstance(lease.phase, Committed)
-        reveal, until = market.parties[lease.provider].commits[lease.hash], found.clock.now() + 1e6
+        reveal, until = (
+            market.parties[lease.provider].commits[lease.assignment_hash],
+            found.clock.now() + 1e6,
+        )
         data = (
             reveal.salt + reveal.output_digest
         )  # what the scripted provider's ciphertext is the digest of
         stat = await staging.outputs.put(data, Owner("0x" + "66" * 20, None, 1), until)
-        found.claims.claim(Hash32(stat.cid.digest), lease.hash)
+        found.claims.claim(Hash32(stat.cid.digest), lease.assignment_hash)
         heavy = Owner("0x" + "77" * 20, None, 1 << 39)
 
         async def crowd() -> None:

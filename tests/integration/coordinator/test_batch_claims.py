@@ -12,7 +12,8 @@ from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.queries import allocation_of
 from quorate_coordinator.chain.registration import ask
-from quorate_coordinator.core.state import EpochRecord, State
+from quorate_coordinator.core.entities import EpochRecord
+from quorate_coordinator.core.state import State
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.envelope import seal

@@ -23,9 +23,10 @@ from quorate_coordinator.config import FILES_KEPT, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.entities import EpochRecord
 from quorate_coordinator.core.lease import Revealed
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.core.state import EpochRecord, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.reporting.projection import Projection
 from quorate_coordinator.service import Service
 from quorate_coordinator.storage import startup_checks

@@ -40,7 +40,7 @@ class Crowd(ArchivingMarket):
     def allocate(self, accounts: list[Address], amount: int) -> None:
         """As the chain tells it."""
         self.blocks += 1
-        notes = tuple(ev.AllocationChanged(account, Amount(amount)) for account in accounts)
+        notes = tuple(ev.ChainAllocationChanged(account, Amount(amount)) for account in accounts)
         self.send(
             ev.ChainAdvanced(
                 BlockNumber(self.blocks),

@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, select, text
 
-from quorate_coordinator.core.state import Case
+from quorate_coordinator.core.entities import Case
 from quorate_coordinator.reporting import migrations, report_command, volume
 from quorate_coordinator.reporting.database import DATABASE_ERRORS, Database, database_of
 from quorate_coordinator.reporting.history import HistoryQuery, query_of, read_history

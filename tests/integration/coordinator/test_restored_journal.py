@@ -237,7 +237,7 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
     assert world.send(ev.Restarted())
     assert world.send(
         ev.ChainAdvanced(
-            BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)
+            BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.ChainEpochPosted(7, ZERO_HASH),)
         )
     )
     assert core.state.own.epoch == 7

@@ -22,9 +22,9 @@ from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import Decided, Job
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import archived
-from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive
@@ -151,11 +151,11 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
 
     add_staging_routes(app, store, uploader, may_read=may_read)
     over = archive.run(job.id)
-    mine = {
-        item.provider
-        for item in (over.leases if over else world.leases())
-        if item.hash in job.leases
-    }
+    if over:
+        known = {item.hash: item.provider for item in over.leases}
+    else:
+        known = {item.assignment_hash: item.provider for item in world.leases()}
+    mine = {known[assignment_hash] for assignment_hash in job.leases if assignment_hash in known}
     inside = world.owner_of(lease)
     outside = next(owner for owner in world.owners if owner.address not in mine)
     owner, other = (

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import chain_events
-from quorate_coordinator.core.events import CaseOpened, ChainAdvanced
+from quorate_coordinator.core.entities import Case, EpochRecord
+from quorate_coordinator.core.events import ChainAdvanced, ChainCaseOpened
 from quorate_coordinator.core.money import epochs
-from quorate_coordinator.core.state import Case, EpochRecord, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.receipt import document, verify
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
@@ -43,7 +44,7 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
     epochs.on_refused(context, epochs.purpose_of(first))
     assert 1 not in state.epochs and state.own.is_dirty
     state.epochs[1] = second
-    context.books(epoch=1, is_dirty=False)
+    context.change_own(epoch=1, is_dirty=False)
     epochs.on_refused(context, epochs.purpose_of(first))
     assert state.epochs[1] == second and state.own.epoch == 1 and not state.own.is_dirty
     epochs.on_refused(context, epochs.purpose_of(second))
@@ -104,7 +105,7 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     state.cases["refused"] = Case(
         "refused", accused, (), (), is_convicted=False, phase="refused: stale"
     )
-    note = CaseOpened(Nonce(1), accused, (digest,))
+    note = ChainCaseOpened(Nonce(1), accused, (digest,))
     chain_events.on_block(
         context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,))
     )

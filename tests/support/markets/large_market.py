@@ -3,7 +3,7 @@ audited.
 """
 
 from quorate_coordinator.core.audit import trust
-from quorate_coordinator.core.state import Job, Trusts
+from quorate_coordinator.core.entities import Job, Trusts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.trust import Trust
@@ -34,4 +34,4 @@ class LargeMarket(ArchivingMarket):
             for owner in self.parties:
                 self.core.state.trust[owner] = trusts
             context = StepContext(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)
-            context.books(fund=Amount(1_000_000))
+            context.change_own(fund=Amount(1_000_000))

@@ -4,18 +4,18 @@ compared with.
 
 from collections import Counter
 
-from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
-from quorate_coordinator.core.matching.job_queue import deadline_of
-from quorate_coordinator.core.state import (
+from quorate_coordinator.core.entities import (
     AwaitingRound,
     Decided,
     Job,
     Matching,
     Provider,
     Running,
-    State,
 )
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
+from quorate_coordinator.core.matching.job_queue import deadline_of
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple

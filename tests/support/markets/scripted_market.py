@@ -5,11 +5,11 @@ jobs.
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect, Send, StoreReceipt
+from quorate_coordinator.core.entities import Decided, Job
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.core.step_context import Rules
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import commitment, result_digest
@@ -109,7 +109,7 @@ class Market:
             INFO.public_key,
             ("http://127.0.0.1:1",),
         )
-        self.core = Coordinator(rules, ledger.check)
+        self.core = CoordinatorCore(rules, ledger.check)
         self.parties = {party.owner: party for party in parties}
         self.at = GENESIS + 1_000
         self.steps = 0
@@ -133,17 +133,17 @@ class Market:
         return outcome.reply
 
     def _register(self) -> None:
-        notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
+        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(COORDINATOR.address, 1)]
         for index, party in enumerate(self.parties.values()):
             network = hash_tuple("net", index)
             notes.append(
-                ev.ProviderRegistered(
+                ev.ChainProviderRegistered(
                     party.owner, index + 2, party.key.address, party.owner, network
                 )
             )
-            notes.append(ev.SlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
+            notes.append(ev.ChainSlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
         notes += [
-            ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
+            ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
         ]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():

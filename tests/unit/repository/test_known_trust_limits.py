@@ -10,7 +10,7 @@ import quorate_contracts
 import quorate_runtime
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core.effects import Effect, Send
-from quorate_coordinator.core.state import Decided
+from quorate_coordinator.core.entities import Decided
 from quorate_node.executors import host_class_probe
 from quorate_node.executors.selection import BANNER
 from quorate_protocol.crypto.hashing import hash_list

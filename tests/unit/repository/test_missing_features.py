@@ -14,7 +14,7 @@ from quorate.trust.receipt_verification import verify
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
-from quorate_coordinator.core.state import ONLY
+from quorate_coordinator.core.tables import OWN
 from quorate_node.ops.status import EarningStatus
 from quorate_protocol.cids import document_cid
 from quorate_protocol.limits import DEVNET, MAINNET
@@ -107,7 +107,7 @@ def test_a_receipt_names_a_block_by_its_number() -> None:
 def test_a_provider_without_stake_is_matched_only_where_no_one_has_stake() -> None:
     market = Market(Party(0), Party(1))
     block = BlockNumber(market.core.state.own.block + 1)
-    gone = tuple(ev.SlotClosed(HOST.id(), place, block) for place in range(2))
+    gone = tuple(ev.ChainSlotClosed(HOST.id(), place, block) for place in range(2))
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), gone))
     market.until_decided(market.order(0, 1, accept_unverified=True))
     market.beat()
@@ -120,7 +120,7 @@ def test_epochs_are_posted_by_time_not_by_amount() -> None:
     limits = replace(DEVNET, epoch_every=MAINNET.epoch_every)
     market.core.rules = replace(market.core.rules, limits=limits)
     with market.core.state.transaction():
-        market.core.state.books[ONLY] = replace(
+        market.core.state.own_record[OWN] = replace(
             market.core.state.own, last_epoch_at=UnixSeconds(market.at)
         )
     for number in range(1, 6):

@@ -119,7 +119,7 @@ async def test_a_deposit_counts_once_nothing_can_take_its_block_back() -> None:
     young = Chain(head=IN_BLOCK + 2)
     assert await notes(young, depth=4) == [] and not young.asked_at
     old = Chain(head=IN_BLOCK + 3)
-    assert await notes(old, depth=4) == [ev.AllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
+    assert await notes(old, depth=4) == [ev.ChainAllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
     assert old.asked_at == [hex(IN_BLOCK)], (
         "and what it is now is asked of a block as old, not of the newest"
     )

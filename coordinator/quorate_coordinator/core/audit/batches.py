@@ -6,9 +6,9 @@ The coordinator closes a batch by signing a CommitSet. From then on the members 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import Batch, Job, Revealing, Running
 from quorate_coordinator.core.execution.assignment import step_lease
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.state import Batch, Job, Revealing, Running
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.messages import frames
@@ -37,7 +37,7 @@ def committed_members(context: StepContext, phase: Running) -> list[Lease] | Non
 def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) -> Job:
     """Signs the CommitSet of a batch and sends it to its members."""
     entries = tuple(
-        CommitEntry(lease.hash, lease.provider, context.digest(commit_of(lease).message))
+        CommitEntry(lease.assignment_hash, lease.provider, context.digest(commit_of(lease).message))
         for lease in members
     )
     message = CommitSet(
@@ -53,7 +53,9 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         closed_at=beacon_time.known_moment(context),
     )
     slots = tuple(place.slot for place in phase.places)
-    batch = Batch(phase.batch, tuple(lease.hash for lease in members), slots, context.seal(message))
+    batch = Batch(
+        phase.batch, tuple(lease.assignment_hash for lease in members), slots, context.seal(message)
+    )
     job = _send(context, job, batch, members)
     context.note(
         job.id,
@@ -95,10 +97,15 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
     """Sends the set to these members. Their time to reveal counts from the newest closing."""
     for lease in members:
         step_lease(context, lease, leases.BatchClosed(context.at))
-        frame = frames.CommitSetSent(lease.hash, batch.commit_set)
+        frame = frames.CommitSetSent(lease.assignment_hash, batch.commit_set)
         expires = UnixSeconds(context.at + context.rules.limits.reveal_within)
         context.emit(
-            Send(f"close-{lease.hash.hex()}-{batch.closings}", lease.provider, frame, expires)
+            Send(
+                f"close-{lease.assignment_hash.hex()}-{batch.closings}",
+                lease.provider,
+                frame,
+                expires,
+            )
         )
     others = tuple(item for item in job.batches if item.number != batch.number)
     return context.put(job, phase=Revealing(batch), batches=(*others, batch))

@@ -1,7 +1,7 @@
 """Which beacon round is the newest, and which one the next draw may use."""
 
-from quorate_coordinator.core.state import NEWEST_ROUND
 from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.tables import NEWEST_ROUND
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.units import Round, UnixSeconds
 

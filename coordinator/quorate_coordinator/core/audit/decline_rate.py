@@ -5,9 +5,9 @@ Not counted: what keeps its place, and what its offer did not promise, for the d
 host class alone.
 """
 
+from quorate_coordinator.core.entities import Job, Provider, Running
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.state import Job, Provider, Running
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import DeclineReason
 from quorate_protocol.values import replace
@@ -49,7 +49,7 @@ def _count(context: StepContext, lease: Lease, has_declined: bool) -> None:
 def _is_drawn(job: Job, lease: Lease) -> bool:
     phase = job.phase
     return isinstance(phase, Running) and any(
-        place.lease == lease.hash and place.attempt >= 0 for place in phase.places
+        place.lease == lease.assignment_hash and place.attempt >= 0 for place in phase.places
     )
 
 

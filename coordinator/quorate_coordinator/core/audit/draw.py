@@ -3,18 +3,18 @@
 from collections import Counter
 
 from quorate_coordinator.core.audit.trust import trust_of
+from quorate_coordinator.core.entities import (
+    AwaitingRound,
+    BatchPlace,
+    BeaconUsed,
+    Job,
+    Running,
+    drawn_place,
+)
 from quorate_coordinator.core.execution.assignment import assign
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Declined, Lease
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.state import (
-    AwaitingRound,
-    BeaconUsed,
-    Job,
-    Place,
-    Running,
-    drawn_place,
-)
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules import audit
 from quorate_protocol.rules.settlement import pay_of
@@ -155,14 +155,14 @@ def _has_declined(lease: Lease) -> bool:
     return isinstance(lease.phase, Declined) and not lease.phase.start_by
 
 
-def _has_left(context: StepContext, place: Place, host_class: Hash32) -> bool:
+def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
     """It closed its last slot of the class since the Ack: whoever exits gets no new Assignments."""
     hosts = context.state.hosts.get(host_class)
     is_closed = hosts is not None and hosts.slots[place.slot.index].active_until != audit.FOREVER
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
-def assign_place(context: StepContext, job: Job, place: Place) -> Job:
+def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     """Assigns a drawn place; a provider without a free slot keeps it for a while, a dead one is
     skipped on record.
     """
@@ -190,6 +190,7 @@ def assign_place(context: StepContext, job: Job, place: Place) -> Job:
     return context.put(
         job,
         phase=replace(
-            before, places=(*others, replace(place, lease=lease.hash, retry_at=UnixSeconds(0)))
+            before,
+            places=(*others, replace(place, lease=lease.assignment_hash, retry_at=UnixSeconds(0))),
         ),
     )

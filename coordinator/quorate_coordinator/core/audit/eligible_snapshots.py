@@ -3,55 +3,57 @@ heartbeat that fails to come, their slots only with the chain. A list of 400 slo
 so, and 130 KB written out.
 """
 
-from quorate_coordinator.core.state import Frame, HostList, Roster
+from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
 
-ROSTERS = "rosters"
+SLOT_LISTS = "slot-lists"
 
 
-def hold(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
+def take(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
     """One more job draws from this list, which is its class's at the moment."""
     state = context.state
-    known = state.frames.get(eligible.root)
+    known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
-        state.frames[eligible.root] = replace(known, jobs=known.jobs + 1)
+        state.eligible_snapshots[eligible.root] = replace(known, jobs=known.jobs + 1)
         return
-    number = _roster(context, host_class)
-    roster = state.rosters[number]
-    state.rosters[number] = replace(roster, frames=roster.frames + 1)
-    state.frames[eligible.root] = Frame(number, _bits(eligible), 1)
+    number = _list_number(context, host_class)
+    slot_list = state.slot_lists[number]
+    state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots + 1)
+    state.eligible_snapshots[eligible.root] = EligibleSnapshot(number, _bits(eligible), 1)
 
 
-def let_go(context: StepContext, root: Hash32) -> None:
+def release(context: StepContext, root: Hash32) -> None:
     """One job less draws from it."""
-    state, frame = context.state, context.state.frames[root]
-    if frame.jobs > 1:
-        state.frames[root] = replace(frame, jobs=frame.jobs - 1)
+    state, snapshot = context.state, context.state.eligible_snapshots[root]
+    if snapshot.jobs > 1:
+        state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
         return
-    del state.frames[root]
-    roster = state.rosters[frame.roster]
-    if roster.frames > 1:
-        state.rosters[frame.roster] = replace(roster, frames=roster.frames - 1)
+    del state.eligible_snapshots[root]
+    slot_list = state.slot_lists[snapshot.list_number]
+    if slot_list.snapshots > 1:
+        state.slot_lists[snapshot.list_number] = replace(
+            slot_list, snapshots=slot_list.snapshots - 1
+        )
         return
-    del state.rosters[frame.roster]
-    if state.newest_rosters.get(roster.host_class) == frame.roster:
-        del state.newest_rosters[roster.host_class]
+    del state.slot_lists[snapshot.list_number]
+    if state.newest_slot_lists.get(slot_list.host_class) == snapshot.list_number:
+        del state.newest_slot_lists[slot_list.host_class]
 
 
-def _roster(context: StepContext, host_class: Hash32) -> int:
+def _list_number(context: StepContext, host_class: Hash32) -> int:
     state = context.state
     slots = (state.hosts.get(host_class) or HostList()).slots
-    number = state.newest_rosters.get(host_class)
-    known = state.rosters.get(number) if number is not None else None
+    number = state.newest_slot_lists.get(host_class)
+    known = state.slot_lists.get(number) if number is not None else None
     if number is None or known is None or (known.slots is not slots and known.slots != slots):
-        number, known = context.count(ROSTERS), Roster(host_class, slots, 0)
-        state.newest_rosters[host_class] = number
+        number, known = context.count(SLOT_LISTS), SlotList(host_class, slots, 0)
+        state.newest_slot_lists[host_class] = number
     # After a restore the two are equal and not one: made one, they are compared at once the next
     # time.
-    state.rosters[number] = replace(known, slots=slots)
+    state.slot_lists[number] = replace(known, slots=slots)
     return number
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from quorate_coordinator.core.audit.trust import trust_class_of, trust_of
 from quorate_coordinator.core.effects import Evidence, OpenCase
+from quorate_coordinator.core.entities import Case, Fault, Job, Trusts
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
-from quorate_coordinator.core.state import Case, Fault, Job, Trusts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
 from quorate_protocol.rules import trust as trusts
@@ -33,7 +33,11 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
             continue
         _record(context, job, lease.provider, has_passed=False)
         fault = Fault(
-            lease.hash, job.id, job.submission.order.message.client, context.at, checked=checked
+            lease.assignment_hash,
+            job.id,
+            job.submission.order.message.client,
+            context.at,
+            checked=checked,
         )
         known = context.state.faults.get(lease.provider) or ()
         context.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]

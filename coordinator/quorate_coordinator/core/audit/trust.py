@@ -1,6 +1,6 @@
 """How much a provider is trusted in the class of a job."""
 
-from quorate_coordinator.core.state import Job
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.trust import Trust

@@ -5,11 +5,11 @@ from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.audit.batches import committed_leases, members_of
 from quorate_coordinator.core.audit.trust import trust_of
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.holds import held_pay, windows
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.eip712 import struct_hash
 from quorate_protocol.crypto.hashing import hash_list
@@ -63,7 +63,12 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
 def _execution(context: StepContext, job: Job, lease: Lease, size: int) -> verdicts.Execution:
     suspicion = trust_of(context, job, lease.provider).suspicion_ppm()
     return verdicts.Execution(
-        lease.hash, lease.provider, _result_of(lease), suspicion, faults.is_killed(lease), size == 1
+        lease.assignment_hash,
+        lease.provider,
+        _result_of(lease),
+        suspicion,
+        faults.is_killed(lease),
+        size == 1,
     )
 
 
@@ -157,7 +162,7 @@ def _sign_verdict(
     context: StepContext, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]
 ) -> Envelope[Verdict]:
     seq = Sequence(context.state.own.verdict_seq + 1)
-    context.books(verdict_seq=seq)
+    context.change_own(verdict_seq=seq)
     revealed = [
         lease.phase.reveal
         for lease in committed_leases(context, job)
@@ -169,8 +174,8 @@ def _sign_verdict(
         label=job.ack.message.rule,
         outcome=outcome,
         batches=Small(len(job.batches)),
-        group=tuple(lease.hash for lease in group),
-        faulted=tuple(lease.hash for lease in faulted),
+        group=tuple(lease.assignment_hash for lease in group),
+        faulted=tuple(lease.assignment_hash for lease in faulted),
         evidence_hash=hash_list(tuple(struct_hash(reveal) for reveal in revealed)),
         time=context.at,
     )
@@ -183,8 +188,8 @@ def _publish(
     """Stores the job's receipt and sends the verdict to the members' providers."""
     job = receipts.publish(context, job)
     for lease in members:
-        key = f"verdict-{lease.hash.hex()}-{verdict.message.seq}"
+        key = f"verdict-{lease.assignment_hash.hex()}-{verdict.message.seq}"
         expires = UnixSeconds(context.at + RESEND_SECONDS)
-        frame = frames.VerdictSent(lease.hash, verdict)
+        frame = frames.VerdictSent(lease.assignment_hash, verdict)
         context.emit(Send(key, lease.provider, frame, expires))
     return job

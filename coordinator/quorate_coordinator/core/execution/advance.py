@@ -7,8 +7,7 @@ from typing import assert_never
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import batches, beacon_time, draw, verdicts
-from quorate_coordinator.core.execution.assignment import end_unpaid
-from quorate_coordinator.core.state import (
+from quorate_coordinator.core.entities import (
     AwaitingRound,
     Decided,
     Ended,
@@ -17,6 +16,7 @@ from quorate_coordinator.core.state import (
     Revealing,
     Running,
 )
+from quorate_coordinator.core.execution.assignment import end_unpaid
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import Round
 

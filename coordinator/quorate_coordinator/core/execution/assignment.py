@@ -2,9 +2,9 @@
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import Ended, Job
 from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.money.ledger import release_reservation
-from quorate_coordinator.core.state import Ended, Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
@@ -36,7 +36,10 @@ def assign(
         context.seal(message), digest, job.id, index, blind, batch, job.class_id, leases.Assigned()
     )
     context.state.leases[digest] = lease
-    context.state.occupied[slot.owner] = (*(context.state.occupied.get(slot.owner) or ()), digest)
+    context.state.leases_in_slots[slot.owner] = (
+        *(context.state.leases_in_slots.get(slot.owner) or ()),
+        digest,
+    )
     frame = frames.AssignmentSent(lease.assignment, spec, context.rules.sources)
     context.emit(Send(f"assign-{digest.hex()}", slot.owner, frame, message.accept_by))
     context.note(job.id, "assigned", f"execution {index} to a provider at {usd(price)} USD/h")
@@ -50,12 +53,12 @@ def step_lease(
     slot.
     """
     moved, effects = leases.step(lease, event, context.at, context.rules.limits)
-    context.state.leases[moved.hash] = moved
+    context.state.leases[moved.assignment_hash] = moved
     if not moved.occupies_slot:
-        held = context.state.occupied.get(moved.provider) or ()
-        if moved.hash in held:
-            context.state.occupied[moved.provider] = tuple(
-                item for item in held if item != moved.hash
+        held = context.state.leases_in_slots.get(moved.provider) or ()
+        if moved.assignment_hash in held:
+            context.state.leases_in_slots[moved.provider] = tuple(
+                item for item in held if item != moved.assignment_hash
             )
     return moved, effects
 

@@ -2,12 +2,7 @@
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import batches, draw
-from quorate_coordinator.core.events import RoundAppeared
-from quorate_coordinator.core.execution import places
-from quorate_coordinator.core.execution.advance import advance
-from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
-from quorate_coordinator.core.state import (
-    NEWEST_ROUND,
+from quorate_coordinator.core.entities import (
     AwaitingRound,
     BeaconUsed,
     Job,
@@ -15,7 +10,12 @@ from quorate_coordinator.core.state import (
     Revealing,
     Running,
 )
+from quorate_coordinator.core.events import RoundAppeared
+from quorate_coordinator.core.execution import places
+from quorate_coordinator.core.execution.advance import advance
+from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
 from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.tables import NEWEST_ROUND
 from quorate_protocol.units import Hash32, UnixSeconds
 
 

@@ -1,11 +1,11 @@
 """Who executes a job: the match of its primary, and its places that lost their provider."""
 
 from quorate_coordinator.core.audit import draw
+from quorate_coordinator.core.entities import BatchPlace, Job, Matching, Running
 from quorate_coordinator.core.execution.assignment import assign, end_unpaid
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
-from quorate_coordinator.core.state import Job, Matching, Place, Running
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -63,7 +63,12 @@ def place_primary(context: StepContext, job: Job) -> bool:
         context.state.own.block,
     )
     job, lease = assign(context, job, slot, found[0].price, batch=0)
-    context.put(job, phase=Running(0, 1, (Place(slot, -1, context.at, lease.hash),), 0, None, ()))
+    context.put(
+        job,
+        phase=Running(
+            0, 1, (BatchPlace(slot, -1, context.at, lease.assignment_hash),), 0, None, ()
+        ),
+    )
     return True
 
 
@@ -73,7 +78,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     """
     if not isinstance(job.phase, Running):
         return job
-    place = next((item for item in job.phase.places if item.lease == lease.hash), None)
+    place = next((item for item in job.phase.places if item.lease == lease.assignment_hash), None)
     if place is None:
         return job
     if place.attempt < 0 and job.stop is not None:
@@ -87,7 +92,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if retry_at:
         kept = replace(place, lease=None, retry_at=retry_at)
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
-    skipped = (*job.phase.skipped, lease.hash)
+    skipped = (*job.phase.skipped, lease.assignment_hash)
     return context.put(job, phase=replace(job.phase, places=others, skipped=skipped))
 
 

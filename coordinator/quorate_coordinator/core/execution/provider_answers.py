@@ -3,6 +3,7 @@
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import decline_rate
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import Running
 from quorate_coordinator.core.events import (
     AcceptReceived,
     CommitReceived,
@@ -14,7 +15,6 @@ from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching.job_queue import JobQueue
-from quorate_coordinator.core.state import Running
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitReceipt
@@ -29,7 +29,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
-        context.state.accepts[lease.hash] = event.accept
+        context.state.accepts[lease.assignment_hash] = event.accept
         decline_rate.accepted(context, lease)
         context.note(lease.job_id, "accepted", f"execution {lease.index}")
 

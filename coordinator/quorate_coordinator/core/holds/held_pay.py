@@ -10,9 +10,9 @@ client.
 
 from collections.abc import Sequence
 
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.crypto.merkle import credit_entry
@@ -130,8 +130,8 @@ def confirmed_or_caught(
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
-    helpers = [lease for lease in group if lease.hash != primary.hash]
-    if any(lease.hash == primary.hash for lease in faulted):
+    helpers = [lease for lease in group if lease.assignment_hash != primary.assignment_hash]
+    if any(lease.assignment_hash == primary.assignment_hash for lease in faulted):
         job, helpers = _forfeit(context, job, primary, helpers)
     ledger.pay_from_fund(context, job, helpers)
     return _finish(context, job)
@@ -163,7 +163,11 @@ def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
     entry says that there is none.
     """
     amount = Amount(
-        sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash)
+        sum(
+            credit.amount
+            for credit in job.split.credits
+            if credit.assignment_hash == primary.assignment_hash
+        )
     )
     provider = context.state.providers[primary.provider]
     credits = provider.credits.append(
@@ -172,7 +176,7 @@ def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
     context.state.providers[provider.owner] = replace(
         provider, held=Amount(provider.held - amount), credits=credits
     )
-    context.state.unstated[provider.owner] = True
+    context.state.statements_due[provider.owner] = True
     return amount
 
 
@@ -191,9 +195,9 @@ def _forfeit(
             unpaid.append(lease)
             continue
         left = Amount(left - pay)
-        credits.append(Credit(lease.hash, pay))
+        credits.append(Credit(lease.assignment_hash, pay))
         ledger.credit(context, lease, pay)
     own = context.state.own
-    context.books(fund_held=Amount(own.fund_held + left))
+    context.change_own(fund_held=Amount(own.fund_held + left))
     split = replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left))
     return context.put(job, split=split), unpaid

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from quorate_coordinator.core.audit.trust import trust_class_of
+from quorate_coordinator.core.entities import Job, JobHold, MedianPrice, Windows
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.state import Hold, Job, Median, State, Windows
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.window import Window, after_job, window_jobs
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
@@ -38,20 +39,20 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
     length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
-    context.state.held[job.id] = Hold(primary.provider, trust_class, progress + length * PPM_ONE)
+    context.state.held[job.id] = JobHold(primary.provider, trust_class, progress + length * PPM_ONE)
 
 
 def _median(context: StepContext, host_class: Hash32) -> Price:
     """Stored, not only remembered: what it was at some moment decides, in a replay too."""
-    known = context.state.medians.get(host_class)
+    known = context.state.median_prices.get(host_class)
     if known is None or context.at >= known.until:
-        known = context.state.medians[host_class] = Median(
+        known = context.state.median_prices[host_class] = MedianPrice(
             offers.median_price(context, host_class), UnixSeconds(context.at + MEDIAN_SECONDS)
         )
     return known.price
 
 
-class Passing:
+class HoldQueue:
     """Held jobs by what ends their windows: derived from the tables `held` and `windows`."""
 
     def __init__(self, state: State) -> None:

@@ -3,9 +3,9 @@
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Job, Matching, Running
 from quorate_coordinator.core.events import StopReceived, WitnessReceived
 from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
-from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Running
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Witness
@@ -76,7 +76,12 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
         if isinstance(lease.phase, leases.Assigned):
             step_lease(context, lease, leases.ClientStopped())
             job = end_unpaid(context, job, "stopped by its client before it ran")
-        frame = frames.StopSent(lease.hash, event.stop)
+        frame = frames.StopSent(lease.assignment_hash, event.stop)
         context.emit(
-            Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(context.at + 600))
+            Send(
+                f"stop-{lease.assignment_hash.hex()}",
+                lease.provider,
+                frame,
+                UnixSeconds(context.at + 600),
+            )
         )

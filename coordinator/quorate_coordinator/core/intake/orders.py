@@ -2,9 +2,9 @@
 
 from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.effects import StoreSpec
+from quorate_coordinator.core.entities import Client, Job, Matching
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
-from quorate_coordinator.core.state import Client, Job, Matching
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import secret_hash
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
@@ -235,7 +235,7 @@ def _new_job(
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    eligible_snapshots.hold(context, host_class, eligible)
+    eligible_snapshots.take(context, host_class, eligible)
     return Job(
         job_id,
         submission,

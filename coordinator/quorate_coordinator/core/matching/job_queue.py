@@ -17,17 +17,17 @@ from typing import Generic, NamedTuple, TypeVar
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
-from quorate_coordinator.core.matching.columns import Needs
-from quorate_coordinator.core.matching.needs import needs_of
-from quorate_coordinator.core.state import (
+from quorate_coordinator.core.entities import (
     AwaitingRound,
     Decided,
     Job,
     Matching,
     Revealing,
     Running,
-    State,
 )
+from quorate_coordinator.core.matching.columns import Needs
+from quorate_coordinator.core.matching.needs import needs_of
+from quorate_coordinator.core.state import State
 from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 

@@ -8,20 +8,18 @@ index that the tables give.
 
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quorate_coordinator.core.entities import HostList, Provider
 from quorate_coordinator.core.matching import columns
 from quorate_coordinator.core.matching.columns import Bucket, Row
+from quorate_coordinator.core.tables import StateTables
 from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
-
-if TYPE_CHECKING:
-    from quorate_coordinator.core.state import HostList, Provider, State
 
 MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
 
@@ -29,7 +27,7 @@ MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
 class _Staked(Struct, frozen=True):
     """Owners with an active slot; holds for this list from one block to before another."""
 
-    hosts: "HostList | None"
+    hosts: HostList | None
     first: int
     after: int
     owners: frozenset[Address]
@@ -65,7 +63,7 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
     return next((slot for slot in offer.slots if slot.host.id() == host_class), None)
 
 
-def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
+def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
     """Run slots of the class without a lease of ours. What others took, the provider says by
     Decline.
     """
@@ -73,25 +71,25 @@ def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
     if slot is None:
         return 0
     return max(
-        0, slot.count - _held_in(state, state.occupied.get(provider.owner) or (), host_class)
+        0, slot.count - _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
     )
 
 
-def _held_in(state: "State", held: tuple[Hash32, ...], host_class: Hash32) -> int:
+def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -> int:
     return sum(
         1 for lease in held if state.leases[lease].assignment.message.host_class == host_class
     )
 
 
-def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> bool:
+def _is_free(state: StateTables, owner: Address, count: int, host_class: Hash32) -> bool:
     """Whether one of so many run slots is free; leases are looked at only when there are enough
     to fill them.
     """
-    held = state.occupied.get(owner) or ()
+    held = state.leases_in_slots.get(owner) or ()
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
-def _is_of_the_market(before: "Provider", after: "Provider") -> bool:
+def _is_of_the_market(before: Provider, after: Provider) -> bool:
     """Whether a change of a provider may change its rows: most are of its money."""
     is_same = (
         before.offer is after.offer
@@ -104,7 +102,7 @@ def _is_of_the_market(before: "Provider", after: "Provider") -> bool:
 class MarketIndex:
     """Buckets by host class, with what orders need to know of a class."""
 
-    def __init__(self, state: "State") -> None:
+    def __init__(self, state: StateTables) -> None:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
         self.hosts: dict[Hash32, HostClass] = {}
@@ -117,7 +115,7 @@ class MarketIndex:
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
         self._changed = (state.providers.follow(_is_of_the_market), state.trust.follow())
-        self._changed_occupied = state.occupied.follow()
+        self._changed_occupied = state.leases_in_slots.follow()
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
     def refresh(self) -> None:
@@ -200,12 +198,7 @@ class MarketIndex:
             )
 
     def _row(
-        self,
-        bucket: Bucket,
-        provider: "Provider",
-        offer: Offer,
-        slot: SlotOffer,
-        host_class: Hash32,
+        self, bucket: Bucket, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32
     ) -> Row:
         owner, price, hardware = provider.owner, price_of(slot), offer.hardware
         bits = _kind_bits(offer.kinds)
@@ -301,9 +294,9 @@ class MarketIndex:
         if found is not None:
             self._lists[root] = found  # the newest now
             return found
-        frame = self._state.frames[root]
-        slots = self._state.rosters[frame.roster].slots
-        return self._keep_list(EligibleList(frame.slots_in(slots), len(slots)))
+        snapshot = self._state.eligible_snapshots[root]
+        slots = self._state.slot_lists[snapshot.list_number].slots
+        return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
 
     def _keep_list(self, made: EligibleList) -> EligibleList:
         self._lists[made.root] = made

@@ -8,11 +8,11 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct
 
+from quorate_coordinator.core.entities import HostList, Job, Provider
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
 from quorate_coordinator.core.matching import columns, market_index
 from quorate_coordinator.core.matching.columns import Bucket, Needs, Positions
 from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
-from quorate_coordinator.core.state import HostList, Job, Provider
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple

@@ -1,9 +1,9 @@
 """Epochs: when to post, which leaves, which vouchers."""
 
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
+from quorate_coordinator.core.entities import EpochRecord
 from quorate_coordinator.core.money import epoch_cap
 from quorate_coordinator.core.money.ledger import chain_time
-from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
@@ -44,7 +44,7 @@ def build_if_due(context: StepContext) -> None:
         if is_full
         else 0
     )
-    context.books(
+    context.change_own(
         epoch=number, last_epoch_at=UnixSeconds(max(0, context.at - pause)), is_dirty=is_full
     )
     context.emit(PostEpoch(purpose_of(record), number, root, vouchers))
@@ -147,7 +147,7 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
     ):
         if record is not None:
             del context.state.epochs[number]
-        context.books(epoch=number, is_dirty=True)
+        context.change_own(epoch=number, is_dirty=True)
     elif record is not None:
         context.state.epochs[number] = replace(record, is_posted=True)
         for item in record.vouchers:
@@ -169,7 +169,7 @@ def on_newest(context: StepContext, number: int, root: Hash32) -> None:
         return
     for later in [item for item in context.state.epochs if item > number]:
         del context.state.epochs[later]
-    context.books(epoch=number, is_dirty=True)
+    context.change_own(epoch=number, is_dirty=True)
 
 
 def on_refused(context: StepContext, purpose: str) -> None:
@@ -182,4 +182,4 @@ def on_refused(context: StepContext, purpose: str) -> None:
     # that is already replaced.
     if record is not None and not record.is_posted and purpose == purpose_of(record):
         del context.state.epochs[number]
-        context.books(epoch=number - 1, last_epoch_at=context.at, is_dirty=True)
+        context.change_own(epoch=number - 1, last_epoch_at=context.at, is_dirty=True)

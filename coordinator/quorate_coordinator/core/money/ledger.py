@@ -8,9 +8,9 @@ from collections import Counter
 from itertools import islice
 
 from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.events import VoucherReceived
 from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent
-from quorate_coordinator.core.state import Client, Decided, Job, Provider
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages import frames
@@ -31,8 +31,10 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     """
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
-    closed = next(batch.commit_set.message for batch in job.batches if lease.hash in batch.members)
-    by = settlement.committed_by(closed, lease.hash, context.rules.timing)
+    closed = next(
+        batch.commit_set.message for batch in job.batches if lease.assignment_hash in batch.members
+    )
+    by = settlement.committed_by(closed, lease.assignment_hash, context.rules.timing)
     return settlement.pay_of(
         job.submission.order.message,
         assignment,
@@ -45,7 +47,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
     now.
     """
     ack, order = job.ack.message, job.submission.order.message
-    credits = [Credit(lease.hash, pay_of(context, job, lease)) for lease in paid]
+    credits = [Credit(lease.assignment_hash, pay_of(context, job, lease)) for lease in paid]
     bounded = replace(order, budget=_room(context, job))
     split = (
         settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job))
@@ -60,7 +62,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
         client, charged=charged, open_charges=(*client.open_charges, job.id)
     )
     own = context.state.own
-    context.books(
+    context.change_own(
         fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund)
     )
     job = context.put(job, split=split, charged_up_to=charged)
@@ -88,7 +90,7 @@ def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
     context.state.providers[provider.owner] = replace(
         provider, held=Amount(provider.held + amount), credits=credits
     )
-    context.state.unstated[provider.owner] = True
+    context.state.statements_due[provider.owner] = True
 
 
 def _room(context: StepContext, job: Job) -> Amount:
@@ -125,7 +127,7 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
         own = context.state.own
         amount = Amount(min(pay_of(context, job, lease), own.fund))
         if amount:
-            context.books(fund=Amount(own.fund - amount))
+            context.change_own(fund=Amount(own.fund - amount))
             provider = context.state.providers[lease.provider]
             credits = provider.credits.append(
                 credit_entry(lease.assignment.message.assignment_id, amount)
@@ -133,8 +135,8 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
             context.state.providers[provider.owner] = replace(
                 provider, final=Amount(provider.final + amount), credits=credits
             )
-            context.books(is_dirty=True)
-            context.state.unstated[provider.owner] = True
+            context.change_own(is_dirty=True)
+            context.state.statements_due[provider.owner] = True
 
 
 def state_credits(context: StepContext) -> None:
@@ -144,8 +146,8 @@ def state_credits(context: StepContext) -> None:
     Not at each credit: the newest replaces all before it, and its root is over every credit
     there ever was.
     """
-    for owner in list(islice(context.state.unstated, STATEMENTS_PER_TICK_MAX)):
-        del context.state.unstated[owner]
+    for owner in list(islice(context.state.statements_due, STATEMENTS_PER_TICK_MAX)):
+        del context.state.statements_due[owner]
         _state(context, context.state.providers[owner])
 
 
@@ -206,7 +208,7 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
         client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session
     )
     context.state.clients[client.account] = client
-    context.books(is_dirty=True)
+    context.change_own(is_dirty=True)
     _cover(context, client.account)
 
 
@@ -217,7 +219,7 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         context.state.clients[client.account] = replace(client, voucher_session=session)
-        context.books(is_dirty=context.state.own.is_dirty or client.posted < client.vouched)
+        context.change_own(is_dirty=context.state.own.is_dirty or client.posted < client.vouched)
 
 
 def _check_honoured(
@@ -271,7 +273,7 @@ def reconsider(context: StepContext, account: Address) -> None:
         _uncover(context, client, worth)
     elif worth > client.vouched:
         context.state.clients[account] = replace(client, vouched=worth)
-        context.books(is_dirty=True)
+        context.change_own(is_dirty=True)
         _cover(context, account)
 
 
@@ -336,7 +338,7 @@ def release(context: StepContext, job: Job) -> Job:
         )
         assert moved.held >= 0, "I1: more released than held"
         context.state.providers[provider.owner] = moved
-        context.state.unstated[provider.owner] = True
+        context.state.statements_due[provider.owner] = True
     own, split = context.state.own, job.split
     client = context.state.clients[job.submission.order.message.client]
     refund, waiting = (
@@ -344,7 +346,7 @@ def release(context: StepContext, job: Job) -> Job:
         Amount(client.refund_held - split.refund),
     )
     context.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
-    context.books(
+    context.change_own(
         fee=Amount(own.fee + split.fee),
         fee_held=Amount(own.fee_held - split.fee),
         fund=Amount(own.fund + split.fund),

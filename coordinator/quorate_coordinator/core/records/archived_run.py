@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.state import Job, State
+from quorate_coordinator.core.state import State
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import JobEvent, RunView
@@ -47,7 +48,7 @@ class ArchivedRun(Struct, frozen=True):
 def archived(state: State, job: Job) -> ArchivedRun:
     """A job that is over, as the state has it."""
     kept = tuple(
-        ArchivedLease(lease.hash, lease.provider, committed_output(lease))
+        ArchivedLease(lease.assignment_hash, lease.provider, committed_output(lease))
         for lease in (state.leases[digest] for digest in job.leases)
     )
     session_key = job.submission.session.message.session_key

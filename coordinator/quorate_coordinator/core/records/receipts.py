@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
+from quorate_coordinator.core.entities import Batch, Decided, Job
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.state import Batch, Decided, Job, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import RAW, cid_text, document_cid
 from quorate_protocol.messages.envelope import Envelope
@@ -113,7 +114,7 @@ def _touched(job: Job, batch: Batch) -> Iterator[int]:
 def _execution(state: State, lease: Lease) -> ExecutionEvidence:
     phase = lease.phase
     assert isinstance(phase, leases.Revealed | leases.Silent)
-    accept = state.accepts[lease.hash]
+    accept = state.accepts[lease.assignment_hash]
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     key = state.providers[lease.provider].key_at(lease.assignment.message.accept_by)
     return ExecutionEvidence(lease.index, lease.assignment, accept, phase.commit, reveal, key)

@@ -12,8 +12,9 @@ from heapq import heapify, heappop, heappush
 
 from quorate_coordinator.core.audit import eligible_snapshots, faults
 from quorate_coordinator.core.effects import ArchiveRuns
+from quorate_coordinator.core.entities import Decided, Ended, Job
 from quorate_coordinator.core.events import RunsArchived
-from quorate_coordinator.core.state import Decided, Ended, Job, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import Hash32, UnixSeconds
 
@@ -23,7 +24,7 @@ LOOK_AGAIN_SECONDS = 30
 ARCHIVED = "archived"
 
 
-class Leaving:
+class RetirementQueue:
     """Jobs that are over, by the moment from which they may go: derived from the table
     `finished`.
     """
@@ -60,11 +61,11 @@ class Leaving:
         return self._heap[0] if self._heap else None
 
 
-def archive_due(context: StepContext, leaving: Leaving) -> None:
+def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:
     """Has those written down that nothing needs any more; the others are looked at again later."""
     found = []
     named = faults.in_court(context)
-    for job_id in dict.fromkeys(leaving.take(context.at, PER_TICK_MAX)):
+    for job_id in dict.fromkeys(retirement_queue.take(context.at, PER_TICK_MAX)):
         until = _needed_until(context, context.state.jobs[job_id], named)
         if until > context.at:
             context.state.finished[job_id] = until
@@ -108,14 +109,14 @@ def _forget(context: StepContext, job: Job) -> None:
     state = context.state
     for digest in job.leases:
         lease = state.leases[digest]
-        held = state.occupied.get(lease.provider) or ()
+        held = state.leases_in_slots.get(lease.provider) or ()
         if digest in held:
-            state.occupied[lease.provider] = tuple(item for item in held if item != digest)
+            state.leases_in_slots[lease.provider] = tuple(item for item in held if item != digest)
         del state.leases[digest]
         state.accepts.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
-    eligible_snapshots.let_go(context, job.ack.message.eligible_root)
+    eligible_snapshots.release(context, job.ack.message.eligible_root)
     state.events.pop(job.id, None)
     state.finished.pop(job.id, None)
     del state.jobs[job.id]

@@ -7,8 +7,8 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
@@ -134,7 +134,7 @@ def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> Non
     owners, block = list(market.parties), BlockNumber(market.core.state.own.block + 1)
     left = [owner for owner in owners if owner not in (primary, staying)]
     notes = tuple(
-        ev.SlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left
+        ev.ChainSlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left
     )
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
     market.send(

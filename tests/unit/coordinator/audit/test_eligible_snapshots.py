@@ -3,7 +3,7 @@ once nobody draws from it.
 """
 
 from quorate_coordinator.core.audit import eligible_snapshots
-from quorate_coordinator.core.state import HostList
+from quorate_coordinator.core.entities import HostList
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
@@ -27,10 +27,10 @@ def test_lists_of_one_class_share_its_slots() -> None:
     sizes = []
     for made in lists:
         with state.transaction():
-            eligible_snapshots.hold(context, HOST.id(), made)
-            eligible_snapshots.hold(context, HOST.id(), made)
+            eligible_snapshots.take(context, HOST.id(), made)
+            eligible_snapshots.take(context, HOST.id(), made)
         sizes.append(len(market.core.snapshot()))
-    assert (len(state.frames), len(state.rosters)) == (LISTS, 1)
+    assert (len(state.eligible_snapshots), len(state.slot_lists)) == (LISTS, 1)
     assert sizes[-1] - sizes[0] < LISTS * BYTES_MAX, "a frame writes its slots down once more"
     market.core.restore(market.core.snapshot())
     state.market._lists.clear()
@@ -38,13 +38,17 @@ def test_lists_of_one_class_share_its_slots() -> None:
         found = state.market.list_of(made.root)
         assert (found.root, found.slots, found.length) == (made.root, made.slots, SLOTS)
     with state.transaction():
-        eligible_snapshots.hold(context, HOST.id(), EligibleList((), SLOTS))
-    assert len(state.rosters) == 1, "equal, if not the same, after a restore"
+        eligible_snapshots.take(context, HOST.id(), EligibleList((), SLOTS))
+    assert len(state.slot_lists) == 1, "equal, if not the same, after a restore"
     with state.transaction():
         state.hosts[HOST.id()] = HostList(whole[:-1])
-        eligible_snapshots.hold(context, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
-    assert len(state.rosters) == 2, "the chain changed the list"
+        eligible_snapshots.take(context, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
+    assert len(state.slot_lists) == 2, "the chain changed the list"
     with state.transaction():
         for made in (*lists, *lists, EligibleList((), SLOTS), EligibleList(whole[:-1], SLOTS - 1)):
-            eligible_snapshots.let_go(context, made.root)
-    assert not len(state.frames) and not len(state.rosters) and not len(state.newest_rosters)
+            eligible_snapshots.release(context, made.root)
+    assert (
+        not len(state.eligible_snapshots)
+        and not len(state.slot_lists)
+        and not len(state.newest_slot_lists)
+    )

@@ -8,8 +8,8 @@ from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import faults, trust
 from quorate_coordinator.core.effects import Effect, OpenCase, Send
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Fault, Job, Trusts
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Job, Trusts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
@@ -299,7 +299,7 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     state, extra = market.core.state, third(market, owner)
     mine = digest(DOMAIN, case.executions[0].assignment.message)
     market.send(ev.TransactionRefused(case.key, "named"))
-    foreign = ev.CaseOpened(Nonce(7), owner, (mine, extra.lease))
+    foreign = ev.ChainCaseOpened(Nonce(7), owner, (mine, extra.lease))
     with state.transaction():
         context = turn_of(market)
         chain_events._apply(context, foreign)
@@ -309,7 +309,7 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
             extra.lease,
         ]
         assert state.providers[owner].is_frozen
-        chain_events._apply(context, ev.CaseDecided(Nonce(7), False, Amount(0)))
+        chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), False, Amount(0)))
     (again,) = context.effects
     assert isinstance(again, OpenCase) and again.executions == case.executions
     assert again.key != case.key, "a purpose is sent once"
@@ -329,10 +329,10 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
     market.send(ev.TransactionRefused(case.key, "named"))
     with state.transaction():
         context = turn_of(market)
-        chain_events._apply(context, ev.CaseOpened(Nonce(7), owner, judged))
-        chain_events._apply(context, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
-        chain_events._apply(context, ev.CaseDecided(Nonce(7), True, Amount(1)))
-        chain_events._apply(context, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
+        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, judged))
+        chain_events._apply(context, ev.ChainProviderSlashed(owner, Amount(1), BlockNumber(1)))
+        chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), True, Amount(1)))
+        chain_events._apply(context, ev.ChainSlotOpened(HOST, 0, owner, BlockNumber(2)))
         assert not state.providers[owner].is_frozen and all(
             fault.is_case_used for fault in state.faults[owner]
         )
@@ -344,7 +344,7 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
 def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
     market, owner = holding()
     with market.core.state.transaction():
-        chain_events._apply(turn_of(market), ev.CaseOpened(Nonce(7), owner, (ZERO_HASH,)))
+        chain_events._apply(turn_of(market), ev.ChainCaseOpened(Nonce(7), owner, (ZERO_HASH,)))
     assert (
         market.core.state.cases["foreign-7"].executions == ()
         and market.core.state.providers[owner].is_frozen
@@ -402,7 +402,7 @@ def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
         assert len(held_pay.held_by(turn_of(market), owner)) == count, (
             "somebody else's exit changes nothing"
         )
-        note = ev.SlotClosed(HOST.id(), place, BlockNumber(block + 1))
+        note = ev.ChainSlotClosed(HOST.id(), place, BlockNumber(block + 1))
         market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
         block = BlockNumber(block + 1)
     assert not held_pay.held_by(turn_of(market), owner)

@@ -5,8 +5,8 @@ may be hours away (PROTOCOL §4).
 import pytest
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import Ended
 from quorate_coordinator.core.lease import Lapsed, Revealed
-from quorate_coordinator.core.state import Ended
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
@@ -59,14 +59,14 @@ def test_a_primary_that_gives_up_is_followed_at_once() -> None:
     owner = first.provider
     assert market.parties[owner] is market.primary(job_id)
     assert (
-        not market.core.state.occupied.get(owner)
+        not market.core.state.leases_in_slots.get(owner)
         and market.core.state.providers[owner].offer is not None
     )
     before = market.core.state
-    market.gives_up(market.parties[owner], first.hash)
-    assert market.core.state is before and market.core.state.leases[first.hash] == first, (
-        "said twice it is said once"
-    )
+    market.gives_up(market.parties[owner], first.assignment_hash)
+    assert (
+        market.core.state is before and market.core.state.leases[first.assignment_hash] == first
+    ), "said twice it is said once"
 
 
 @pytest.mark.rule("4.9")

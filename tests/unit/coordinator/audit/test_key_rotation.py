@@ -5,8 +5,8 @@ good (PROTOCOL §2).
 import pytest
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import AwaitingRound, PastKey, Provider
 from quorate_coordinator.core.lease import Committed
-from quorate_coordinator.core.state import AwaitingRound, PastKey, Provider
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
@@ -50,7 +50,7 @@ def test_a_key_rotated_during_a_job() -> None:
     party, old = market.parties[lease.provider], market.parties[lease.provider].key
     market.at = max(market.at, lease.assignment.message.accept_by + 1)
     new = KeySigner(b"\x77" * 32)
-    rotated = ev.KeyRotated(party.owner, new.address, UnixSeconds(market.at))
+    rotated = ev.ChainKeyRotated(party.owner, new.address, UnixSeconds(market.at))
     for block in (6, 7):  # told twice, as after a reorganisation
         market.send(
             ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(market.at), (rotated,))
@@ -86,12 +86,12 @@ def test_a_registration_told_again_does_not_bring_the_first_key_back() -> None:
             BlockNumber(6),
             ZERO_HASH,
             UnixSeconds(market.at),
-            (ev.KeyRotated(owner, A, UnixSeconds(market.at)),),
+            (ev.ChainKeyRotated(owner, A, UnixSeconds(market.at)),),
         )
     )
     again = (
-        ev.ProviderRegistered(owner, 2, first, owner, ZERO_HASH),
-        ev.KeyRotated(owner, A, UnixSeconds(market.at)),
+        ev.ChainProviderRegistered(owner, 2, first, owner, ZERO_HASH),
+        ev.ChainKeyRotated(owner, A, UnixSeconds(market.at)),
     )
     market.send(ev.ChainAdvanced(BlockNumber(7), ZERO_HASH, UnixSeconds(market.at), again))
     provider = market.core.state.providers[owner]

@@ -4,7 +4,7 @@
 
 import pytest
 
-from quorate_coordinator.core.state import Decided, Trusts
+from quorate_coordinator.core.entities import Decided, Trusts
 from quorate_protocol.limits import DAY
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import (
@@ -56,7 +56,7 @@ def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) 
             assert len(job.batches) > 1 or len(job.batches[0].members) > 1, (
                 "somebody else has run it"
             )
-            assert primary.hash in job.phase.verdict.message.faulted
+            assert primary.assignment_hash in job.phase.verdict.message.faulted
     provider = market.core.state.providers[liar]
     assert provider.held == provider.final == 0
     assert not market.core.state.faults.get(liar), "it is never part of a case"

@@ -10,8 +10,8 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job, Revealing
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Revealing
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest

@@ -9,7 +9,7 @@ import pytest
 from quorate.cli import rendering
 from quorate.trust.charge_verification import OwnRecord, check_receipt, none_witnessed
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.state import AwaitingRound, Job
+from quorate_coordinator.core.entities import AwaitingRound, Job
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.messages.envelope import seal

@@ -3,9 +3,9 @@
 import pytest
 
 from quorate_coordinator.core.audit import trust
-from quorate_coordinator.core.coordinator_core import Coordinator, on_tick
+from quorate_coordinator.core.coordinator_core import CoordinatorCore, on_tick
+from quorate_coordinator.core.entities import Decided
 from quorate_coordinator.core.holds import windows
-from quorate_coordinator.core.state import Decided
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.window import Window, after_job, window_jobs
@@ -140,12 +140,12 @@ def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarke
     left = [job_id for job_id in held if job_id in state.held]
     assert left, "some of them are held still"
     taken = market.core.snapshot()
-    again = Coordinator(market.core.rules)
+    again = CoordinatorCore(market.core.rules)
     again.restore(taken)
     for core in (market.core, again):
-        found = [job.id for job in windows.Passing(core.state).over(1)]
+        found = [job.id for job in windows.HoldQueue(core.state).over(1)]
         assert len(found) == min(1, len(left))
-        passing = windows.Passing(core.state)
+        passing = windows.HoldQueue(core.state)
         with core.state.transaction():
             context = StepContext(core.state, core.rules, UnixSeconds(market.at), ZERO_HASH)
             on_tick(context, core.queue, passing)

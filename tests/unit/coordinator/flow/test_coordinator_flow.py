@@ -6,9 +6,9 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import OpenCase, PostEpoch
-from quorate_coordinator.core.state import Decided, Matching
+from quorate_coordinator.core.entities import Decided, Matching
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
@@ -127,11 +127,11 @@ def test_mute_member_of_a_batch_is_faulted() -> None:
 @pytest.mark.rule("I10")
 def test_replay_gives_the_same_state(market: Market) -> None:
     market.until_decided(market.order(0, 1), market.order(1, 2))
-    again = Coordinator(market.core.rules)
+    again = CoordinatorCore(market.core.rules)
     for item in market.log:
         again.step(item)
     assert again.snapshot() == market.core.snapshot()
-    restored = Coordinator(market.core.rules)
+    restored = CoordinatorCore(market.core.rules)
     restored.restore(market.core.snapshot())
     assert restored.snapshot() == market.core.snapshot()
 
@@ -144,7 +144,12 @@ def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
     assert isinstance(held.phase, lease.Committed)
     party = market.parties[held.provider]
     other = Commit(
-        held.hash, held.class_id, keccak256(b"other"), ZERO_HASH, Milliseconds(1), Round(0)
+        held.assignment_hash,
+        held.class_id,
+        keccak256(b"other"),
+        ZERO_HASH,
+        Milliseconds(1),
+        Round(0),
     )
     with pytest.raises(Refused) as caught:
         market.send(

@@ -5,7 +5,7 @@ coordinator can know.
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.state import AwaitingRound
+from quorate_coordinator.core.entities import AwaitingRound
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Witness

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.entities import HostList, Job, Matching, Provider, Trusts
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import columns, offers
 from quorate_coordinator.core.matching.columns import Bucket, Needs, Row, key_of
-from quorate_coordinator.core.state import HostList, Job, Matching, Provider, State, Trusts
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.eip712 import Domain
@@ -274,7 +275,7 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
             ZERO_HASH,
             lease.Assigned(),
         )
-        state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
+        state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
     if strikes:
         state.trust[owner] = Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)})
 

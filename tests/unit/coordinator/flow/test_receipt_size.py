@@ -6,8 +6,8 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect, StoreReceipt, StoreSpec
+from quorate_coordinator.core.entities import AwaitingRound, BeaconUsed, Decided, HostList
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Decided, HostList
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt

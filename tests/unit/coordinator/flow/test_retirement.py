@@ -9,12 +9,12 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.audit import faults
-from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import Case, Fault
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.nonces import LISTED_MAX, UsedNonces
 from quorate_coordinator.core.records import retirement
 from quorate_coordinator.core.records.archived_run import archived
-from quorate_coordinator.core.state import Case, Fault
 from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.refusals import Code, Refused
@@ -29,7 +29,7 @@ def market() -> ArchivingMarket:
     return ArchivingMarket(*[Party(number) for number in range(5)])
 
 
-def rows(core: Coordinator) -> dict[str, int]:
+def rows(core: CoordinatorCore) -> dict[str, int]:
     """Rows of every table."""
     return {
         name: len(table) for name, table in vars(core.state).items() if isinstance(table, Table)
@@ -79,9 +79,9 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
     assert grown <= {
         "trust",
         "answers",
-        "occupied",
+        "leases_in_slots",
         "epochs",
-        "books",
+        "own_record",
         "counters",
         "nonces",
         "blocks",
@@ -204,17 +204,17 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
         assert {job_id: market.archive.run(job_id) for job_id in expected} == expected
 
 
-def restarted(market: ArchivingMarket) -> Iterator[Coordinator]:
+def restarted(market: ArchivingMarket) -> Iterator[CoordinatorCore]:
     """Two cores that should be as the market's is: one by replay from the first event, one by a
     snapshot.
     """
     log = list(market.log)
-    replayed = Coordinator(market.core.rules, ledger.check)
+    replayed = CoordinatorCore(market.core.rules, ledger.check)
     for item in log:
         replayed.step(item)
     assert replayed.snapshot() == market.core.snapshot()
     yield replayed
-    restored = Coordinator(market.core.rules, ledger.check)
+    restored = CoordinatorCore(market.core.rules, ledger.check)
     restored.restore(replayed.snapshot())
     yield restored
 

@@ -6,8 +6,8 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
+from quorate_coordinator.core.entities import Client, EpochRecord
 from quorate_coordinator.core.money import epoch_cap, epochs
-from quorate_coordinator.core.state import Client, EpochRecord
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
@@ -38,7 +38,7 @@ def _chain_says(
     release_at: int = 0,
     block_time: int = 0,
 ) -> None:
-    note = ev.AllocationChanged(
+    note = ev.ChainAllocationChanged(
         client, Amount(allocation), Amount(escrowed), UnixSeconds(release_at)
     )
     market.send(
@@ -173,7 +173,7 @@ def _lands(market: Market, epoch: PostEpoch, block: int) -> None:
             BlockNumber(block),
             ZERO_HASH,
             UnixSeconds(market.at),
-            (ev.EpochPosted(epoch.number, epoch.root.hash),),
+            (ev.ChainEpochPosted(epoch.number, epoch.root.hash),),
         )
     )
 

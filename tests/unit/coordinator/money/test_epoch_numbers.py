@@ -5,9 +5,10 @@ was given up and stands all the same.
 import pytest
 
 from quorate_coordinator.core import chain_events
-from quorate_coordinator.core.events import ChainAdvanced, EpochPosted
+from quorate_coordinator.core.entities import EpochRecord
+from quorate_coordinator.core.events import ChainAdvanced, ChainEpochPosted
 from quorate_coordinator.core.money import epochs
-from quorate_coordinator.core.state import EpochRecord, State
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Hash32, UnixSeconds
 from sim.coordinator import rules_of
@@ -21,7 +22,7 @@ def turn_with(record: EpochRecord | None, epoch: int) -> StepContext:
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     if record is not None:
         state.epochs[record.number] = record
-    context.books(epoch=epoch, is_dirty=False)
+    context.change_own(epoch=epoch, is_dirty=False)
     return context
 
 
@@ -29,7 +30,10 @@ def posted(context: StepContext, number: int, root: Hash32) -> None:
     chain_events.on_block(
         context,
         ChainAdvanced(
-            BlockNumber(5 + number), ZERO_HASH, UnixSeconds(3_000), (EpochPosted(number, root),)
+            BlockNumber(5 + number),
+            ZERO_HASH,
+            UnixSeconds(3_000),
+            (ChainEpochPosted(number, root),),
         ),
     )
 

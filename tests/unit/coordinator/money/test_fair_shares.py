@@ -6,8 +6,8 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.entities import Decided, Matching
 from quorate_coordinator.core.intake import orders
-from quorate_coordinator.core.state import Decided, Matching
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment
@@ -28,7 +28,7 @@ class Crowded(Market):
         self.at_work: list[tuple[Party, Assignment, JobSpec]] = []
         super().__init__(*parties)
         plenty = tuple(
-            ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients
+            ev.ChainAllocationChanged(client.address, Amount(10**12)) for client in self.clients
         )
         self.send(
             ev.ChainAdvanced(BlockNumber(6), Hash32(b"\x06" * 32), UnixSeconds(self.at), plenty)
@@ -40,7 +40,7 @@ class Crowded(Market):
                 next(
                     lease.job_id
                     for lease in self.core.state.leases.values()
-                    if effect.key == f"assign-{lease.hash.hex()}"
+                    if effect.key == f"assign-{lease.assignment_hash.hex()}"
                 )
             )
         super()._perform(effect)

@@ -43,7 +43,7 @@ def test_eight_owners_make_a_large_market_and_seven_a_small_one(
 def test_owners_are_counted_and_not_their_slots() -> None:
     market = market_of(7, "mainnet")
     owner, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
-    opened = tuple(ev.SlotOpened(HOST.id(), 7 + place, owner, block) for place in range(5))
+    opened = tuple(ev.ChainSlotOpened(HOST.id(), 7 + place, owner, block) for place in range(5))
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), opened))
     assert rule_of(market, market.order(0, 1)) is Label.QUORUM_2
 
@@ -64,7 +64,7 @@ def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -
     cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
     market.send(
         ev.ChainAdvanced(
-            block, ZERO_HASH, UnixSeconds(market.at), (ev.SlotClosed(HOST.id(), 0, block),)
+            block, ZERO_HASH, UnixSeconds(market.at), (ev.ChainSlotClosed(HOST.id(), 0, block),)
         )
     )
     for number in range(1, 9):

@@ -6,8 +6,8 @@ import pytest
 
 from quorate.trust.charge_verification import OwnRecord, check_receipt
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import Decided, Job, MedianPrice
 from quorate_coordinator.core.lease import Lease, Revealed
-from quorate_coordinator.core.state import Decided, Job, Median
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import seal
@@ -46,7 +46,11 @@ def test_a_provider_is_believed_how_long_a_program_ran() -> None:
         passed = job.batches[0].commit_set.message.closed_at - (
             assignment.accept_by - market.core.rules.limits.accept_within
         )
-        paid = next(item.amount for item in job.split.credits if item.assignment_hash == lease.hash)
+        paid = next(
+            item.amount
+            for item in job.split.credits
+            if item.assignment_hash == lease.assignment_hash
+        )
         assert passed * 1000 < RAN_MS and paid == RAN_MS * assignment.price_per_hour // 3_600_000
 
 
@@ -72,7 +76,11 @@ def test_nobody_is_paid_for_time_that_there_was_not() -> None:
             if number == 0
             else closed.closed_at
         )
-        paid = next(item.amount for item in job.split.credits if item.assignment_hash == lease.hash)
+        paid = next(
+            item.amount
+            for item in job.split.credits
+            if item.assignment_hash == lease.assignment_hash
+        )
         assert by - assignment.accept_by < 10, "both commit at once"
         assert (
             paid
@@ -175,7 +183,7 @@ def test_a_stopped_run_is_paid_until_it_commits() -> None:
 def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
     market = Market(*[Party(number) for number in range(3)])
     with market.core.state.transaction():
-        market.core.state.medians[HOST.id()] = Median(
+        market.core.state.median_prices[HOST.id()] = MedianPrice(
             Price(10**9), UnixSeconds(2**40)
         )  # ten thousand times of what is paid here
     market.until_decided(market.order(0, 1))

@@ -7,9 +7,9 @@ import pytest
 from quorate.errors import EvidenceError
 from quorate.trust.charge_verification import OwnRecord, check_ordered, check_receipt
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Matching, Running
 from quorate_coordinator.core.intake import orders
 from quorate_coordinator.core.lease import Accepted, Committed
-from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document

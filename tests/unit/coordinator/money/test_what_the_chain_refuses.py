@@ -6,8 +6,8 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
+from quorate_coordinator.core.entities import Client
 from quorate_coordinator.core.money.ledger import on_voucher
-from quorate_coordinator.core.state import Client
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Session, Voucher
@@ -102,16 +102,20 @@ def test_a_closing_whose_opening_was_not_told_ends_nothing() -> None:
     slots = market.core.state.hosts[HOST.id()].slots
     _advanced(
         market,
-        ev.SlotClosed(HOST.id(), 7, BlockNumber(9)),
-        ev.SlotClosed(ZERO_HASH, 0, BlockNumber(9)),
+        ev.ChainSlotClosed(HOST.id(), 7, BlockNumber(9)),
+        ev.ChainSlotClosed(ZERO_HASH, 0, BlockNumber(9)),
     )
     assert market.core.state.hosts[HOST.id()].slots == slots
 
 
 def test_a_place_beyond_any_list_takes_no_memory() -> None:
     market = Market(Party(0))
-    _advanced(market, ev.SlotOpened(HOST.id(), 2**63, market.clients[0].address, BlockNumber(9)))
-    _advanced(market, ev.SlotOpened(HOST.id(), 2**63, next(iter(market.parties)), BlockNumber(9)))
+    _advanced(
+        market, ev.ChainSlotOpened(HOST.id(), 2**63, market.clients[0].address, BlockNumber(9))
+    )
+    _advanced(
+        market, ev.ChainSlotOpened(HOST.id(), 2**63, next(iter(market.parties)), BlockNumber(9))
+    )
     assert len(market.core.state.hosts[HOST.id()].slots) == 1
 
 
@@ -128,7 +132,9 @@ def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
     ]
     one, two = paid[0], paid[1]
     market.send(ev.ChainReorganised(BlockNumber(0)))
-    again = ev.ProviderRegistered(two.owner, one.index, two.operator_key, two.payout, two.network)
+    again = ev.ChainProviderRegistered(
+        two.owner, one.index, two.operator_key, two.payout, two.network
+    )
     _advanced(market, again)
     assert market.core.state.providers[two.owner].index == one.index
     leaves = {leaf.account: leaf for leaf in next_epoch(market, 1)}
@@ -137,7 +143,7 @@ def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
         "both are paid"
     )
     _advanced(
-        market, ev.ProviderRegistered(one.owner, 77, one.operator_key, one.payout, one.network)
+        market, ev.ChainProviderRegistered(one.owner, 77, one.operator_key, one.payout, one.network)
     )
     assert market.core.state.providers[one.owner].index == 77
 
@@ -163,7 +169,7 @@ def test_a_posting_whose_log_never_comes_is_found_by_asking() -> None:
     first = _newest_post(market)
     client = market.clients[0].address
     assert market.core.state.clients[client].posted == 0
-    market.send(ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),)))
+    market.send(ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),)))
     assert market.core.state.epochs[1].is_posted and market.core.state.clients[client].posted > 0
     market.until_decided(market.order(1, 2))
     next_epoch(market, 2)
@@ -174,13 +180,13 @@ def test_a_posting_that_a_reorganisation_took_away_is_made_again() -> None:
     market.until_decided(market.order(0, 1))
     next_epoch(market, 1)
     first, client = _newest_post(market), market.clients[0].address
-    _advanced(market, ev.EpochPosted(1, first.root.hash))
+    _advanced(market, ev.ChainEpochPosted(1, first.root.hash))
     market.until_decided(market.order(1, 2))
     next_epoch(market, 2)
     second = _newest_post(market)
     # The chain forgets the first, refuses the second for its number, and is asked what stands.
-    asked = ev.AllocationChanged(client, Amount(50_000_000), posted=Amount(0))
-    market.send(ev.ChainAsked((asked, ev.NewestEpoch(0, ZERO_HASH))))
+    asked = ev.ChainAllocationChanged(client, Amount(50_000_000), posted=Amount(0))
+    market.send(ev.ChainAsked((asked, ev.ChainNewestEpoch(0, ZERO_HASH))))
     market.send(ev.TransactionRefused(second.key, "epoch"))
     assert market.core.state.own.epoch == 0
     next_epoch(market, 1)
@@ -195,10 +201,10 @@ def test_an_invented_posting_is_forgotten_by_asking() -> None:
     """A node that lies once about a number of ours must not have us skip numbers for ever."""
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
-    _advanced(market, ev.EpochPosted(2**40, Hash32(b"\x07" * 32)))
+    _advanced(market, ev.ChainEpochPosted(2**40, Hash32(b"\x07" * 32)))
     next_epoch(market, 2**40 + 1)
     refused = _newest_post(market)
-    market.send(ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),)))
+    market.send(ev.ChainAsked((ev.ChainNewestEpoch(0, ZERO_HASH),)))
     market.send(ev.TransactionRefused(refused.key, "epoch"))
     next_epoch(market, 1)
 
@@ -211,8 +217,8 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
     market.send(
         ev.ChainAsked(
             (
-                ev.AllocationChanged(client, Amount(0), posted=Amount(0)),
-                ev.NewestEpoch(0, ZERO_HASH),
+                ev.ChainAllocationChanged(client, Amount(0), posted=Amount(0)),
+                ev.ChainNewestEpoch(0, ZERO_HASH),
             )
         )
     )
@@ -271,9 +277,11 @@ def _with_refund(account: Address, amount: int) -> Client:
 def test_a_case_that_ends_frees_nobody_from_another(is_second_over: bool) -> None:
     market = Market(Party(0))
     owner = next(iter(market.parties))
-    _advanced(market, ev.CaseOpened(Nonce(1), owner, ()), ev.CaseOpened(Nonce(2), owner, ()))
-    _advanced(market, ev.CaseDecided(Nonce(1), False, Amount(0)))
+    _advanced(
+        market, ev.ChainCaseOpened(Nonce(1), owner, ()), ev.ChainCaseOpened(Nonce(2), owner, ())
+    )
+    _advanced(market, ev.ChainCaseDecided(Nonce(1), False, Amount(0)))
     assert market.core.state.providers[owner].is_frozen
     if is_second_over:
-        _advanced(market, ev.CaseDecided(Nonce(2), False, Amount(0)))
+        _advanced(market, ev.ChainCaseDecided(Nonce(2), False, Amount(0)))
         assert not market.core.state.providers[owner].is_frozen

@@ -1,0 +1,88 @@
+"""The coordinator's tables. Only the modules of the core write to them, inside one step."""
+
+from quorate_coordinator.core.entities import (
+    Case,
+    Client,
+    EligibleSnapshot,
+    EpochRecord,
+    Fault,
+    HostList,
+    Job,
+    JobHold,
+    MedianPrice,
+    OwnRecord,
+    Provider,
+    SlotList,
+    Trusts,
+    Windows,
+)
+from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.nonces import UsedNonces
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Accept
+from quorate_protocol.messages.views import JobEvent
+from quorate_protocol.tables import Table, Tables
+from quorate_protocol.units import Address, BlockNumber, Hash32, Sequence, UnixSeconds
+
+OWN = "own"  # the only key of `own_record`
+LINES = "lines"
+NEWEST_ROUND = "newest-round"
+
+
+class StateTables(Tables):
+    """Every table of the coordinator. Its snapshot is the whole state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.providers: Table[Address, Provider] = Table(Address, Provider)
+        self.hosts: Table[Hash32, HostList] = Table(Hash32, HostList)
+        self.clients: Table[Address, Client] = Table(Address, Client)
+        self.indices: Table[Address, int] = Table(Address, int)
+        self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
+        self.eligible_snapshots: Table[Hash32, EligibleSnapshot] = Table(
+            Hash32, EligibleSnapshot
+        )  # by `Ack.eligibleRoot`
+        self.slot_lists: Table[int, SlotList] = Table(int, SlotList)
+        self.newest_slot_lists: Table[Hash32, int] = Table(Hash32, int)  # by host class
+        self.live: Table[Hash32, bool] = Table(Hash32, bool)
+        self.held: Table[Hash32, JobHold] = Table(Hash32, JobHold)
+        self.finished: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # jobs that are over, and when they may leave
+        self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
+        self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
+        self.leases_in_slots: Table[Address, tuple[Hash32, ...]] = Table(
+            Address, tuple[Hash32, ...]
+        )
+        self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
+        self.trust: Table[Address, Trusts] = Table(Address, Trusts)
+        self.windows: Table[Address, Windows] = Table(Address, Windows)
+        self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
+        self.answers: Table[Address, tuple[bool, ...]] = Table(
+            Address, tuple[bool, ...]
+        )  # of the last draws: which were declined outright
+        self.statements_due: Table[Address, bool] = Table(
+            Address, bool
+        )  # providers whose credit is newer than their Statement
+        self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
+        self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
+        self.cases: Table[str, Case] = Table(str, Case)
+        self.commits: Table[Hash32, Hash32] = Table(
+            Hash32, Hash32
+        )  # digest of a primary's Commit -> its job
+        self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
+        self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
+        self.own_record: Table[str, OwnRecord] = Table(str, OwnRecord)
+        self.counters: Table[str, int] = Table(
+            str, int
+        )  # apart from `own_record`: one of them moves with every line of history
+
+    @property
+    def event_seq(self) -> Sequence:
+        """Of the newest line of any job's history."""
+        return Sequence(self.counters.get(LINES) or 0)
+
+    @property
+    def own(self) -> OwnRecord:
+        """The coordinator's own record."""
+        return self.own_record.get(OWN) or OwnRecord()
