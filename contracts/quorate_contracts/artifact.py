@@ -1,5 +1,5 @@
-"""Compiled contracts as data: ABI and creation code from `abi/*.json`, and the encoding of calls
-by them. No compiler, no web3.
+"""Compiled contracts as data (ABI and creation code, from `abi/*.json`), and how calls and logs
+are encoded by it. eth-abi does the encoding. Neither the compiler nor web3 is needed.
 """
 
 import json
@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eth_abi.abi import decode, encode
+from eth_abi.codec import ABICodec
+from eth_abi.decoding import AddressDecoder
 from eth_abi.exceptions import DecodingError
+from eth_abi.registry import BaseEquals
+from eth_abi.registry import registry as default_registry
+from eth_utils.abi import (
+    event_abi_to_log_topic,
+    function_abi_to_4byte_selector,
+    get_abi_input_types,
+    get_abi_output_types,
+)
 
 from quorate_protocol.codec.canonical import Json
-from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 
@@ -22,6 +30,23 @@ AMOUNTS = frozenset(
 )
 FOLDER = Path(__file__).parent / "abi"
 CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
+
+
+class _AddressBytes(AddressDecoder):
+    """Decodes an address as 20 bytes; eth-abi would give hex text."""
+
+    decoder_fn = staticmethod(Address)  # type: ignore[assignment]
+
+
+def _codec() -> ABICodec:
+    registry = default_registry.copy()  # type: ignore[no-untyped-call]
+    registry.unregister_decoder("address")
+    kind = BaseEquals("address")  # type: ignore[no-untyped-call]
+    registry.register_decoder(kind, _AddressBytes, label="address")
+    return ABICodec(registry)
+
+
+CODEC = _codec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +59,11 @@ class Function:
 
     def encode(self, arguments: Sequence[object]) -> bytes:
         """Call data."""
-        return self.selector + encode(self.inputs, arguments)
+        return self.selector + CODEC.encode(self.inputs, arguments)
 
     def decode(self, data: bytes) -> tuple[Json, ...]:
-        """Results, addresses as 20 bytes."""
-        return tuple(
-            _plain(kind, value)
-            for kind, value in zip(self.outputs, decode(self.outputs, data), strict=True)
-        )
+        """The results. DecodingError for bytes that no such function returns."""
+        return CODEC.decode(self.outputs, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +74,8 @@ class LogType:
     parameters: tuple[tuple[str, str, bool], ...]
 
     def decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
-        """Parameters by name. Unavailable for bytes that no such event has: then the chain node
-        is out of order.
+        """Parameters by name. Unavailable for bytes that no such event has: the chain node is out
+        of order.
         """
         try:
             return self._decode(topics, data)
@@ -65,21 +87,19 @@ class LogType:
 
     def _decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
         plain = [(name, kind) for name, kind, indexed in self.parameters if not indexed]
-        values = decode([kind for _, kind in plain], data)
-        found = {
-            name: _plain(kind, value) for (name, kind), value in zip(plain, values, strict=True)
-        }
+        values = CODEC.decode([kind for _, kind in plain], data)
+        found = {name: value for (name, _), value in zip(plain, values, strict=True)}
         indexed = [(name, kind) for name, kind, is_topic in self.parameters if is_topic]
         for (name, kind), topic in zip(indexed, topics[1:], strict=True):
-            found[name] = _plain(kind, decode([kind], topic)[0])
+            found[name] = CODEC.decode([kind], topic)[0]
         for name, value in found.items():
             _check_size(name, value)
         return found
 
 
 def _check_size(name: str, value: Json) -> None:
-    """The contracts keep amounts below 2^128 and all else below 2^64; what is larger could be
-    journaled and never read back.
+    """ValueError for larger numbers than the contracts have: amounts are below 2^128, all others
+    below 2^64. A larger one would be journaled, and no journal could read it back.
     """
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, int) and item >> (128 if name in AMOUNTS else 64):
@@ -88,8 +108,9 @@ def _check_size(name: str, value: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One compiled contract."""
+    """One compiled contract. `abi` is the JSON ABI, as web3 takes it."""
 
+    abi: list[Json]
     bytecode: bytes
     constructor: tuple[str, ...]
     functions: Mapping[str, Function]
@@ -98,7 +119,7 @@ class Artifact:
 
     def creation(self, arguments: Sequence[object]) -> bytes:
         """Data of the transaction that deploys it."""
-        return self.bytecode + encode(self.constructor, arguments)
+        return self.bytecode + CODEC.encode(self.constructor, arguments)
 
 
 @cache
@@ -110,53 +131,30 @@ def artifact(name: str) -> Artifact:
     events: dict[Hash32, LogType] = {}
     constructor: tuple[str, ...] = ()
     for entry in tree["abi"]:
-        inputs = tuple(_kind(each) for each in entry["inputs"])
-        signature = keccak256(f"{entry.get('name', '')}({','.join(inputs)})".encode())
+        inputs = tuple(get_abi_input_types(entry))
         match entry["type"]:
             case "function":
+                outputs = tuple(get_abi_output_types(entry))
                 functions[entry["name"]] = Function(
-                    signature[:4], inputs, tuple(_kind(each) for each in entry["outputs"])
+                    function_abi_to_4byte_selector(entry), inputs, outputs
                 )
             case "event":
-                parameters = tuple(
-                    (each["name"], _kind(each), each["indexed"]) for each in entry["inputs"]
+                events[Hash32(event_abi_to_log_topic(entry))] = LogType(
+                    entry["name"],
+                    tuple(
+                        (each["name"], kind, each["indexed"])
+                        for each, kind in zip(entry["inputs"], inputs, strict=True)
+                    ),
                 )
-                events[signature] = LogType(entry["name"], parameters)
             case "constructor":
                 constructor = inputs
             case other:
                 raise AssertionError(f"an ABI entry of type {other} in {name}")
     return Artifact(
-        bytes.fromhex(tree["bytecode"][2:]), constructor, functions, events, tree["integrity"]
+        abi=tree["abi"],
+        bytecode=bytes.fromhex(tree["bytecode"][2:]),
+        constructor=constructor,
+        functions=functions,
+        events=events,
+        integrity=tree["integrity"],
     )
-
-
-def _kind(parameter: Json) -> str:
-    """ABI type with structs written out as tuples."""
-    kind: str = parameter["type"]
-    if not kind.startswith("tuple"):
-        return kind
-    return f"({','.join(_kind(each) for each in parameter['components'])}){kind[len('tuple') :]}"
-
-
-def _plain(kind: str, value: Json) -> Json:
-    """eth-abi gives addresses as hex text; everything here has bytes."""
-    if kind == "address":
-        return Address(bytes.fromhex(value[2:]))
-    if kind.endswith("]"):
-        inner = kind[: kind.rindex("[")]
-        return tuple(_plain(inner, each) for each in value)
-    if kind.startswith("("):
-        return tuple(_plain(inner, each) for inner, each in zip(_members(kind), value, strict=True))
-    return value
-
-
-def _members(kind: str) -> list[str]:
-    """Types inside a tuple type, split at the commas of its own level."""
-    members, depth, start = [], 0, 1
-    for position, letter in enumerate(kind):
-        depth += (letter == "(") - (letter == ")")
-        if (letter == "," and depth == 1) or (letter == ")" and depth == 0):
-            members.append(kind[start:position])
-            start = position + 1
-    return members

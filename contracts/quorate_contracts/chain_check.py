@@ -1,5 +1,5 @@
-"""Whether a chain node is the one that a deployment is on. Asked first, because everything after
-it would fail in worse words.
+"""Checks that a chain node serves the chain of a deployment. The programs do this first, because
+later failures would not name the cause.
 """
 
 from quorate_contracts.deploy import Deployment
@@ -12,24 +12,20 @@ PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
 
 async def check_chain(client: ChainClient, deployment: Deployment) -> None:
-    """Refused(CHAIN) when the node serves another chain, or one on which these contracts do not
-    stand.
-    """
+    """Refused(CHAIN) when the node serves another chain, or one without these contracts."""
     await check_chain_id(client, deployment)
     for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
         if not await client.code(address):
             detail = (
-                f"no {name} contract at 0x{address.hex()}: the chain is another, or was made "
-                f"anew; init with its deployment"
+                f"no {name} contract at 0x{address.hex()}: this is another chain, or the devnet was "
+                f"started again; init with its deployment"
             )
             raise Refused(Code.CHAIN, detail)
     await check_curve(client)
 
 
 async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
-    """Refused(CHAIN) when the node serves another chain: what is signed with the number that it
-    tells could be sent there.
-    """
+    """Refused(CHAIN) when the node serves another chain than the deployment's."""
     found = await client.chain_id()
     if found != deployment.chain_id:
         detail = (
@@ -40,10 +36,10 @@ async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
 
 
 async def check_curve(client: ChainClient) -> None:
-    """Refused(CHAIN) on a chain whose court could prove no beacon round: EIP-2537 is asked for
-    by what it answers to known points.
+    """Refused(CHAIN) on a chain without EIP-2537, where the court could prove no beacon round.
 
-    A call of an address that has no function there succeeds with nothing.
+    The precompiles are called with known points, because a call of an address without code
+    succeeds and returns nothing.
     """
     yes, no = pairing_probes()
     element, point = map_probe()
@@ -53,7 +49,7 @@ async def check_curve(client: ChainClient) -> None:
     ):
         if await client.call(address, data) != wanted:
             detail = (
-                f"the chain lacks EIP-2537 (no sound function at 0x{address.hex()}), so that "
-                f"no jury could be drawn: use one with it"
+                f"the chain lacks EIP-2537 (wrong answer at 0x{address.hex()}), so no jury could "
+                f"be drawn: use a chain with it"
             )
             raise Refused(Code.CHAIN, detail)

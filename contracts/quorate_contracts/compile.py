@@ -1,9 +1,9 @@
-"""Compiles the contracts and writes `abi/*.json`. Development only: the one module that imports
+"""Compiles the contracts and writes `abi/*.json`. For development only; no other module imports
 the compiler.
 
-`python -m quorate_contracts.compile` after a change of a .vy file; a test compares what is
-committed with a fresh compilation. Settings: the pragma's version, the legacy pipeline and the
-default `gas` optimisation (the experimental pipeline has known bugs).
+Run `python -m quorate_contracts.compile` after a change of a .vy file. A test compares the committed
+files with a fresh compilation. Settings: the pragma's version, the legacy pipeline, and the default
+`gas` optimisation (the experimental pipeline has known bugs).
 """
 
 import json
@@ -20,8 +20,8 @@ FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity"]
 
 
 def compiled(name: str) -> dict[str, object]:
-    """What is committed for one contract: ABI, creation code, size of the runtime code,
-    integrity hash of all its sources.
+    """One contract's ABI, creation code, size of the runtime code, and integrity hash of all its
+    sources.
     """
     bundle = FilesystemInputBundle([SOURCES])
     source = bundle.load_file(f"{name}.vy")
@@ -39,7 +39,7 @@ def compiled(name: str) -> dict[str, object]:
 
 
 def text(name: str) -> str:
-    """The artifact's file content: stable, so that equal sources give equal files."""
+    """The content of the artifact's file. Equal sources give equal files."""
     return json.dumps(compiled(name), indent=1, sort_keys=True) + "\n"
 
 

@@ -1,12 +1,13 @@
-"""Deployment: a pure list of creation transactions, and `Deployment`, what everybody must know
-about one.
+"""Deploys the contracts: `plan` lists the transactions that create them, and `Deployment` holds
+what all programs must know about the result.
 
-The contracts name each other before they exist: addresses follow from the deployer and its
-nonces. So there is no owner, no wiring call and no moment in which a half-wired deployment could
-be misused.
+The contracts name each other before they exist, because the deployer and its nonces determine
+their addresses. So there is no owner, no call that connects them later, and no moment in which a
+half-connected deployment could be misused.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -25,6 +26,10 @@ from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
 from quorate_runtime.beacon.bls import public_key_words, words_bytes
 
+if TYPE_CHECKING:
+    from web3 import AsyncWeb3
+    from web3.contract import AsyncContract
+
 ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 GAS = {
     "TestToken": 700_000,
@@ -37,10 +42,12 @@ GAS = {
 
 
 class Deployment(Struct, frozen=True):
-    """One deployment. `limits` names the constants that its contracts were built with."""
+    """The addresses and constants of one deployment. `limits` names the constants that its
+    contracts were built with.
+    """
 
     chain_id: int
-    start_block: BlockNumber  # no event is older
+    start_block: BlockNumber  # the contracts have no event in an older block
     limits: str
     token: Address
     stakes: Address
@@ -53,15 +60,15 @@ class Deployment(Struct, frozen=True):
     beacon_genesis: int
 
     def domain(self) -> Domain:
-        """EIP-712 domain of every message."""
+        """The EIP-712 domain of every message."""
         return Domain(self.chain_id, self.stakes)
 
     def constants(self) -> Limits:
-        """The limits by their name."""
+        """The limits that the contracts were built with."""
         return BY_NAME[self.limits]
 
     def beacon_info(self) -> BeaconInfo:
-        """What everybody must agree on about the beacon."""
+        """The beacon's key, period and start."""
         return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
 
     def names(self) -> dict[Address, str]:
@@ -69,10 +76,18 @@ class Deployment(Struct, frozen=True):
         addresses = (self.token, self.stakes, self.escrow, self.epochs, self.beacon, self.court)
         return dict(zip(addresses, ORDER, strict=True))
 
+    def contract(self, w3: "AsyncWeb3[Any]", name: str) -> "type[AsyncContract] | AsyncContract":
+        """A contract of `ORDER` as a web3 contract object, for any web3 program."""
+        from eth_utils.address import to_checksum_address
+
+        addresses = {name: address for address, name in self.names().items()}
+        address = to_checksum_address(addresses[name])
+        return w3.eth.contract(address=address, abi=artifact(name).abi)
+
 
 @dataclass(frozen=True, slots=True)
 class Contracts:
-    """Typed faces of one deployment's contracts."""
+    """The typed bindings of one deployment's contracts."""
 
     deployment: Deployment
     token: Token
@@ -84,9 +99,9 @@ class Contracts:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Contracts":
-        """The faces at a deployment's addresses."""
+        """The bindings at a deployment's addresses."""
         d = deployment
-        faces = (
+        bindings = (
             Token(d.token),
             Stakes(d.stakes),
             Escrow(d.escrow),
@@ -94,29 +109,30 @@ class Contracts:
             BeaconContract(d.beacon),
             Court(d.court),
         )
-        return cls(d, *faces)
+        return cls(d, *bindings)
 
     def event(self, address: Address, topics: tuple[Hash32, ...], data: bytes) -> Event | None:
-        """The event in a log; None for a stranger's log and for token transfers."""
+        """The event in a log; None for logs of other contracts and for token transfers."""
         return decode_log(self.deployment.names(), address, topics, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A contract-creating transaction. It must be sent with this nonce, or the addresses do not
-    fit.
+    """A transaction that creates a contract. With another nonce the contract would get another
+    address than the one that the others know.
     """
 
     name: str
     address: Address
     nonce: int
+    arguments: tuple[object, ...]  # of the constructor
     data: bytes
     gas: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to send, in order, and what it will be."""
+    """The transactions to send, in order, and the deployment that they make."""
 
     creations: tuple[Creation, ...]
     deployment: Deployment
@@ -131,8 +147,8 @@ def plan(
     beacon: BeaconInfo,
     faucet: bool,
 ) -> Plan:
-    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` everybody
-    mints the token: devnets only.
+    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` any account can
+    mint the token, which is for devnets only.
     """
     assert beacon.period == limits.beacon_period, (
         "the beacon's period is a constant of the deployment"
@@ -140,7 +156,14 @@ def plan(
     places = {name: created_address(deployer, nonce + i) for i, name in enumerate(ORDER)}
     arguments = _arguments(places, limits, beacon, faucet)
     creations = tuple(
-        Creation(name, places[name], nonce + i, artifact(name).creation(arguments[name]), GAS[name])
+        Creation(
+            name=name,
+            address=places[name],
+            nonce=nonce + i,
+            arguments=arguments[name],
+            data=artifact(name).creation(arguments[name]),
+            gas=GAS[name],
+        )
         for i, name in enumerate(ORDER)
     )
     deployment = Deployment(
@@ -163,7 +186,7 @@ def plan(
 def _arguments(
     places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
 ) -> dict[str, tuple[object, ...]]:
-    """Constructor arguments: every constant comes from `limits`."""
+    """Constructor arguments of each contract. Every constant comes from `limits`."""
     token, stakes, escrow, epochs, beacon_place, court = (places[name] for name in ORDER)
     jury = (
         limits.jury_owners_min,

@@ -1,5 +1,5 @@
-"""The deployment that a user trusts, from a file: what a coordinator names at first contact must
-be it.
+"""The deployment that a user trusts, from a file. A coordinator that names another one at first
+contact is refused.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ def read(path: Path) -> Deployment:
 
 
 def keep(home: Path, deployment: Deployment | None) -> None:
-    """From now on only this one is taken by whoever lives in `home`; None changes nothing."""
+    """Stores the only deployment that the program of this folder accepts; None changes nothing."""
     if deployment is None:
         return
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -47,14 +47,14 @@ def keep(home: Path, deployment: Deployment | None) -> None:
 
 
 def strange(home: Path, info: InfoView) -> str:
-    """ "" when a coordinator names the deployment that `home` trusts, or it trusts none by a
-    file; else what is wrong, and the remedy.
+    """What is wrong with the deployment that a coordinator names, and the remedy. "" when it is
+    the one that `home` trusts, or `home` has no file of a trusted deployment.
     """
     path = home / FILE
     try:
         known = decode(path.read_bytes())
     except FileNotFoundError:
-        return ""  # not re-raised: what is named at first contact is taken
+        return ""  # not re-raised: without a file, the first coordinator's word is accepted
     except (OSError, Refused) as error:
         return (
             f"{path} cannot be read ({error}): put the deployment.json that you trust in its place"
@@ -71,6 +71,6 @@ def strange(home: Path, info: InfoView) -> str:
         f"the coordinator 0x{info.coordinator.hex()} names another {', '.join(others)} than {path}"
     )
     return (
-        f"{told}: nothing is deposited, staked or signed there. If you trust another "
-        f"deployment by now, put its deployment.json there"
+        f"{told}: nothing is deposited, staked or signed there. If you trust the other "
+        f"deployment now, put its deployment.json in that place"
     )

@@ -9,7 +9,8 @@ import aiohttp
 
 from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
-from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.claims import Claims
+from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config
 from quorate_node.core import effects, events
@@ -61,6 +62,7 @@ class Parts:
     job_runner: JobRunner
     announcements: Announcements
     jury_service: JuryService
+    claims: Claims
     drain: Drain
 
     def connected(self) -> tuple[Address, ...]:
@@ -113,6 +115,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
     )
+    claims = Claims(core, coordinators, contracts, client, operator_sender)
     performer = EffectPerformer(
         core,
         actor,
@@ -122,6 +125,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         operator_keys,
         announcements,
         jury_service,
+        claims,
         clock,
     )
     actor.bind(performer.perform, performer.refused)
@@ -141,6 +145,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         job_runner,
         announcements,
         jury_service,
+        claims,
         drain,
     )
 

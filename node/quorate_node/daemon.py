@@ -16,6 +16,7 @@ import aiohttp
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble, chain_url_of
+from quorate_node.chain.claims import ClaimSender
 from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.config import Config
 from quorate_node.core import events
@@ -201,12 +202,12 @@ class ProviderDaemon:
         cursor_file = self.config.path("court.json")
         return CourtFollower(parts.client, parts.contracts, parts.actor, self.clock, cursor_file)
 
-    def _claim_sender(self, parts: Parts) -> periodic.ClaimSender:
-        return periodic.ClaimSender(
+    def _claim_sender(self, parts: Parts) -> ClaimSender:
+        return ClaimSender(
             parts.core,
             parts.actor,
             parts.coordinators,
-            parts.jury_service,
+            parts.claims,
             parts.client,
             parts.contracts,
             self.config.claim_least,

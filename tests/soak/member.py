@@ -18,7 +18,8 @@ from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
 from quorate_node.assembly import terms_of
-from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.claims import Claims
+from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.core import effects, events
@@ -140,6 +141,7 @@ class _Member:
         jury_service = JuryService(
             core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
         )
+        claims = Claims(core, coordinators, contracts, client, operator_sender)
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         actor = Actor(core, journal, clock, CODEC, new_secret)
@@ -152,6 +154,7 @@ class _Member:
             operator_keys,
             announcements,
             jury_service,
+            claims,
             clock,
         )
         actor.bind(performer.perform, performer.refused)

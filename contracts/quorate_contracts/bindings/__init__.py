@@ -1,3 +1,3 @@
-"""Typed faces of the contracts: each function gives a `Call` or a `Query`; nothing here talks to
-a chain.
+"""Typed bindings of the contracts. Each method returns a `Call` to send or a `Query` to ask; none
+of them talks to a chain.
 """

@@ -1,4 +1,4 @@
-"""The on-chain proof of beacon rounds; only the court needs it."""
+"""The Beacon contract, which proves beacon rounds on chain. Only the court needs it."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,26 +11,26 @@ from quorate_runtime.beacon.bls import signature_words, words_bytes
 
 @dataclass(frozen=True, slots=True)
 class BeaconContract(Contract):
-    """drand-format rounds, proven by pairing."""
+    """Rounds in drand's format, proven by a pairing."""
 
     NAME: ClassVar[str] = "Beacon"
 
     def submit(self, round_: BeaconRound) -> Call:
-        """Proves a round. One that is known already costs only the base fee. ValueError when the
-        signature is no point.
+        """Proves a round. A round that is proven already costs only the base fee. ValueError when
+        the signature is no point of the curve.
         """
         return self._call(
             "submit", 300_000, round_.round, words_bytes(signature_words(round_.signature))
         )
 
     def randomness(self, number: Round) -> Query[Hash32]:
-        """sha256 of the round's signature; zero while nobody has proven it."""
+        """sha256 of the round's signature; zero while the round is not proven."""
         return self._query("randomness", Hash32, number)
 
     def round_at(self, timestamp: UnixSeconds) -> Query[Round]:
-        """The newest round that has appeared at a moment; 0 before the first."""
+        """The newest round that has appeared by a time; 0 before the first."""
         return self._query("round_at", Round, timestamp)
 
     def first_round_from(self, timestamp: UnixSeconds) -> Query[Round]:
-        """The first round that appears at or after a moment."""
+        """The first round that appears at or after a time."""
         return self._query("first_round_from", Round, timestamp)

@@ -1,5 +1,5 @@
-"""What the bindings hand out: calls to send, queries to ask, and how both are encoded. Pure:
-nothing here talks to a chain.
+"""The values that the bindings return (calls to send, queries to ask) and how both are encoded.
+Pure: nothing here talks to a chain.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ Words = tuple[int, int, int]  # a signature as the contracts take it: r, s, v
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A transaction to send. `gas` is an upper bound by measurement: never estimated, because
-    bisecting a pairing takes seconds.
+    """A transaction to send. `gas` is a measured upper bound. It is never estimated, because an
+    estimate runs a pairing many times, which takes seconds.
     """
 
     to: Address
@@ -31,8 +31,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """An eth_call; `decode` turns the bytes it returns into the answer. Unavailable for bytes
-    that are none: the node is out of order.
+    """An eth_call. `decode` turns the returned bytes into the answer. Unavailable for other bytes:
+    the node is out of order.
     """
 
     to: Address
@@ -42,7 +42,7 @@ class Query(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One deployed contract. Subclasses name the artifact and give its functions typed faces."""
+    """One deployed contract. Subclasses name the artifact and have a typed method a function."""
 
     address: Address
     NAME: ClassVar[str] = ""
@@ -51,8 +51,8 @@ class Contract:
         return Call(self.address, artifact(self.NAME).functions[function].encode(arguments), gas)
 
     def _query(self, function: str, read: Callable[..., R], *arguments: object) -> Query[R]:
-        """`read` gets the function's results as arguments; a single struct is spread into its
-        members.
+        """A query whose answer is `read(*results)`. If the only result is a struct, `read` gets
+        its members.
         """
         kind = artifact(self.NAME).functions[function]
 
@@ -76,7 +76,7 @@ class Contract:
 
 
 def words(signature: Signature) -> Words:
-    """65 bytes r | s | v as the contracts' three words."""
+    """A signature of 65 bytes, r | s | v, as the three words that the contracts take."""
     assert len(signature) == 65, "a signature has 65 bytes"
     return (
         int.from_bytes(signature[:32], "big"),
@@ -86,5 +86,5 @@ def words(signature: Signature) -> Words:
 
 
 def as_is(value: R) -> R:
-    """Reads a single result that needs no dataclass."""
+    """Returns a single result unchanged."""
     return value

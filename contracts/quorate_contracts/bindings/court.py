@@ -1,4 +1,4 @@
-"""Cases before a drawn jury: opening with evidence, votes, reveals, decision (PROTOCOL §5)."""
+"""The Court contract: cases, juries, votes, reveals and decisions (PROTOCOL §5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ CaseId = NewType("CaseId", int)  # from 1
 
 
 class Phase(IntEnum):
-    """Where a case stands."""
+    """The phase of a case."""
 
     NONE = 0
     DRAWING = 1  # waits for its beacon round
     VOTING = 2
     REVEALING = 3
-    DECIDING = 4  # all reveals are in; the accused's commitments are to be opened
+    DECIDING = 4  # all reveals are in; the accused's commitments must be opened
     DECIDED = 5
 
 
@@ -53,7 +53,7 @@ class CaseOutcome(IntEnum):
     CONVICTED = 1
     ACQUITTED = 2
     VOID = 3  # too few jurors or reveals, or half of them found something unavailable
-    UNOPENED = 4  # nobody opened the accused's commitments
+    UNOPENED = 4  # the accused's commitments were not opened
     NO_BEACON = 5
 
 
@@ -70,18 +70,18 @@ class CaseExecution(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case as it stands on chain."""
+    """The state of a case on chain."""
 
     phase: Phase
     executions: int
     jurors: tuple[Address, ...]
-    voted: int  # bit per seat; seats are the jurors' order unless some were replaced
+    voted: int  # a bit a seat; the seats have the jurors' order unless some were replaced
     revealed: int
     is_redrawn: bool
     outcome: CaseOutcome
     deadline: UnixSeconds  # of the phase
     max_durations: Seconds  # of all executions together
-    round: Round  # that draws the jury
+    round: Round  # its randomness draws the jury
     accused: Address
     accuser: Address
     host_class: Hash32
@@ -90,12 +90,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Court(Contract):
-    """The only way to take stake for a wrong result."""
+    """Decides cases. Only it can take stake for a wrong result."""
 
     NAME: ClassVar[str] = "Court"
 
     def open_case(self, executions: Sequence[CaseExecution]) -> Call:
-        """Needs an approval of `case_bond`. Two executions for different clients, or three."""
+        """Opens a case, after an approval of `case_bond`, with two executions for different
+        clients, or three.
+        """
         assert 2 <= len(executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
         return self._call(
             "open_case",
@@ -104,8 +106,8 @@ class Court(Contract):
         )
 
     def draw_jury(self, case: CaseId) -> Call:
-        """Once the case's round is proven in Beacon. In a list that somebody made long it may
-        take ten times the usual.
+        """Draws the jury, once Beacon has proven the case's round. In a list that an attacker has
+        made long, it may take ten times the usual gas.
         """
         return self._call("draw_jury", 6_000_000, case)
 
@@ -120,14 +122,14 @@ class Court(Contract):
         return self._call("reveal", 120_000 + 110_000 * len(listed), case, listed)
 
     def advance(self, case: CaseId) -> Call:
-        """Past a deadline that nobody met: redraw, go on with those who voted, or give up a
+        """After a missed deadline: draws again, goes on with the jurors that voted, or gives up a
         missing beacon round.
         """
         return self._call("advance", 250_000, case)
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
-        """Ends the case with the accused's reveals, in the case's order; without them only one
-        window after the reveals.
+        """Ends the case with the accused's reveals, in the case's order. Without them it is
+        possible only one window after the reveals.
         """
         listed = [
             (each.assignment_hash, each.exit_status, each.output_digest, each.salt)
@@ -148,7 +150,7 @@ class Court(Contract):
         return self._query("case_count", int)
 
     def credit_of(self, account: Address) -> Query[Amount]:
-        """What `withdraw` would pay."""
+        """The amount that `withdraw` would pay."""
         return self._query("credit_of", Amount, account)
 
     def burned(self) -> Query[Amount]:
@@ -157,7 +159,7 @@ class Court(Contract):
 
 
 def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
-    """What the accuser puts up: a whole jury's pay at the longest durations, and its gas
+    """The bond of the accuser: a whole jury's pay at the longest durations, and its gas
     (PROTOCOL §5).
     """
     assignments = [each.assignment.message for each in executions]
@@ -166,8 +168,8 @@ def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
 
 
 def ballot(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> Hash32:
-    """H(caseId, juror, salt, digests): what a JuryVote commits to, digests padded to three with
-    zeros.
+    """H(caseId, juror, salt, digests), which a JuryVote commits to. Zeros fill the digests up to
+    three.
     """
     return hash_tuple(case, juror, salt, *padded(digests))
 

@@ -1,4 +1,6 @@
-"""Posting Merkle-sum roots with vouchers, and claims against the newest final one (PROTOCOL §6)."""
+"""The Epochs contract: coordinators post Merkle-sum roots with vouchers, and accounts claim
+against the newest final root (PROTOCOL §6).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +18,11 @@ from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_MAX = 64
 LEAVES_MAX = 64  # of one claim_many; a power of two, so that every part of a tree is one subtree
-_EXPIRES_MAX = 2**36 - 1  # what the contract remembers of a session; more is cut down
+_EXPIRES_MAX = 2**36 - 1  # the contract stores no later expiry of a session
 
 
 class SignedVoucher(Struct, frozen=True):
-    """A voucher with the session that proves its key. Both are for the posting coordinator."""
+    """A voucher with the session that proves its key. Both name the posting coordinator."""
 
     session: Envelope[Session]
     voucher: Envelope[Voucher]
@@ -28,8 +30,8 @@ class SignedVoucher(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """The session that the chain remembers of a client with one coordinator; all zero when there
-    is none.
+    """The session of a client with one coordinator that the chain stores. All zero when there is
+    none.
     """
 
     session_key: Address
@@ -47,7 +49,7 @@ NOTHING_KNOWN: Mapping[Address, KnownSession] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One posted epoch; number 0 = there is none."""
+    """One posted epoch. Number 0: there is none."""
 
     root: Hash32
     number: int
@@ -58,7 +60,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Epochs(Contract):
-    """Settlement."""
+    """Settles what coordinators owe."""
 
     NAME: ClassVar[str] = "Epochs"
 
@@ -70,16 +72,16 @@ class Epochs(Contract):
         vouchers: Sequence[SignedVoucher],
         known: Mapping[Address, KnownSession] = NOTHING_KNOWN,
     ) -> Call:
-        """Sent by the coordinator's posting key; `number` follows the newest, `root` is
-        `epoch.build` of all its leaves.
+        """Posts an epoch. The coordinator's posting key sends it. `number` follows the newest, and
+        `root` is `epoch_tree.build` of all its leaves.
 
-        `known` holds what `session` answered, by client: a session that the chain remembers is
-        not sent and proven again, which saves about 7,000 gas. Only this coordinator's posts
-        change what is remembered, so an answer stays true until the next one.
+        `known` holds the answers of `session`, by client. A session that the chain stores is not
+        sent and proven again, which saves about 7,000 gas. Only this coordinator's posts change
+        what is stored, so an answer stays true until the next post.
         """
         assert len(vouchers) <= VOUCHERS_MAX, f"at most {VOUCHERS_MAX} vouchers in one epoch"
         assert len({each.voucher.message.client for each in vouchers}) == len(vouchers), (
-            "one voucher a client: it is cumulative"
+            "one voucher a client: vouchers are cumulative"
         )
         for each in vouchers:
             session, voucher = each.session.message, each.voucher.message
@@ -117,8 +119,8 @@ class Epochs(Contract):
         )
 
     def claim_all(self, coordinator: Address, number: int, leaves: Sequence[Leaf]) -> list[Call]:
-        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of
-        the gas of claims one by one.
+        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call. It takes a
+        third of the gas of single claims.
         """
         return [
             self.claim_part(coordinator, number, leaves, start, LEAVES_MAX)
@@ -128,12 +130,12 @@ class Epochs(Contract):
     def claim_part(
         self, coordinator: Address, number: int, leaves: Sequence[Leaf], start: int, size: int
     ) -> Call:
-        """Claims for `size` of an epoch's leaves by their index, from the `start`th on: a power
-        of two of at most `LEAVES_MAX`, and a multiple of it, for they are a subtree.
+        """Claims for `size` leaves of an epoch, from the `start`th by index on. They must be a
+        subtree: `size` is a power of two of at most `LEAVES_MAX`, and `start` a multiple of it.
 
-        Anyone may send it. A call in which nobody has anything new coming is refused ("amount");
-        of all others, leaves that were claimed already are passed over. One that the token does
-        not pay refuses the whole.
+        Anyone may send it. If no leaf has new credit, the call is refused ("amount"). Otherwise
+        leaves without new credit are skipped. If the token does not pay one leaf, the whole call
+        is refused.
         """
         ordered = sorted(leaves, key=lambda leaf: leaf.index)
         part = ordered[start : start + size]
@@ -152,7 +154,7 @@ class Epochs(Contract):
         return self._query("newest", int, coordinator)
 
     def newest_final(self, coordinator: Address) -> Query[Epoch]:
-        """The epoch that claims are paid against, by the queried block's time."""
+        """The epoch that claims are paid against, at the queried block's time."""
         return self._query("newest_final", Epoch, coordinator)
 
     def epoch(self, coordinator: Address, number: int) -> Query[Epoch]:
@@ -160,7 +162,7 @@ class Epochs(Contract):
         return self._query("epoch", Epoch, coordinator, number)
 
     def session(self, coordinator: Address, client: Address) -> Query[KnownSession]:
-        """The session that the chain remembers of a client: what `post` takes as `known`."""
+        """The session of a client that the chain stores; `post` takes it as `known`."""
         return self._query("session", KnownSession, coordinator, client)
 
     def claimed(self, coordinator: Address, account: Address) -> Query[Amount]:
@@ -195,7 +197,7 @@ def _voucher_words(signed: SignedVoucher) -> tuple[object, ...]:
 
 def _packed(account: Address, amount: Amount) -> int:
     """account(160) | amount(96)"""
-    assert amount < 2**96, "no escrow holds as much"
+    assert amount < 2**96, "no escrow holds that much"
     return int.from_bytes(account, "big") << 96 | amount
 
 

@@ -1,4 +1,4 @@
-"""Clients' deposits and allocations, coordinators' pools (PROTOCOL §4, §6)."""
+"""The Escrow contract: clients' deposits and allocations, coordinators' pools (PROTOCOL §4, §6)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +9,12 @@ from quorate_protocol.units import Address, Amount, UnixSeconds
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a client put aside for one coordinator. Free for new orders: allocated - charged -
-    what is promised off chain.
+    """What a client has put aside for one coordinator. New orders may use allocated - charged,
+    less what the client has promised off chain.
     """
 
     allocated: Amount
-    charged: Amount  # cumulative debt by vouchers that were posted
+    charged: Amount  # cumulative debt by posted vouchers
     since: UnixSeconds  # first allocation; 0 = never
     releasing: Amount  # pending release
     release_at: UnixSeconds  # 0 = none pending
@@ -22,8 +22,8 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One coordinator's money: allocated by all its clients, charged by vouchers, paid by
-    claims.
+    """One coordinator's money: what all its clients allocated, what vouchers charged, and what
+    claims paid.
     """
 
     allocated: Amount
@@ -41,32 +41,34 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Escrow(Contract):
-    """Clients' side of the money."""
+    """Holds the clients' money."""
 
     NAME: ClassVar[str] = "Escrow"
 
     def deposit(self, amount: Amount) -> Call:
-        """Needs an approval; the first one gives the sender a registration index."""
+        """Deposits tokens, after an approval. The first deposit gives the sender a registration
+        index.
+        """
         return self._call("deposit", 250_000, amount)
 
     def allocate(self, coordinator: Address, amount: Amount) -> Call:
-        """Free deposit becomes an allocation."""
+        """Turns free deposit into an allocation."""
         return self._call("allocate", 150_000, coordinator, amount)
 
     def request_release(self, coordinator: Address, amount: Amount) -> Call:
-        """Announces a release; replaces a pending one."""
+        """Announces the release of an allocation. It replaces a pending one."""
         return self._call("request_release", 90_000, coordinator, amount)
 
     def finish_release(self, coordinator: Address) -> Call:
-        """After the delay: frees what vouchers left of the announced amount."""
+        """After the delay, frees what vouchers left of the announced amount."""
         return self._call("finish_release", 120_000, coordinator)
 
     def request_withdrawal(self, amount: Amount) -> Call:
-        """Announces a withdrawal of free deposit; replaces a pending one."""
+        """Announces a withdrawal of free deposit. It replaces a pending one."""
         return self._call("request_withdrawal", 90_000, amount)
 
     def finish_withdrawal(self) -> Call:
-        """After the delay: pays what is free of the announced amount."""
+        """After the delay, pays what is still free of the announced amount."""
         return self._call("finish_withdrawal", 120_000)
 
     def free_of(self, client: Address) -> Query[Amount]:
@@ -74,11 +76,11 @@ class Escrow(Contract):
         return self._query("free_of", Amount, client)
 
     def allocation(self, client: Address, coordinator: Address) -> Query[Allocation]:
-        """One allocation."""
+        """A client's allocation for a coordinator."""
         return self._query("allocation", Allocation, client, coordinator)
 
     def withdrawal(self, client: Address) -> Query[Withdrawal]:
-        """The pending withdrawal."""
+        """A client's pending withdrawal."""
         return self._query("withdrawal", Withdrawal, client)
 
     def pool(self, coordinator: Address) -> Query[Pool]:

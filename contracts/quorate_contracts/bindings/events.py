@@ -1,5 +1,5 @@
-"""Events of the contracts as dataclasses, and `decode_log`. Field names are the contracts' in
-snake_case; amounts in token units.
+"""Events of the contracts as dataclasses, and `decode_log`. Field names are those of the contracts
+in snake_case. Amounts are in token units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Round, 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Stakes: a provider."""
+    """Stakes: an account became a provider."""
 
     account: Address
     index: int
@@ -25,7 +25,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRegistered:
-    """Stakes: a coordinator."""
+    """Stakes: an account became a coordinator."""
 
     account: Address
     index: int
@@ -43,7 +43,7 @@ class ClientEnrolled:
 
 @dataclass(frozen=True, slots=True)
 class KeyRotated:
-    """Stakes: a new operator or statement key."""
+    """Stakes: an account has a new operator or statement key."""
 
     account: Address
     key: Address
@@ -51,7 +51,7 @@ class KeyRotated:
 
 @dataclass(frozen=True, slots=True)
 class PayoutChanged:
-    """Stakes: where a provider's money goes."""
+    """Stakes: a provider's money goes to a new address."""
 
     account: Address
     payout: Address
@@ -59,7 +59,7 @@ class PayoutChanged:
 
 @dataclass(frozen=True, slots=True)
 class PostingKeyChanged:
-    """Stakes: who posts a coordinator's epochs."""
+    """Stakes: a coordinator has a new posting key."""
 
     account: Address
     key: Address
@@ -67,7 +67,7 @@ class PostingKeyChanged:
 
 @dataclass(frozen=True, slots=True)
 class SlotOpened:
-    """Stakes: drawn from `from_block` on."""
+    """Stakes: a slot can be drawn from `from_block` on."""
 
     host_class: Hash32
     account: Address
@@ -77,7 +77,7 @@ class SlotOpened:
 
 @dataclass(frozen=True, slots=True)
 class SlotClosed:
-    """Stakes: not drawn from `until_block` on."""
+    """Stakes: a slot cannot be drawn from `until_block` on."""
 
     host_class: Hash32
     account: Address
@@ -87,7 +87,7 @@ class SlotClosed:
 
 @dataclass(frozen=True, slots=True)
 class Unbonded:
-    """Stakes: stake or bond paid back."""
+    """Stakes: stake or a bond was paid back."""
 
     account: Address
     amount: Amount
@@ -95,7 +95,7 @@ class Unbonded:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Stakes: open cases against an account changed."""
+    """Stakes: the number of open cases against an account changed."""
 
     account: Address
     cases: int
@@ -103,7 +103,7 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Slashed:
-    """Stakes: stake taken by Court; all slots up to `out_block` are closed."""
+    """Stakes: Court took stake, and all slots up to `out_block` are closed."""
 
     account: Address
     amount: Amount
@@ -121,7 +121,7 @@ class Deposited:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Escrow: put aside for a coordinator."""
+    """Escrow: a client put money aside for a coordinator."""
 
     client: Address
     coordinator: Address
@@ -130,7 +130,7 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
-    """Escrow: the coordinator should count on `amount` less from `ready_at` on."""
+    """Escrow: from `ready_at` on, the coordinator may have `amount` less."""
 
     client: Address
     coordinator: Address
@@ -166,7 +166,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class EpochPosted:
-    """Epochs: a root; `charged` is what vouchers have brought into the pool so far."""
+    """Epochs: a root was posted. `charged` is what vouchers have brought into the pool so far."""
 
     coordinator: Address
     epoch: int
@@ -197,7 +197,9 @@ class RoundProven:
 
 @dataclass(frozen=True, slots=True)
 class CaseOpened:
-    """Court: lists hold three entries, in the case's order, zero past the last execution."""
+    """Court: a case was opened. Each list has three entries in the case's order, zero after the
+    last execution.
+    """
 
     case_id: int
     accused: Address
@@ -215,8 +217,8 @@ class CaseOpened:
 
 @dataclass(frozen=True, slots=True)
 class JuryDrawn:
-    """Court: who judges, and until when they may vote. After a redraw the list holds the kept
-    and the new jurors.
+    """Court: these jurors may vote until `vote_by`. After a redraw the list holds the jurors that
+    stay and the new ones.
     """
 
     case_id: int
@@ -226,7 +228,7 @@ class JuryDrawn:
 
 @dataclass(frozen=True, slots=True)
 class Voted:
-    """Court: a ballot is in."""
+    """Court: a juror has voted."""
 
     case_id: int
     juror: Address
@@ -235,7 +237,7 @@ class Voted:
 
 @dataclass(frozen=True, slots=True)
 class RevealsOpen:
-    """Court: voting is over; jurors open their ballots."""
+    """Court: voting is over, and jurors open their ballots."""
 
     case_id: int
     reveal_by: UnixSeconds
@@ -243,7 +245,7 @@ class RevealsOpen:
 
 @dataclass(frozen=True, slots=True)
 class Revealed:
-    """Court: a juror's result digests, zero = void."""
+    """Court: a juror opened its ballot. A zero digest means that it had no result."""
 
     case_id: int
     juror: Address
@@ -252,7 +254,7 @@ class Revealed:
 
 @dataclass(frozen=True, slots=True)
 class Redraw:
-    """Court: no-shows are replaced by a draw with this round."""
+    """Court: this round will draw jurors in the place of those that did not vote."""
 
     case_id: int
     round: Round
@@ -260,7 +262,7 @@ class Redraw:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Court: the end of a case; `outcome` is a `court.CaseOutcome`."""
+    """Court: a case has ended. `outcome` is a `court.CaseOutcome`."""
 
     case_id: int
     accused: Address
@@ -272,7 +274,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """Court: an account can withdraw."""
+    """Court: an account can withdraw this amount."""
 
     account: Address
     case_id: int
@@ -301,8 +303,8 @@ EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__
 def decode_log(
     contracts: Mapping[Address, str], address: Address, topics: Sequence[bytes], data: bytes
 ) -> Event | None:
-    """The event in a log of one of `contracts` (address to artifact name); None for a stranger's
-    log and for token transfers.
+    """The event in a log of one of `contracts` (address to artifact name). None for logs of other
+    contracts and for token transfers.
     """
     name = contracts.get(address)
     if name is None or not topics:

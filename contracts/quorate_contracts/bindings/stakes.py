@@ -1,5 +1,5 @@
-"""The registry: accounts, keys with their validity, stake slots per host class, coordinator
-bonds (PROTOCOL §2).
+"""The Stakes contract: accounts, keys with their validity, stake slots per host class,
+coordinator bonds (PROTOCOL §2).
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ OPEN_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place in a host class's list. Active in block b iff from_block <= b < until_block;
-    owner zero = a free place.
+    """One place in a host class's list. It is active in block b if from_block <= b < until_block.
+    A free place has owner zero.
     """
 
     owner: Address
@@ -27,13 +27,13 @@ class Slot:
     until_block: BlockNumber
 
     def is_active(self, block: int) -> bool:
-        """Whether it can be drawn as of a block."""
+        """Whether a draw as of this block may choose it."""
         return self.owner != ZERO_ADDRESS and self.from_block <= block < self.until_block
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes(Contract):
-    """Registry and stake. Its address is the verifying contract of every signature."""
+    """Registrations and stake. Its address is the verifying contract of every signature."""
 
     NAME: ClassVar[str] = "Stakes"
 
@@ -45,50 +45,50 @@ class Stakes(Contract):
         box_key: Hash32,
         network: Hash32,
     ) -> Call:
-        """The sender becomes a provider. `network`: an IPv4 /24 or IPv6 /48, not zero."""
+        """Makes the sender a provider. `network`: an IPv4 /24 or IPv6 /48, not zero."""
         return self._call("register", 350_000, operator_key, payout, peer_key, box_key, network)
 
     def register_coordinator(self, statement_key: Address, posting_key: Address) -> Call:
-        """The sender becomes a coordinator; needs an approval of the bond."""
+        """Makes the sender a coordinator, after an approval of the bond."""
         return self._call("register_coordinator", 350_000, statement_key, posting_key)
 
     def rotate_key(self, key: Address) -> Call:
-        """New operator (or statement) key from now on; the old one answers for what it signed up
-        to and including now.
+        """Replaces the operator (or statement) key. The old key stays valid for what it signed up
+        to and including this second.
         """
         return self._call("rotate_key", 150_000, key)
 
     def change_payout(self, payout: Address) -> Call:
-        """Where a provider's claims and credits go."""
+        """Changes the address that gets a provider's claims and credits."""
         return self._call("change_payout", 80_000, payout)
 
     def change_posting_key(self, key: Address) -> Call:
-        """Who may post a coordinator's epochs."""
+        """Changes the key that may post a coordinator's epochs."""
         return self._call("change_posting_key", 80_000, key)
 
     def open_slots(self, host_class: Hash32, count: int) -> Call:
-        """Opens up to 16 slots; needs an approval of their stake, and of what a slash took."""
+        """Opens up to 16 slots, after an approval of their stake and of what a slash took."""
         assert 0 < count <= OPEN_MAX, f"1 to {OPEN_MAX} slots at once"
         return self._call("open_slots", 300_000 + 70_000 * count, host_class, count)
 
     def close_slot(self, host_class: Hash32, place: int) -> Call:
-        """Stops drawing from the next block on and starts the unbonding delay."""
+        """Closes a slot: no draw chooses it from the next block on. The unbonding delay starts."""
         return self._call("close_slot", 180_000, host_class, place)
 
     def unbond_slot(self, host_class: Hash32, place: int) -> Call:
-        """Pays a closed slot's stake back after the delay."""
+        """After the delay, pays a closed slot's stake back."""
         return self._call("unbond_slot", 200_000, host_class, place)
 
     def retire_coordinator(self) -> Call:
-        """Starts the unbonding of a coordinator's bond."""
+        """Starts the unbonding delay of a coordinator's bond."""
         return self._call("retire_coordinator", 80_000)
 
     def unbond_coordinator(self) -> Call:
-        """Pays a retired coordinator's bond back after the delay."""
+        """After the delay, pays a retired coordinator's bond back."""
         return self._call("unbond_coordinator", 120_000)
 
     def slot(self, host_class: Hash32, place: int) -> Query[Slot]:
-        """One place of the list as of the queried block."""
+        """One place of the list, at the queried block."""
         return self._query("slot", Slot, host_class, place)
 
     def slot_page(self, host_class: Hash32, start: int) -> Query[tuple[Slot, ...]]:
@@ -98,7 +98,7 @@ class Stakes(Contract):
         )
 
     def slot_count(self, host_class: Hash32) -> Query[int]:
-        """Length of the list, free places included: what draws index into."""
+        """Length of the list that draws index into, with free places."""
         return self._query("slot_count", int, host_class)
 
     def owner_count(self, host_class: Hash32) -> Query[int]:
@@ -106,12 +106,12 @@ class Stakes(Contract):
         return self._query("owner_count", int, host_class)
 
     def key_valid(self, account: Address, key: Address, at: UnixSeconds) -> Query[bool]:
-        """Whether a key was valid at a moment, inclusive at both ends."""
+        """Whether a key was valid at a time. Both ends are included."""
         return self._query("key_valid", bool, account, key, at)
 
     def key_range(self, account: Address, key: Address) -> Query[tuple[UnixSeconds, UnixSeconds]]:
-        """First and last second of a key's validity; zeros if it never was valid, 2**48 - 1
-        while it is.
+        """First and last second of a key's validity. Zeros: it was never valid. A last second of
+        2**48 - 1: it still is.
         """
         return self._query(
             "key_range", lambda start, end: (UnixSeconds(start), UnixSeconds(end)), account, key
@@ -122,7 +122,7 @@ class Stakes(Contract):
         return self._query("operator_key", Address, account)
 
     def posting_key(self, account: Address) -> Query[Address]:
-        """Who posts a coordinator's epochs; zero if it is none."""
+        """The key that posts a coordinator's epochs; zero for other accounts."""
         return self._query("posting_key", Address, account)
 
     def payout_of(self, account: Address) -> Query[Address]:
@@ -142,7 +142,7 @@ class Stakes(Contract):
         return self._query("account_at", Address, index)
 
     def stake_of(self, account: Address) -> Query[Amount]:
-        """Stake in slots, open or unbonding."""
+        """Stake of an account in slots, open or unbonding."""
         return self._query("stake_of", Amount, account)
 
     def bond_of(self, account: Address) -> Query[Amount]:
@@ -150,9 +150,9 @@ class Stakes(Contract):
         return self._query("bond_of", Amount, account)
 
     def frozen(self, account: Address) -> Query[int]:
-        """Open cases against an account; nothing unbonds while there is one."""
+        """Number of open cases against an account. While there is one, nothing unbonds."""
         return self._query("frozen", int, account)
 
     def domain_separator(self) -> Query[Hash32]:
-        """EIP-712 domain separator; must equal `eip712.Domain.separator()`."""
+        """EIP-712 domain separator. It must equal `eip712.Domain.separator()`."""
         return self._query("domain_separator", Hash32)

@@ -1,4 +1,4 @@
-"""The deployment's stablecoin; `mint` is there only on devnets."""
+"""The deployment's stablecoin. Only a devnet's token has `mint`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ class Token(Contract):
     NAME: ClassVar[str] = "TestToken"
 
     def mint(self, receiver: Address, amount: Amount) -> Call:
-        """Devnet faucet."""
+        """Makes tokens for an account. Devnets only."""
         return self._call("mint", 120_000, receiver, amount)
 
     def approve(self, spender: Address, amount: int = UNLIMITED) -> Call:
@@ -26,7 +26,7 @@ class Token(Contract):
         return self._call("approve", 80_000, spender, amount)
 
     def transfer(self, receiver: Address, amount: Amount) -> Call:
-        """Moves own tokens."""
+        """Moves the sender's tokens."""
         return self._call("transfer", 90_000, receiver, amount)
 
     def balance_of(self, account: Address) -> Query[Amount]:
@@ -34,5 +34,5 @@ class Token(Contract):
         return self._query("balanceOf", Amount, account)
 
     def allowance(self, owner: Address, spender: Address) -> Query[int]:
-        """What `spender` may still pull."""
+        """How many tokens `spender` may still pull."""
         return self._query("allowance", as_is, owner, spender)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from subprocess import SubprocessError
 from typing import assert_never
 
-from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.claims import Claims
+from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events, execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.jobs.job_runner import JobRunner
@@ -50,6 +51,7 @@ class EffectPerformer:
         operator_keys: OperatorKeys,
         announcements: Announcements,
         jury_service: JuryService,
+        claims: Claims,
         clock: Clock,
     ) -> None:
         self._core, self._job_runner, self._coordinators, self._peers = (
@@ -64,7 +66,7 @@ class EffectPerformer:
             jury_service,
             clock,
         )
-        self._actor = actor
+        self._actor, self._claims = actor, claims
 
     async def submit(self, event: events.Event) -> None:
         """Reports an event."""
@@ -90,11 +92,12 @@ class EffectPerformer:
             case (
                 effects.SendVote()
                 | effects.SendJuryReveal()
-                | effects.SendClaim()
                 | effects.Reexecute()
                 | effects.WithdrawCredit()
             ):
                 await self._jury_service.perform(effect, self.submit)
+            case effects.SendClaim():
+                await self._claims.perform(effect, self.submit)
             case effects.StopTask():
                 await self._job_runner.executor.stop(effect.assignment_hash.hex())
             case effects.RemoveTask():

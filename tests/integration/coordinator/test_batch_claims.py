@@ -48,6 +48,21 @@ def leaves(scale: int) -> tuple[Leaf, ...]:
     return (Leaf(0, ZERO_ADDRESS, Amount(500), Amount(0), ZERO_HASH), *owed)
 
 
+def senders_of(stage: Stage, chain: ChainClient) -> dict[str, Sender]:
+    """A sender for each account that sends in this test."""
+    keys = {"client": stage.client, "posting": stage.keys.posting}
+    return {
+        name: Sender(
+            chain,
+            signer,
+            stage.home / f"{name}.sqlite",
+            SystemClock(),
+            chain_id=stage.deployment.chain_id,
+        )
+        for name, signer in (keys | {"provider": KeySigner(dev_account(5))}).items()
+    }
+
+
 @pytest.mark.rule("2.8")
 async def test_everybody_is_paid_once(stage: Stage) -> None:
     async with running(stage.service()):
@@ -57,20 +72,7 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
         ChainClient(Rpc(stage.chain_url, stage.session)),
     )
     coordinator, domain = stage.keys.account.address, stage.deployment.domain()
-    senders = {
-        name: Sender(
-            chain,
-            signer,
-            stage.home / f"{name}.sqlite",
-            SystemClock(),
-            chain_id=stage.deployment.chain_id,
-        )
-        for name, signer in (
-            ("client", stage.client),
-            ("posting", stage.keys.posting),
-            ("provider", KeySigner(dev_account(5))),
-        )
-    }
+    senders = senders_of(stage, chain)
 
     async def send(who: str, purpose: str, call: Call) -> int:
         return (

@@ -14,7 +14,7 @@ from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
 from quorate_node.chain.court_follower import CourtFollower
-from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events
 from quorate_node.core.jury_duty import Repeating
 from quorate_node.core.phases import Starting
@@ -240,7 +240,7 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
     driver.advance(lease, Starting)
     nobody: Any = None  # nothing is signed, and nothing is reported
     performer = EffectPerformer(
-        driver.core, nobody, runner, {}, {}, nobody, nobody, nobody, SystemClock()
+        driver.core, nobody, runner, {}, {}, nobody, nobody, nobody, nobody, SystemClock()
     )
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]

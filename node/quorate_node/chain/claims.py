@@ -1,0 +1,174 @@
+"""The provider's credit on chain: finds what final epochs credit, and claims it.
+
+The operator key sends the claim and pays the gas. The epochs pay the owner's payout address.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from quorate_contracts.bindings.epochs import Epoch
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask
+from quorate_node.chain.operator_sender import OperatorSender
+from quorate_node.core import effects, events
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.messaging.coordinator_client import Coordinator, ProofView
+from quorate_node.messaging.frame_handler import EventSink
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.epoch_tree import root_of
+from quorate_protocol.units import Address, Amount, Sequence
+from quorate_runtime.chain import ChainClient
+
+SEND_SECONDS = 60.0
+LOOK_SECONDS_MAX = 600.0
+
+Submit = Callable[[events.Event], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Claims:
+    """Reads proofs of credit, and sends claims."""
+
+    def __init__(
+        self,
+        core: ProviderCore,
+        coordinators: Mapping[Address, Coordinator],
+        contracts: Contracts,
+        client: ChainClient,
+        operator_sender: OperatorSender,
+    ) -> None:
+        self._core, self._coordinators, self._contracts = core, coordinators, contracts
+        self._client, self._operator_sender = client, operator_sender
+
+    async def newest_proof(self, coordinator: Coordinator, known: int) -> ProofView | None:
+        """This provider's leaf in the coordinator's newest final epoch, checked against the root
+        on chain. None when that epoch is not newer than `known`.
+        """
+        epoch = await ask(self._client, self._contracts.epochs.newest_final(coordinator.address))
+        if epoch.number <= known:
+            return None
+        return await self._proof(coordinator, epoch)
+
+    async def _proof(self, coordinator: Coordinator, epoch: Epoch) -> ProofView:
+        view = await coordinator.proof(epoch.number)
+        root = root_of(view.leaf, view.proof)
+        is_root = (root.hash, root.final, root.held) == (
+            epoch.root,
+            epoch.sum_final,
+            epoch.sum_held,
+        )
+        if (
+            view.epoch != epoch.number
+            or view.leaf.account != self._core.terms.provider
+            or not is_root
+        ):
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain",
+            )
+        return view
+
+    async def perform(self, effect: effects.SendClaim, submit: Submit) -> None:
+        """Claims for the effect's epoch, unless a newer one is final."""
+        coordinator = self._coordinators.get(effect.coordinator)
+        if coordinator is None:
+            return
+        epoch = await ask(self._client, self._contracts.epochs.newest_final(effect.coordinator))
+        if epoch.number != effect.epoch:
+            return  # a newer epoch is final, and has its own claim
+        view = await self._proof(coordinator, epoch)
+        try:
+            call = self._contracts.epochs.claim(
+                effect.coordinator, epoch.number, view.leaf, view.proof
+            )
+            await self._operator_sender.send(effect.key, call, SEND_SECONDS)
+        except Refused:
+            # Not re-raised when the credit was paid: the coordinator claims for all providers, and
+            # may have been faster.
+            query = self._contracts.epochs.claimed(effect.coordinator, view.leaf.account)
+            if await ask(self._client, query) < view.leaf.final:
+                raise
+        await submit(events.ClaimConfirmed(effect.coordinator, view.leaf.final))
+
+
+class ClaimSender:
+    """Looks for final epochs that credit more than was claimed, and has the rest claimed."""
+
+    def __init__(
+        self,
+        core: ProviderCore,
+        actor: EventSink,
+        coordinators: Mapping[Address, Coordinator],
+        claims: Claims,
+        client: ChainClient,
+        contracts: Contracts,
+        claim_least: Amount,
+        clock: Clock,
+    ) -> None:
+        self._core, self._actor, self._coordinators = core, actor, coordinators
+        self._claims, self._client, self._contracts = claims, client, contracts
+        self._least, self._clock = claim_least, clock
+        self._seen: dict[Address, int] = {}  # the newest final epoch, by coordinator
+        self._final: dict[Address, Amount] = {}  # credit in that epoch
+        self._owed_since: dict[Address, float] = {}  # when unclaimed credit was first seen
+
+    async def run(self) -> None:
+        """Looks at each coordinator again and again, until cancelled."""
+        pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 4))
+        while True:
+            for coordinator in self._coordinators.values():
+                try:
+                    await self.look(coordinator)
+                except Unavailable as error:
+                    log.info("claims wait: %s", error)
+                except Refused as refused:
+                    # Usually the provider has no leaf yet. A wrong proof is the coordinator's
+                    # fault, so it is logged as an error.
+                    level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
+                    log.log(level, "no claim against 0x%s: %s", coordinator.address.hex(), refused)
+            await self._clock.sleep(pause)
+
+    async def look(self, coordinator: Coordinator) -> None:
+        """Reads what the chain has paid for one coordinator, then its newest final epoch."""
+        address, provider = coordinator.address, self._core.terms.provider
+        paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
+        if paid > (self._core.claimed.get(address) or 0):
+            await self._actor.submit(events.ClaimConfirmed(address, paid))
+        view = await self._claims.newest_proof(coordinator, self._seen.get(address, 0))
+        if view is not None:
+            self._check_statement(address, view.epoch, view.leaf.final)
+            self._seen[address], self._final[address] = view.epoch, view.leaf.final
+        await self._claim_if_left(address, paid)
+
+    async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:
+        """Claims credit that the coordinator has left unclaimed for a whole period.
+
+        The coordinator claims for all providers at once, which takes less gas.
+        """
+        final, now = self._final.get(coordinator, Amount(0)), self._clock.now()
+        if final < paid + self._least:
+            self._owed_since.pop(coordinator, None)
+            return
+        limits = self._core.terms.limits
+        if (
+            now - self._owed_since.setdefault(coordinator, now)
+            >= limits.epoch_every * limits.claim_every_epochs
+        ):
+            await self._actor.submit(
+                events.ChainEpochFinal(coordinator, Sequence(self._seen[coordinator]), final)
+            )
+            self._owed_since[coordinator] = now
+
+    def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
+        signed = self._core.statements.get(coordinator)
+        if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
+            log.error(
+                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it",
+                coordinator.hex(),
+                signed.message.final,
+                signed.message.epoch,
+                epoch,
+                final,
+            )

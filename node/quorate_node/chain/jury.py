@@ -1,0 +1,163 @@
+"""The provider as a juror: executes the accused's work again, votes, reveals and withdraws its pay.
+
+The operator key sends the transactions and pays the gas. The court pays the owner's payout
+address. A ballot counts under the key that is valid in the block that has it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from quorate_contracts.bindings.calls import Call
+from quorate_contracts.bindings.court import CaseId
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask
+from quorate_node.chain.operator_sender import OperatorSender
+from quorate_node.core import effects, events, jury_duty
+from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.reconcile import jury_lease_id
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import OperatorKeys
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import JuryReveal, JuryVote
+from quorate_protocol.ports import Clock, EngineRefuses
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
+from quorate_runtime.chain import ChainClient
+
+SEND_SECONDS = 60.0
+ENGINE_RETRY_SECONDS = 5.0
+
+Submit = Callable[[events.Event], Awaitable[None]]
+
+_logger = logging.getLogger(__name__)
+
+
+class JuryService:
+    """Performs the effects of jury duty."""
+
+    def __init__(
+        self,
+        core: ProviderCore,
+        job_runner: JobRunner,
+        coordinators: Mapping[Address, Coordinator],
+        contracts: Contracts,
+        client: ChainClient,
+        operator_sender: OperatorSender,
+        operator_keys: OperatorKeys,
+        clock: Clock,
+    ) -> None:
+        self._core, self._job_runner, self._coordinators = core, job_runner, coordinators
+        self._contracts, self._client, self._clock = contracts, client, clock
+        self._operator_sender, self._operator_keys = operator_sender, operator_keys
+
+    async def perform(
+        self, effect: effects.CourtEffect | effects.WithdrawCredit, submit: Submit
+    ) -> None:
+        """Does one effect. An effect that the duty no longer calls for is dropped."""
+        match effect:
+            case effects.WithdrawCredit():
+                await self._withdraw(effect)
+            case effects.Reexecute():
+                await self._repeat(effect, submit)
+            case effects.SendVote():
+                if self._has_duty(effect):
+                    await self._vote(effect)
+                    await submit(events.VoteConfirmed(effect.case_id))
+            case effects.SendJuryReveal():
+                if self._has_duty(effect):
+                    reveal = JuryReveal(
+                        effect.case_id, self._core.terms.provider, effect.digests, effect.salt
+                    )
+                    await self._send(
+                        effect.key, self._contracts.court.reveal(CaseId(effect.case_id), [reveal])
+                    )
+
+    def _has_duty(self, effect: effects.CourtEffect) -> bool:
+        duty: JuryDuty | None = self._core.jury.get(effect.case_id)
+        return duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty))
+
+    async def _send(self, purpose: str, call: Call) -> None:
+        await self._operator_sender.send(purpose, call, SEND_SECONDS)
+
+    async def _vote(self, effect: effects.SendVote) -> None:
+        """Votes under the operator key that the chain has now. If another key is valid when a
+        block takes the vote, the outbox tries again with that key.
+        """
+        provider = self._core.terms.provider
+        signer = self._operator_keys.named(
+            await ask(self._client, self._contracts.stakes.operator_key(provider))
+        )
+        vote = JuryVote(effect.case_id, provider, effect.ballot)
+        envelope = seal(self._core.terms.domain, vote, signer.sign)
+        call = self._contracts.court.vote(CaseId(effect.case_id), [envelope])
+        try:
+            await self._send(f"{effect.key}/{signer.address.hex()}", call)
+        except Refused as refused:
+            now = self._operator_keys.named(
+                await ask(self._client, self._contracts.stakes.operator_key(provider))
+            )
+            if now is signer:
+                raise
+            raise Unavailable(
+                "the operator key was changed while the vote was on its way", 1.0
+            ) from refused
+
+    async def _repeat(self, effect: effects.Reexecute, submit: Submit) -> None:
+        """Executes once more, and removes all traces: pins of inputs never expire, and no other
+        part knows of them. After Unavailable the outbox tries again.
+        """
+        lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
+        try:
+            digest = await self._reexecute(effect, lease_id) if self._has_duty(effect) else None
+        except Refused:
+            await self._job_runner.remove(lease_id)
+            raise
+        await self._job_runner.remove(lease_id)
+        if digest is not None:
+            await submit(events.Reexecuted(effect.case_id, effect.index, digest))
+
+    async def _reexecute(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
+        """The result digest of one execution of the case. Zero when inputs or image cannot be
+        fetched: the vote is void then.
+        """
+        left = effect.give_up_at - self._clock.now()
+        sources = [item.source() for item in self._coordinators.values()]
+        try:
+            # Fetching may take half of the time that is left; the other half is for the run.
+            spec = await self._job_runner.spec(
+                effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}"
+            )
+            await self._job_runner.fetch(lease_id, spec, sources, max(1.0, left / 2))
+        except Unavailable as error:
+            # Not re-raised: "unavailable" is one of the answers that a juror may give.
+            _logger.warning(
+                "case %d: execution %d cannot be executed again: %s",
+                effect.case_id,
+                effect.index,
+                error,
+            )
+            return ZERO_HASH
+        if self._clock.now() > effect.give_up_at:
+            return ZERO_HASH
+        try:
+            await self._job_runner.start(lease_id, spec, effect.host_class)
+        except EngineRefuses as refused:
+            # The fault may be this machine's, so a void vote would be wrong. There are hours to
+            # try again.
+            raise Unavailable(
+                f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
+            ) from refused
+        exited = await self._job_runner.executor.wait(lease_id)
+        output = await self._job_runner.collect(lease_id, ExitStatus(exited.status))
+        return result_digest(ExitStatus(exited.status), output.digest)
+
+    async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
+        """Withdraws the juror's pay, if there is any. Jurors outside the largest agreeing group
+        get none, and anyone may have sent the withdrawal before.
+        """
+        account = self._core.terms.provider
+        if await ask(self._client, self._contracts.court.credit_of(account)):
+            await self._send(effect.key, self._contracts.court.withdraw(account))

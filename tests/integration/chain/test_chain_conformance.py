@@ -1,0 +1,180 @@
+"""Our devnet chain, eth-tester and anvil answer plain web3.py alike: deployment, money, logs,
+receipts, reverts, fees and nonces. What programs do with our contracts works on each of them.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from eth_tester.exceptions import TransactionFailed
+from eth_utils.exceptions import ValidationError
+from web3.exceptions import BlockNotFound, ContractLogicError, TransactionNotFound
+
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.units import Address
+from quorate_runtime.beacon.bls import words_bytes
+from support.chain.web3_nodes import Web3Node, web3_node
+
+KINDS = ["devnet", "eth-tester", pytest.param("anvil", marks=pytest.mark.anvil)]
+CLIENT, COORDINATOR = 0, 1  # development accounts
+
+
+@dataclass
+class Market:
+    """The contracts on one chain, and a web3 contract object for each."""
+
+    node: Web3Node
+    deployment: Deployment
+
+    def contract(self, name: str) -> Any:
+        return self.deployment.contract(self.node.w3, name)
+
+    async def fund(self) -> list[Any]:
+        """A coordinator registers; a client mints, approves, deposits and allocates. The receipts
+        of the client's four transactions.
+        """
+        token, escrow, stakes = (self.contract(n) for n in ("TestToken", "Escrow", "Stakes"))
+        client, other = (self.node.account(index).address for index in (CLIENT, COORDINATOR))
+        for call in (
+            token.functions.mint(other, DEVNET.coordinator_bond),
+            token.functions.approve(stakes.address, DEVNET.coordinator_bond),
+            stakes.functions.register_coordinator(other, other),
+        ):
+            receipt = await self.node.transact(call, signer=COORDINATOR)
+            assert receipt["status"] == 1
+        calls = (
+            token.functions.mint(client, 100 * USD),
+            token.functions.approve(escrow.address, 80 * USD),
+            escrow.functions.deposit(80 * USD),
+            escrow.functions.allocate(other, 50 * USD),
+        )
+        return [await self.node.transact(call) for call in calls]
+
+
+@pytest.fixture(params=KINDS)
+async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
+    async with web3_node(request.param) as node:
+        yield Market(node, await node.deploy())
+
+
+async def test_contracts_deploy_and_read_through_web3(market: Market) -> None:
+    w3, deployment = market.node.w3, market.deployment
+    for name in ("Stakes", "Escrow", "Epochs", "Beacon", "Court", "TestToken"):
+        assert await w3.eth.get_code(market.contract(name).address)
+    separator = await market.contract("Stakes").functions.domain_separator().call()
+    assert separator == deployment.domain().separator(), "what Python signs, the contract checks"
+    assert await market.contract("Court").functions.case_count().call() == 0
+
+
+async def test_bindings_and_web3_encode_and_decode_alike(market: Market) -> None:
+    await market.fund()
+    client, other = (market.node.account(index).address for index in (CLIENT, COORDINATOR))
+    accounts = [Address(bytes.fromhex(account[2:])) for account in (client, other)]
+    escrow = Contracts.of(market.deployment).escrow
+    functions = market.contract("Escrow").functions
+    query = escrow.allocation(*accounts)
+    asked = functions.allocation(client, other)
+    assert asked._encode_transaction_data() == "0x" + query.data.hex()
+    answer = await market.node.w3.eth.call(
+        {"to": market.contract("Escrow").address, "data": query.data}
+    )  # type: ignore[typeddict-item]
+    found = query.decode(answer)
+    assert (found.allocated, found.charged) == (50 * USD, 0)
+    assert (await asked.call())[0] == found.allocated
+
+
+async def test_money_moves_and_logs_tell_it(market: Market) -> None:
+    receipts = await market.fund()
+    assert [receipt["status"] for receipt in receipts] == [1, 1, 1, 1]
+    assert all(21_000 < receipt["gasUsed"] < 400_000 for receipt in receipts)
+    client, other = (market.node.account(index).address for index in (CLIENT, COORDINATOR))
+    escrow = market.contract("Escrow")
+    assert await escrow.functions.free_of(client).call() == 30 * USD
+    first, last = receipts[0]["blockNumber"], receipts[-1]["blockNumber"]
+    [allocated] = await escrow.events.Allocated().get_logs(from_block=first, to_block=last)
+    assert (allocated["args"]["client"], allocated["args"]["coordinator"]) == (client, other)
+    assert allocated["transactionHash"] == receipts[3]["transactionHash"]
+    [again] = escrow.events.Allocated().process_receipt(receipts[3])
+    assert again["args"] == allocated["args"] and again["logIndex"] == allocated["logIndex"]
+    assert await escrow.events.Allocated().get_logs(from_block=first, to_block=last - 1) == []
+    [raw] = await market.node.w3.eth.get_logs(
+        {"address": escrow.address, "fromBlock": last, "toBlock": last}
+    )
+    decoded = Contracts.of(market.deployment).event(
+        Address(bytes.fromhex(raw["address"][2:])), tuple(raw["topics"]), raw["data"]
+    )
+    assert type(decoded).__name__ == "Allocated" and decoded.amount == 50 * USD  # type: ignore[union-attr]
+
+
+async def test_revert_gives_the_contracts_reason_and_a_receipt(market: Market) -> None:
+    await market.fund()
+    node, escrow = market.node, market.contract("Escrow")
+    too_much = escrow.functions.allocate(node.account(COORDINATOR).address, 90 * USD)
+    with pytest.raises((ContractLogicError, TransactionFailed)) as reverted:
+        await too_much.call({"from": node.account(CLIENT).address})
+    assert "execution reverted: amount" in str(reverted.value)
+    before = await node.w3.eth.get_transaction_count(node.account(CLIENT).address)
+    receipt = await node.transact(too_much)
+    assert receipt["status"] == 0 and receipt["logs"] == []
+    assert await node.w3.eth.get_transaction_count(node.account(CLIENT).address) == before + 1
+
+
+async def test_blocks_and_receipts_are_found_by_hash_and_unknown_ones_are_not(
+    market: Market,
+) -> None:
+    w3 = market.node.w3
+    [receipt, *_] = await market.fund()
+    block = await w3.eth.get_block(receipt["blockHash"])
+    assert block["number"] == receipt["blockNumber"]
+    assert receipt["transactionHash"] in block["transactions"]
+    parent = await w3.eth.get_block(block["number"] - 1)
+    assert (block["parentHash"], block["timestamp"] > parent["timestamp"]) == (parent["hash"], True)
+    with pytest.raises(TransactionNotFound):
+        await w3.eth.get_transaction_receipt(b"\x77" * 32)  # type: ignore[arg-type]
+    with pytest.raises(BlockNotFound):
+        await w3.eth.get_block(10**6)
+
+
+async def test_fee_history_has_a_row_a_block(market: Market) -> None:
+    await market.fund()
+    history = await market.node.w3.eth.fee_history(3, "latest", [50])
+    assert all(fee > 0 for fee in history["baseFeePerGas"])
+    if market.node.kind == "eth-tester":
+        return  # it gives neither rewards nor the next block's fee
+    assert len(history["baseFeePerGas"]) == 4
+    assert [len(row) for row in history["reward"]] == [1, 1, 1]
+    newest = await market.node.w3.eth.get_block("latest")
+    assert history["baseFeePerGas"][-2] == newest["baseFeePerGas"]
+
+
+async def test_transaction_behind_a_nonce_gap_is_not_mined_before_the_gap_is_filled(
+    market: Market,
+) -> None:
+    node = market.node
+    account, sink = node.account(2), node.account(3).address
+    payment = {"to": sink, "data": b"", "gas": 21_000, "value": 7}
+    before = await node.w3.eth.get_balance(sink)
+    held = 1
+    try:
+        await node.hand_over(payment, nonce=1, signer=2)
+    except ValidationError:
+        assert node.kind == "eth-tester", "it keeps no transactions behind a gap"
+        held = 0
+    await node.mine()
+    assert await node.w3.eth.get_transaction_count(account.address) == 0
+    await node.hand_over(payment, nonce=0, signer=2)
+    await node.mine()
+    assert await node.w3.eth.get_transaction_count(account.address) == 1 + held
+    assert await node.w3.eth.get_balance(sink) == before + 7 * (1 + held)
+
+
+async def test_beacon_contract_takes_the_key_that_it_was_deployed_with(market: Market) -> None:
+    """An unproven round is zero, and a wrong signature is refused by the pairing."""
+    beacon = market.contract("Beacon").functions
+    assert await beacon.randomness(5).call() == bytes(32)
+    with pytest.raises((ContractLogicError, TransactionFailed)):
+        await beacon.submit(5, words_bytes((1, 2, 3, 4))).call(
+            {"from": market.node.account(CLIENT).address, "gas": 300_000}
+        )
