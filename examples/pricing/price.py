@@ -1,12 +1,14 @@
-"""Prices an Asian call option by Monte Carlo, in integers only: every machine gives the same
-digits.
+"""Prices an Asian call option by Monte Carlo with integers only, so that every machine gives the
+same digits.
 
     python3 price.py SEED OUTPUT.json [PATHS]
 
-The payoff is max(average price - strike, 0), discounted. Prices are fixed-point with 20
-fractional bits, growth factors with 30; random numbers are splitmix64 of a counter, and twelve
-16-bit pieces of them summed stand for a normal variate (Irwin-Hall). int64 never overflows here:
-a price below 2^11 (2^31 scaled) times a growth factor below 4 (2^32 scaled) stays under 2^63.
+The payoff is max(average price - strike, 0), discounted. Prices are fixed-point with 20 fractional
+bits, growth factors with 30. Random numbers are splitmix64 of a counter. The sum of twelve 16-bit
+pieces approximates a normal variate (Irwin-Hall).
+
+int64 never overflows: a price below 2^11 (2^31 scaled) times a growth factor below 4 (2^32 scaled)
+stays under 2^63.
 """
 
 import json
@@ -25,7 +27,7 @@ PATHS = 200_000
 
 
 def main(seed, output, paths):
-    """Simulates and writes the sum of payoffs with the mean in millionths."""
+    """Simulates and writes the sum of payoffs, with their mean in millionths."""
     total, squares = simulate(seed, paths)
     discounted = total * DISCOUNT >> GROWTH_BITS
     price_micro = discounted * 1_000_000 // (paths << PRICE_BITS)
@@ -42,7 +44,9 @@ def main(seed, output, paths):
 
 
 def simulate(seed, paths):
-    """(sum of payoffs, sum of their squares), both with 20 fractional bits and undiscounted."""
+    """Returns (sum of payoffs, sum of their squares), both with 20 fractional bits and
+    undiscounted.
+    """
     price = np.full(paths, START, dtype=np.int64)
     summed = np.zeros(paths, dtype=np.int64)
     lanes = np.arange(paths, dtype=np.uint64)
@@ -55,14 +59,14 @@ def simulate(seed, paths):
 
 
 def square_sum(payoff):
-    """Sum of squares without leaving 64 bits: payoffs are below 2^31, and half their fractional
-    bits are enough.
+    """Returns the sum of squares within 64 bits. Payoffs are below 2^31, and half of their
+    fractional bits are enough.
     """
     return int(((payoff >> (PRICE_BITS // 2)) ** 2).sum())
 
 
 def normal(seed, step, lanes):
-    """Nearly standard normal integers with 16 fractional bits."""
+    """Returns nearly standard normal integers with 16 fractional bits."""
     total = np.zeros(len(lanes), dtype=np.int64)
     for draw in range(3):
         word = splitmix64(
@@ -75,7 +79,7 @@ def normal(seed, step, lanes):
 
 
 def splitmix64(values):
-    """Steele, Lea and Flood's mixer; unsigned 64-bit arithmetic wraps."""
+    """Mixes bits as Steele, Lea and Flood do. Unsigned 64-bit arithmetic wraps."""
     with np.errstate(over="ignore"):
         z = values + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

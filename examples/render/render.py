@@ -2,10 +2,10 @@
 
     python3 render.py SCENE.json TILE OUTPUT.rgb
 
-Tiles are numbered row by row from the top left. The same scene and tile give the same bytes on
-the same kind of processor: one integer seed a tile, no threads, no matrix products (BLAS
-libraries choose their code by the processor). Arrays are (rays, 3) in float64; light is linear,
-gamma is applied at the end.
+Tiles are numbered row by row from the top left. The same scene and tile give the same bytes on the
+same kind of processor: each tile has an integer seed, and there are no threads. Matrix products are
+avoided, because BLAS libraries choose their code by the processor. Arrays are (rays, 3) in float64.
+Light is linear; gamma is applied at the end.
 """
 
 import json
@@ -31,7 +31,7 @@ def main(scene_path, tile, output):
 
 
 def render_tile(scene, tile):
-    """(height, width, 3) bytes of a tile."""
+    """Returns a tile as an array of (height, width, 3) bytes."""
     width, height = scene["width"] // scene["columns"], scene["height"] // scene["rows"]
     left, top = tile % scene["columns"] * width, tile // scene["columns"] * height
     random = np.random.Generator(np.random.PCG64([scene["seed"], tile]))
@@ -49,7 +49,7 @@ def render_tile(scene, tile):
 
 
 def camera_rays(scene, columns, rows, random):
-    """One ray through a random point of each pixel."""
+    """Returns one ray through a random point of each pixel."""
     camera = scene["camera"]
     eye, target = np.array(camera["from"]), np.array(camera["to"])
     forward = unit((target - eye)[None])[0]
@@ -66,7 +66,7 @@ def camera_rays(scene, columns, rows, random):
 
 
 def trace(scene, origins, directions, random):
-    """Light that comes back along each ray."""
+    """Returns the light that comes back along each ray."""
     light = np.zeros_like(origins)
     weight = np.ones_like(origins)
     alive = np.arange(len(origins))
@@ -93,7 +93,9 @@ def trace(scene, origins, directions, random):
 
 
 def nearest(scene, origins, directions):
-    """Distance and what was hit: a sphere's number, -1 the floor, -2 nothing."""
+    """Returns the distance and what was hit: a sphere's number, -1 for the floor, -2 for
+    nothing.
+    """
     distance = np.full(len(origins), FAR)
     which = np.full(len(origins), -2)
     falling = directions[:, 1] < -1e-9
@@ -111,7 +113,7 @@ def nearest(scene, origins, directions):
 
 
 def surface(scene, points, which):
-    """Colour, normal, share of mirror-like reflection and own light at each point."""
+    """Returns colour, normal, share of mirror-like reflection, and own light at each point."""
     floor = scene["floor"]
     squares = np.floor(points[:, 0] / floor["square"]) + np.floor(points[:, 2] / floor["square"])
     colours = np.array(floor["colours"])[squares.astype(np.int64) % 2]
@@ -127,8 +129,8 @@ def surface(scene, points, which):
 
 
 def scatter(directions, normals, mirror, random):
-    """New directions: reflected for a share `mirror` of the rays, else cosine-distributed around
-    the normal.
+    """Returns new directions: reflected for a share `mirror` of the rays, else cosine-distributed
+    around the normal.
     """
     choice, height, context = random.random((3, len(directions)))
     radius, angle = np.sqrt(np.maximum(0.0, 1 - (2 * height - 1) ** 2)), 2 * np.pi * context
@@ -139,7 +141,7 @@ def scatter(directions, normals, mirror, random):
 
 
 def sky(scene, directions):
-    """The sky's light: from the horizon to the zenith."""
+    """Returns the sky's light, from the horizon to the zenith."""
     share = np.clip(directions[:, 1], 0, 1)[:, None] ** 0.6
     return (1 - share) * np.array(scene["sky"]["horizon"]) + share * np.array(
         scene["sky"]["zenith"]
@@ -147,12 +149,12 @@ def sky(scene, directions):
 
 
 def dot(one, other):
-    """Row by row, summed in a fixed order."""
+    """Returns dot products row by row, summed in a fixed order."""
     return one[:, 0] * other[:, 0] + one[:, 1] * other[:, 1] + one[:, 2] * other[:, 2]
 
 
 def unit(vectors):
-    """Scaled to length one."""
+    """Returns vectors scaled to length one."""
     return vectors / np.sqrt(dot(vectors, vectors))[:, None]
 
 

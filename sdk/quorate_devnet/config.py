@@ -76,14 +76,12 @@ class DevnetConfig:
     chain: ChainKind = ChainKind.OWN
     is_colluding: bool = False
     noop_milliseconds: int = 0
-    has_default_ports: bool = (
-        False  # chain 8545, beacon 8546, coordinator 7700 instead of free ports
-    )
+    # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
+    has_default_ports: bool = False
     claims_for_all: bool = True  # whether the coordinator claims for its providers
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
-    crash_folder: Path | None = (
-        None  # for tests: a file `provider-0` in it names the crash point of that child
-    )
+    # For tests: a file `provider-0` in it names the crash point of that child.
+    crash_folder: Path | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError that names the wrong setting."""

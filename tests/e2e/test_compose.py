@@ -1,8 +1,8 @@
-"""The market of docker/compose.yaml, in its own images: it comes up healthy, runs a job to a
-receipt that can be rechecked, and leaves.
+"""The market of docker/compose.yaml in its own images: it comes up healthy, runs a job to a receipt
+that can be checked, and stops.
 
-`.ci/make-images` builds the images beforehand; where it has not, the first test takes as long as
-that.
+`.ci/make-images` builds the images beforehand. Otherwise the first test builds them and takes
+longer.
 """
 
 import json
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.compose]
 
 
 class Compose:
-    """`docker compose` on our project alone."""
+    """Runs `docker compose` on our project alone."""
 
     def __init__(self, work: Path) -> None:
         images = {f"QUORATE_{name.upper()}_IMAGE": f"quorate-{name}:ci" for name in IMAGES}
@@ -43,7 +43,9 @@ class Compose:
     def __call__(
         self, *words: str, good: tuple[int, ...] = (0,), seconds: float = COMMAND_SECONDS
     ) -> str:
-        """What it prints. Fails with all of it on another exit status than `good`."""
+        """Returns what the command prints. Fails with its output if the exit status is not
+        `good`.
+        """
         command = [
             "docker",
             "compose",
@@ -67,7 +69,7 @@ class Compose:
         return done.stdout
 
     def client(self, *words: str) -> str:
-        """The command line in a container of its own."""
+        """Runs the command line in its own container."""
         return self("run", "--rm", "--no-TTY", "--no-deps", "client", *words)
 
 
@@ -132,7 +134,7 @@ def containers(market: Compose) -> dict[str, dict[str, object]]:
     return {item["Service"]: item for item in map(json.loads, lines)}
 
 
-def test_everybody_is_healthy_and_without_rights(market: Compose) -> None:
+def test_all_services_are_healthy_and_unprivileged(market: Compose) -> None:
     found = containers(market)
     serving = {"chain", "beacon", "coordinator", "provider-a", "provider-b", "provider-c"}
     assert {name for name, item in found.items() if item["Health"] == "healthy"} == serving
@@ -164,7 +166,7 @@ def test_everybody_is_healthy_and_without_rights(market: Compose) -> None:
         assert not secrets, "a passphrase in the environment is in every inspection"
 
 
-def test_a_provider_stops_in_order_and_its_health_says_what_is_wrong(market: Compose) -> None:
+def test_a_provider_stops_cleanly_and_its_health_names_the_problem(market: Compose) -> None:
     began = time.monotonic()
     market("stop", "provider-c")
     assert containers(market)["provider-c"]["ExitCode"] == 0 and time.monotonic() - began < 25

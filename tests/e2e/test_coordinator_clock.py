@@ -68,7 +68,7 @@ async def ends_well(run: Run, name: str) -> None:
 
 
 @pytest.mark.rule("9.7")
-async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(
+async def test_a_clock_jump_of_an_hour_does_not_disturb_running_jobs(
     image: Path, tmp_path: Path
 ) -> None:
     watch = WrongClock()

@@ -1,9 +1,9 @@
-"""The crash matrix: kill -9 at every named point of coordinator, provider and client, in a real
-market; I1 to I7 hold afterwards.
+"""The crash matrix: kill -9 at every named point of coordinator, provider and client in a real
+market. I1 to I7 must hold afterwards.
 
-CI tries a part of it that changes with the commit (`QUORATE_CRASH_ROTATION=<n>` for another
-one), `make crash` all of it. Several programs die in one round, each at a point of its own;
-every round ends with all books and folders looked at.
+CI tries a part that changes with the commit (`QUORATE_CRASH_ROTATION=<n>` selects another one);
+`make crash` tries all of it. Several programs die in one round, each at its own point. Every round
+ends with a check of all ledgers and folders.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ NOT_SANDBOXED = ("mount.", "unmount.")  # plain processes have no mounts
 
 @dataclass
 class Report:
-    """What the matrix has come to. `armed` is what was to die, `tried` with the seconds of its
-    round what did.
+    """The results of the matrix. `armed` lists what was to die; `tried` what died, with the seconds
+    of its round.
     """
 
     points: int
@@ -70,7 +70,7 @@ class Report:
     unresolved: int = 0
 
     def note(self, trial: Trial, is_reached: bool, seconds: float) -> bool:
-        """True when it has to be tried again."""
+        """Records a point. Returns True if it must be tried again."""
         name = str(trial)
         self.armed.add(name)
         if is_reached:
@@ -82,13 +82,13 @@ class Report:
 
     @property
     def alive(self) -> set[str]:
-        """Programs that were to die and did not once."""
+        """Returns the programs that should have died and did not."""
         return {name.partition(":")[0] for name in self.armed} - {
             name.partition(":")[0] for name in self.tried
         }
 
     def tell(self, what: str, seconds: float) -> None:
-        """One JSON line."""
+        """Prints one JSON line."""
         line = {
             "matrix": what,
             "points": self.points,
@@ -117,7 +117,7 @@ class Report:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def crash(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CrashMarket]:
-    """With containers where an engine answers (CI insists on one), else in sandboxes or plain
+    """A market with containers if an engine answers (CI requires one), else with sandboxes or plain
     processes.
     """
     async with crash_market(tmp_path_factory.mktemp("crash"), _ordinary(), PROVIDERS) as made:
@@ -137,7 +137,9 @@ def _without_engine() -> ExecutorChoice:
 async def run_rounds(
     crash: CrashMarket, report: Report, rounds: list[RoundPlan], seconds: float
 ) -> None:
-    """Plays until all are tried, or the time is over and every program has died once."""
+    """Runs rounds until all points are tried, or the time is over and every program has died
+    once.
+    """
     began = time.monotonic()
     async with Market(crash.devnet.profiles[1]) as other:
         checks = Checks(crash, (crash.market, other))
@@ -168,7 +170,7 @@ async def run_rounds(
 
 
 @pytest.mark.rule("I6")
-async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
+async def test_a_market_survives_kills_at_every_point(crash: CrashMarket) -> None:
     began = time.monotonic()
     all_trials = wanted(
         *(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET))
@@ -191,8 +193,8 @@ async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
 
 
 async def sandboxes(folder: Path, report: Report) -> None:
-    """The same container steps in the other executors, and the small process that keeps each of
-    their programs.
+    """The same container steps in the other executors, and the small process that supervises their
+    programs.
     """
     executor = _without_engine()
     steps = [trial for trial in wanted(Scenario.JOBS) if trial.point.startswith(CONTAINER_STEPS)]
@@ -213,7 +215,9 @@ async def sandboxes(folder: Path, report: Report) -> None:
 
 
 async def claims(folder: Path, report: Report) -> None:
-    """Where the coordinator claims for nobody, providers do; what is claimed is paid once."""
+    """Where the coordinator does not claim for providers, they claim themselves. Each claim is paid
+    once.
+    """
     mine = wanted(Scenario.CLAIM)
     report.points = len(mine)
     async with crash_market(folder, _without_engine(), PROVIDERS, claims_for_all=False) as crash:
@@ -228,8 +232,8 @@ async def claims(folder: Path, report: Report) -> None:
 
 
 async def court(folder: Path, report: Report) -> None:
-    """A liar is convicted once, loses its stake once, and every juror is paid once. What one
-    case does not pass, another market's does.
+    """A liar is convicted once, loses its stake once, and every juror is paid once. Several
+    markets' cases cover all points.
     """
     mine = wanted(Scenario.COURT)
     report.points, left = len(mine), mine if wants_all() else part(mine, CI_JUDGED, rotation())
@@ -267,13 +271,15 @@ async def _play_other(scenario: Scenario, folder: Path) -> None:
 
 
 @pytest.mark.skipif(wants_all(), reason="all of them are played")
-async def test_one_of_the_other_markets_is_killed_by_turns(tmp_path: Path) -> None:
+async def test_one_other_market_survives_kills_in_rotation(tmp_path: Path) -> None:
     await _play_other(OTHER_MARKETS[rotation() % len(OTHER_MARKETS)], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", OTHER_MARKETS)
-async def test_every_other_market_is_killed_everywhere(scenario: Scenario, tmp_path: Path) -> None:
+async def test_every_other_market_survives_kills_at_every_point(
+    scenario: Scenario, tmp_path: Path
+) -> None:
     if wanted(scenario):
         await _play_other(scenario, tmp_path)
 
@@ -281,9 +287,9 @@ async def test_every_other_market_is_killed_everywhere(scenario: Scenario, tmp_p
 # ---------------------------------------------------------------------------- devnet and chain node
 
 
-async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) -> None:
-    """With containers one time and without the other; whoever was killed, the next one in its
-    folder lives and ends as it should.
+async def test_a_devnet_killed_during_start_or_end_leaves_nothing(tmp_path: Path) -> None:
+    """Once with containers and once without. The next devnet in the folder must start and end
+    cleanly.
     """
     began, all_trials = time.monotonic(), wanted(Scenario.DEVNET)
     report = Report(len(all_trials))
@@ -306,9 +312,9 @@ async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) 
     report.check()
 
 
-async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
-    """Connections refused for ten minutes (in CI seconds), a coordinator and a provider killed
-    meanwhile: jobs go on, and money follows.
+async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) -> None:
+    """Connections are refused for ten minutes (seconds in CI), and coordinator and provider are
+    killed. Jobs continue, and payments follow.
     """
     async with Market(crash.devnet.profiles[1]) as other, node_that_can_go(crash) as node:
         checks = Checks(crash, (crash.market, other))
@@ -334,7 +340,9 @@ async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
 
 
 async def jobs_for(crash: CrashMarket, seconds: float) -> None:
-    """One after the other; one at least comes to its end, whatever was restarted just before."""
+    """Runs jobs one after the other. At least one must finish, whatever was restarted just
+    before.
+    """
     began, before = time.monotonic(), crash.results
     while (passed := time.monotonic() - began) < seconds or (
         crash.results == before and passed < seconds + BACK_SECONDS
@@ -344,14 +352,14 @@ async def jobs_for(crash: CrashMarket, seconds: float) -> None:
 
 
 async def epochs(crash: CrashMarket) -> int:
-    """Number of the newest epoch that stands on chain."""
+    """Returns the number of the newest epoch on chain."""
     async with crash.session.get(f"{crash.devnet.coordinator_url}/v1/epochs") as response:
         kept = json.loads(await response.read())["epochs"]
     return max((item["number"] for item in kept if item["isPosted"]), default=0)
 
 
 @pytest.mark.slow
-async def test_a_chain_node_that_hangs_longer_than_anybody_waits_for_it(crash: CrashMarket) -> None:
+async def test_jobs_continue_while_the_chain_node_hangs(crash: CrashMarket) -> None:
     """Its connections stay open, and nothing comes: above a transaction's 60 s, the outbox's 30
     s and every request's own time.
     """

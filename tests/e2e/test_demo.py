@@ -68,7 +68,7 @@ def liar_of(answer: dict[str, Any]) -> str:
     return str(accused.pop())
 
 
-def test_it_has_every_field(answer: dict[str, Any]) -> None:
+def test_the_answer_has_every_field(answer: dict[str, Any]) -> None:
     assert answer.keys() == FIELDS
     assert answer["transport"] == "websocket" and answer["verdict"] == "accepted"
     assert 0 < answer["seconds"] <= SECONDS_MAX
@@ -138,7 +138,7 @@ def test_the_picture_is_real(answer: dict[str, Any], out: Path) -> None:
 
 
 def read_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """(kind, body) of a PNG's chunks, with their checksums checked."""
+    """Returns (kind, body) of a PNG's chunks and checks their checksums."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, place = [], 8
     while place < len(data):
@@ -164,7 +164,7 @@ def test_the_receipt_of_a_lie_verifies(answer: dict[str, Any], out: Path) -> Non
 
 
 @pytest.mark.rule("3.40")
-def test_any_flipped_byte_is_found(answer: dict[str, Any], out: Path) -> None:
+def test_any_flipped_byte_is_detected(answer: dict[str, Any], out: Path) -> None:
     data = (out / "receipt.json").read_bytes()
     for place in range(7, len(data), max(1, len(data) // 60)):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]

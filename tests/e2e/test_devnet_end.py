@@ -48,7 +48,7 @@ class Up:
         assert self.process.poll() is None, said.read_text()
 
     def run_long_job(self, image: Path) -> None:
-        """Orders a job that would run for ten minutes; returns once a program of it runs."""
+        """Orders a job of ten minutes and returns once its program runs."""
         words = [
             "--devnet",
             str(self.folder / "devnet.json"),
@@ -186,7 +186,7 @@ def test_a_second_devnet_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2 and "another devnet runs" in done.stderr
 
 
-def test_a_foreign_folder_is_not_emptied(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("three years of work")
     command = [
         sys.executable,

@@ -1,8 +1,8 @@
-"""The three starts of README.md, and what docs/howto/client.md adds to the first, typed as they
-stand there, so that neither can rot.
+"""Runs the three starts of README.md, and what docs/howto/client.md adds to the first, exactly as
+written.
 
-Only what a test must choose is added to a line: processes instead of containers, three providers
-instead of five, any free port.
+The test only adds what it must choose: processes instead of containers, three providers instead of
+five, free ports.
 """
 
 import json
@@ -40,7 +40,7 @@ for line in sys.stdin.read().replace("\\\n", " ").splitlines():
 
 
 def start_of(role: str) -> list[str]:
-    """The lines of the first shell block under a role's heading."""
+    """Returns the lines of the first shell block under a role's heading."""
     text = (ROOT / "README.md").read_text()
     found = re.search(
         rf"^## Start as an? {role}\n.*?^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL
@@ -50,7 +50,7 @@ def start_of(role: str) -> list[str]:
 
 
 def howto(name: str) -> list[list[str]]:
-    """The lines of each shell block of a guide, in their order."""
+    """Returns the lines of each shell block of a guide in order."""
     text = (ROOT / "docs" / "howto" / name).read_text()
     return [
         block.splitlines()
@@ -59,9 +59,7 @@ def howto(name: str) -> list[list[str]]:
 
 
 class Newcomer:
-    """Somebody in the root of a clone, with an installed .venv and a passphrase that needs no
-    keyboard.
-    """
+    """A user in the root of a clone, with an installed .venv and a passphrase file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +83,7 @@ class Newcomer:
         }
 
     def type(self, lines: list[str]) -> str:
-        """What a shell prints for lines that end; each must succeed."""
+        """Runs lines in a shell and returns what they print. Each must succeed."""
         command = ["bash", "-e", "-c", "\n".join(map(added, lines))]
         left = max(1.0, self.limit - time.monotonic())
         done = subprocess.run(
@@ -101,8 +99,8 @@ class Newcomer:
         return done.stdout
 
     def type_many(self, lines: list[str]) -> str:
-        """As `type`, for lines that are all `quorate ...`, in one process: the program starts
-        once, which is most of what each costs.
+        """Like `type`, for lines that are all `quorate ...`, in one process, because starting the
+        program takes most of the time.
         """
         text, left = "\n".join(map(added, lines)), max(1.0, self.limit - time.monotonic())
         command = [f"{sys.prefix}/bin/python", "-c", TYPIST]
@@ -120,7 +118,9 @@ class Newcomer:
         return done.stdout
 
     def serve(self, lines: list[str], phrase: str) -> str:
-        """What is printed by lines of which the last one serves, until `phrase` shows."""
+        """Runs lines of which the last one serves, and returns what they print once `phrase`
+        appears.
+        """
         log = self.folder / f"serving-{len(self.serving)}.log"
         command = ["bash", "-e", "-c", "\n".join([*map(added, lines[:-1]), f"exec {lines[-1]}"])]
         with log.open("wb") as output:
@@ -138,7 +138,7 @@ class Newcomer:
         return told
 
     def leave(self) -> None:
-        """Ctrl-C in every terminal, then the devnet."""
+        """Presses Ctrl-C in every terminal, the devnet's last."""
         for process in self.serving:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -161,7 +161,7 @@ class Newcomer:
 
 
 def added(line: str) -> str:
-    """A line with what the test chooses for it, without its comment."""
+    """Returns a line with the test's own options and without its comment."""
     line = re.sub(r"  +# .*$", "", line)
     return line + next((more for start, more in ADDED.items() if line.startswith(start)), "")
 
@@ -185,7 +185,7 @@ def test_a_start_is_short(role: str) -> None:
     assert 1 <= len(start_of(role)) <= LINES_MAX
 
 
-def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
+def test_the_three_starts_work_as_written(newcomer: Newcomer) -> None:
     told = newcomer.type(start_of("client"))
     assert "accepted (quorum-2): 2 providers agree" in told
     assert "78498 primes below a million" in told, "the output of the job"
@@ -204,9 +204,7 @@ def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
 
 
 def follow_the_clients_guide(newcomer: Newcomer) -> None:
-    """Every command of docs/howto/client.md on the market that is up, with a profile of one's
-    own.
-    """
+    """Runs every command of docs/howto/client.md on the running market with a new profile."""
     (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
     url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
     *before, after = howto("client.md")

@@ -1,8 +1,7 @@
-"""kill -9 in the middle of a job: of the provider, of the coordinator, of both, and of the
-provider after the program's exit (I3, I6).
+"""kill -9 in the middle of a job: of the provider, the coordinator, both, and the provider after
+the program's exit (I3, I6).
 
-Each job must end with its output collected from the very run that was under way, and be paid
-exactly once.
+Each job must end with the output of the same run that was in progress, and be paid exactly once.
 """
 
 import asyncio
@@ -45,19 +44,19 @@ class World:
     image: Path
 
     async def submit(self, name: str) -> Run:
-        """A job of some seconds."""
+        """Orders a job of some seconds."""
         command = ["python3", "-c", PROGRAM, "/outputs/answer.txt", name]
         return await self.market.submit(
             Job(name=name, image=self.image, command=command, max_price="5", max_duration="60s")
         )
 
     def leases(self, index: int) -> set[str]:
-        """Leases that a provider's executor holds."""
+        """Returns the leases that a provider's executor holds."""
         home = self.devnet.config.provider_home(index) / self.devnet.executor.value
         return {path.name for path in home.iterdir()} if home.is_dir() else set()
 
     async def running_primary(self) -> tuple[int, str]:
-        """(provider, lease) of the one execution that runs now."""
+        """Returns (provider, lease) of the one execution that runs now."""
 
         def look() -> tuple[int, str] | None:
             held = [(index, lease) for index in range(PROVIDERS) for lease in self.leases(index)]
@@ -66,7 +65,7 @@ class World:
         return await until(look)
 
     async def credited(self) -> dict[bytes, int]:
-        """What the coordinator owes each provider, final or held."""
+        """Returns what the coordinator owes each provider, final or held."""
         owed = {}
         for account in self.devnet.providers:
             async with self.session.get(
@@ -80,7 +79,7 @@ class World:
 
 
 async def until(look: Callable[[], T | None]) -> T:
-    """What `look` finds, asked again and again."""
+    """Calls `look` again and again until it finds something."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         while (found := look()) is None:
             await asyncio.sleep(0.05)
@@ -89,7 +88,9 @@ async def until(look: Callable[[], T | None]) -> T:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """With containers where an engine answers (CI insists on one), else with plain processes."""
+    """A devnet with containers if an engine answers (CI requires one), else with plain
+    processes.
+    """
     if "docker" in required():
         require("docker")
     executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.PROCESS
@@ -104,8 +105,8 @@ async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 
 async def check_end(world: World, run: Run, before: dict[bytes, int], primary: int) -> RunView:
-    """Accepted, by the run that was under way, with its output, and everybody credited exactly
-    what this job pays them.
+    """Checks that the run in progress was accepted with its output, and every party credited
+    exactly once.
     """
     async with asyncio.timeout(DEADLINE_SECONDS):
         result = await run.result()
@@ -151,7 +152,7 @@ async def test_a_killed_coordinator_forgets_nothing(world: World) -> None:
     await check_end(world, run, before, index)
 
 
-async def test_both_killed_at_once(world: World) -> None:
+async def test_a_job_finishes_after_both_are_killed(world: World) -> None:
     before = await world.credited()
     run = await world.submit("both")
     index, _ = await world.running_primary()

@@ -1,5 +1,5 @@
-"""A small soak, as `make soak` runs the large one: providers and coordinator killed with -9
-under load, nothing acknowledged lost.
+"""A small version of `make soak`: providers and coordinator are killed with -9 under load, and
+nothing acknowledged is lost.
 """
 
 import json

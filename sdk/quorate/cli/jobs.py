@@ -129,9 +129,8 @@ def validate(file: File, json: JsonFlag = False) -> None:
 
     job = load_job(file)
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))
-    if (
-        tagged is not None
-    ):  # the registry gives its digest at submit; everything else is checked now
+    # The registry gives its digest at submit; everything else is checked now.
+    if tagged is not None:
         job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
     packed = pack(job, {})
     spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())

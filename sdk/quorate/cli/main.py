@@ -22,9 +22,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_main(words: list[str]) -> int:
     """Runs one command line and returns its exit code."""
-    if (
-        sys.stdout is None or sys.stderr is None
-    ):  # the parent closed them (`>&-`), so output goes nowhere
+    # The parent closed them (`>&-`), so output goes nowhere.
+    if sys.stdout is None or sys.stderr is None:
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - until the program ends
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:

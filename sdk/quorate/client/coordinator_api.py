@@ -343,10 +343,8 @@ class Api:
         """Opens a stream. `silence` is the longest pause in seconds between two bytes; None allows
         any.
         """
-        headers, timeout = (
-            self._headers(),
-            aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence),
-        )
+        headers = self._headers()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
         response: aiohttp.ClientResponse | None = None
         try:
             async with self._timeouts.limited(ANSWER_SECONDS):

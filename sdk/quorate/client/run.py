@@ -88,9 +88,8 @@ class Run:
                 heard_at = self._client_session.clock.now()
             except UnavailableError:
                 failures += 1
-                is_long = (
-                    self._client_session.clock.now() - heard_at > AWAY_SECONDS
-                )  # a coordinator that accepts connections but says nothing fails slowly
+                # A coordinator that accepts connections but says nothing fails slowly.
+                is_long = self._client_session.clock.now() - heard_at > AWAY_SECONDS
                 if failures > 2 * len(RECONNECT_SECONDS) or (is_long and failures > 1):
                     raise
             await self._client_session.clock.sleep(
@@ -113,9 +112,8 @@ class Run:
                 elif is_last:
                     return
                 else:
-                    is_last = is_over(
-                        await self.status()
-                    )  # its last events may still be on their way
+                    # Its last events may still be on their way.
+                    is_last = is_over(await self.status())
         except StopAsyncIteration:  # not re-raised: the stream's ordinary end
             return
         finally:

@@ -91,11 +91,9 @@ class ClientSession:
 
     def session_for(self, budget: Amount) -> Envelope[Session]:
         """Returns the newest session if it covers this budget, else signs a new one."""
-        coordinator, now, limits = (
-            self.identity.coordinator,
-            self.clock.now(),
-            self.identity.constants,
-        )
+        coordinator = self.identity.coordinator
+        now = self.clock.now()
+        limits = self.identity.constants
         debt, key = self.ledger.debt(coordinator), self.profile.session.address
         own_record = self.newest_session()
         if own_record is not None and signed_requests.covers(

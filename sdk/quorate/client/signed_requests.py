@@ -31,9 +31,8 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 
 ORDER_SECONDS = 3600  # how long an order may wait for a provider
-SESSION_STEP = Amount(
-    100 * USD
-)  # a session's limit is rounded up to this step, so that many orders share one
+# A session's limit is rounded up to this step, so that many orders share one.
+SESSION_STEP = Amount(100 * USD)
 NONCE_AHEAD_MS = 30 * 86_400_000
 PREMIUM_BPS: dict[VerifyTier, Bps] = {
     VerifyTier.LEAN: Bps(500),

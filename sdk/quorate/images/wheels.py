@@ -15,9 +15,8 @@ from quorate_protocol.refusals import Code, Refused
 _NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "tests"})
 _LEFT_OUT_SUFFIXES = (".pyc", ".pyi", ".a")
-_LEFT_OUT_METADATA = frozenset(
-    {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-)  # differ between installations
+# Differ between installations.
+_LEFT_OUT_METADATA = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 _DISTRIBUTIONS_MAX = 500
 
 

@@ -36,9 +36,8 @@ class InputModel(BaseModel):
     model_config = _STRICT
     mount: Text | None = None
     cid: Text | None = None
-    path: Text | None = Field(
-        default=None, min_length=1
-    )  # an empty path would mean the job file's whole folder
+    # An empty path would mean the job file's whole folder.
+    path: Text | None = Field(default=None, min_length=1)
     size: Quantity | None = None
 
 

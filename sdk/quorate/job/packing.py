@@ -20,9 +20,8 @@ from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import JobKind
 
-CID_INPUT_BYTES = (
-    4 * jobs.GIB
-)  # size bound of an input given by CID if neither job nor store gives one
+# Size bound of an input given by CID if neither job nor store gives one.
+CID_INPUT_BYTES = 4 * jobs.GIB
 CID_IMAGE_BYTES = 8 * jobs.GIB
 
 

@@ -81,9 +81,8 @@ class CarReader:
     def __init__(self, source: ByteReader, bounds: Bounds) -> None:
         self._source = source
         self._block_max = bounds.block_bytes_max
-        self._buffer = memoryview(
-            bytearray(FIRST_BUFFER_BYTES)
-        )  # starts small, because most CARs are small and each reader has a buffer
+        # Starts small, because most CARs are small and each reader has a buffer.
+        self._buffer = memoryview(bytearray(FIRST_BUFFER_BYTES))
 
     def header(self) -> bytes:
         """Returns the header's body, of bounded size and version 1 only. Its roots are only a hint

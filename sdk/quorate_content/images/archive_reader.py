@@ -57,12 +57,10 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         seen = WatchedPaths(
             set(), frozenset(path for volume in volumes for path in _path_and_parents(volume))
         )
-        budget, room = (
-            limits.members,
-            min(
-                limits.unpacked_bytes,
-                limits.expansion_free_bytes + limits.expansion * path.stat().st_size,
-            ),
+        budget = limits.members
+        room = min(
+            limits.unpacked_bytes,
+            limits.expansion_free_bytes + limits.expansion * path.stat().st_size,
         )
         unpacked_bytes = 0
         for name in layers:

@@ -24,9 +24,8 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
-        except (
-            BlockingIOError
-        ):  # not re-raised: others still hold it, and the last of them removes the file
+        except BlockingIOError:
+            # Not re-raised: others still hold it, and the last of them removes the file.
             pass
         finally:
             os.close(self._descriptor)
@@ -39,10 +38,8 @@ def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         is_current = os.stat(path).st_ino == os.fstat(descriptor).st_ino
-    except (
-        BlockingIOError,
-        FileNotFoundError,
-    ):  # not re-raised: held, or just removed by its last holder; the caller tries again
+    except (BlockingIOError, FileNotFoundError):
+        # Not re-raised: held, or just removed by its last holder; the caller tries again.
         is_current = False
     except BaseException:
         os.close(descriptor)

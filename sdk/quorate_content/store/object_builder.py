@@ -38,13 +38,11 @@ class ObjectBuilder:
     def __init__(
         self, files: StoreFiles, work: str, owner: Owner, bounds: Bounds, stop: StopSignal
     ) -> None:
-        self._files, self._work, self._owner, self._bounds, self._stop = (
-            files,
-            work,
-            owner,
-            bounds,
-            stop,
-        )
+        self._files = files
+        self._work = work
+        self._owner = owner
+        self._bounds = bounds
+        self._stop = stop
 
     def copy(self, source: Path) -> FinishedObject:
         """Copies a local file or directory."""

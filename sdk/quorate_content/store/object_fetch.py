@@ -30,13 +30,11 @@ class ObjectFetch:
     def __init__(
         self, files: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: StopSignal
     ) -> None:
-        self._files, self._work, self._owner, self._bounds, self._stop = (
-            files,
-            str(cid),
-            owner,
-            bounds,
-            stop,
-        )
+        self._files = files
+        self._work = str(cid)
+        self._owner = owner
+        self._bounds = bounds
+        self._stop = stop
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
         """Fetches what is missing and publishes the object."""

@@ -26,12 +26,10 @@ class DeadlineSocket:
         """Wraps `connection`. `may_drip` allows slow sources until the deadline, because no other
         source is left.
         """
-        self._connection, self._stop, self._stall, self._may_drip = (
-            connection,
-            stop,
-            stall_seconds,
-            may_drip,
-        )
+        self._connection = connection
+        self._stop = stop
+        self._stall = stall_seconds
+        self._may_drip = may_drip
         self._begun, self._received, self._timeout = time.monotonic(), 0, stall_seconds
         self.is_head = True
 

@@ -41,11 +41,9 @@ class UploadSlots:
         account_most: int = ACCOUNT_UPLOADS_MAX,
         network_most: int | None = None,
     ) -> None:
-        self._most, self._account_most, self._network_most = (
-            most,
-            account_most,
-            most if network_most is None else network_most,
-        )
+        self._most = most
+        self._account_most = account_most
+        self._network_most = most if network_most is None else network_most
         self._by_account: Counter[str] = Counter()
         self._by_network: Counter[str] = Counter()
         self._held: dict[UploadSlot, None] = {}

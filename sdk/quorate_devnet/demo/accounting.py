@@ -120,12 +120,10 @@ async def check_balances(
     async def total(queries: Iterable[Query[int]]) -> int:
         return sum([await ask(query) for query in queries])
 
-    token, stakes, escrow, court = (
-        contracts.token,
-        contracts.stakes,
-        contracts.escrow,
-        contracts.court,
-    )
+    token = contracts.token
+    stakes = contracts.stakes
+    escrow = contracts.escrow
+    court = contracts.court
     minted = sum(amount for sender, _, amount in history.transfers if sender == ZERO_ADDRESS)
     holders = {receiver for _, receiver, _ in history.transfers}
     staked = await total(stakes.stake_of(each) for each in parties.providers) + await ask(

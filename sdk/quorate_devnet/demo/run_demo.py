@@ -197,10 +197,8 @@ class _DemoRun:
         devnet = self.devnet
         markets = (await self._market(stack, RENDERER), await self._market(stack, PRICER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        chain, contracts = (
-            ChainClient(Rpc(devnet.chain_url, session)),
-            Contracts.of(devnet.deployment),
-        )
+        chain = ChainClient(Rpc(devnet.chain_url, session))
+        contracts = Contracts.of(devnet.deployment)
         watch = MarketWatch(
             session,
             devnet.coordinator_url,

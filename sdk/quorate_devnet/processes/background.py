@@ -28,9 +28,8 @@ def start(words: Sequence[str], folder: Path, notice: Callable[[str], None]) -> 
     Returns 0 or its exit status. Raises Unavailable if it does not come up in time.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    path = (
-        folder.parent / f".{folder.name}.{os.getpid()}.log"
-    )  # beside the folder, which the start empties
+    # Beside the folder, which the start empties.
+    path = folder.parent / f".{folder.name}.{os.getpid()}.log"
     try:
         return _start(words, folder, path, notice)
     finally:

@@ -208,7 +208,7 @@ async def test_a_cid_that_the_store_lacks_is_reported_before_the_order(
     assert code == 8 and not fake.jobs
     for field, cid in (("image", image), ("inputs./inputs/data", data)):
         assert err.count(f"{field}: {cid} is not in the coordinator's store") == 1
-    assert "path instead of the CID (./hello.tar): it is uploaded when you submit" in err
+    assert "path instead of the CID (./hello.tar), and it is uploaded when you submit" in err
     code, out, err = await call("plan", "-f", file, "--json")
     assert code == 0 and f"image: {image} is not in" in err
     assert {"field": "image", "cid": image} in json.loads(out)["notStored"]
@@ -261,7 +261,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert names[0] == "acked" and "verdict" in names
     code, _, err = await call("stop", run)
-    assert code == 0 and "has ended already" in err and len(fake.stops) == 1
+    assert code == 0 and "has already ended" in err and len(fake.stops) == 1
     assert (await call("logs", "tile"))[1] == "hello from the job\n"
     code, out, _ = await call("describe", run)
     assert code == 0 and run in out
@@ -282,11 +282,15 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
         "jobId"
     ]
     code, out, err = await call("logs", run)
-    assert (code, out) == (0, "") and "no text yet" in err and f"logs -f {run[:14]}" in err
+    assert (code, out) == (0, "") and "no log text yet" in err and f"logs -f {run[:14]}" in err
     await call("stop", run)
     assert (await call("get", run, str(tmp_path / "got")))[0] == 0
     code, out, err = await call("logs", run, "--json")
-    assert code == 0 and json.loads(out)["text"] == "" and "printed nothing, or it was lost" in err
+    assert (
+        code == 0
+        and json.loads(out)["text"] == ""
+        and "The program printed nothing, or the text was lost" in err
+    )
 
 
 async def test_a_history_waits_for_its_first_event(
@@ -313,7 +317,7 @@ async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: 
     )
     assert (
         code == 2
-        and "inputs./inputs/data: 'table.csv' is not a CID, nor a file here" in err
+        and "inputs./inputs/data: 'table.csv' is neither a CID nor a file here" in err
         and not fake.jobs
     )
 

@@ -128,7 +128,7 @@ async def test_a_waiting_client_is_told_once_what_it_waits_for(
     assert (
         f"waiting for run {run.id[:14]}: running" in sentence
         and f"{expiry:%H:%M:%S} UTC" in sentence
-        and "then 1m (max_dur" in sentence
+        and "then run for 1m (max_dur" in sentence
     )
 
 

@@ -27,7 +27,7 @@ async def test_the_signed_order_matches_the_plan(fake: FakeMarket, profile: Prof
             "no fee that may still be chosen makes it dearer than was shown"
         )
         fake.cheat = Cheat(plan_fee=0)
-        with pytest.raises(EvidenceError, match="its fee is 0 bps, and 500"):
+        with pytest.raises(EvidenceError, match="its fee as 0 bps in the plan but 500"):
             await market.plan(job())
 
 

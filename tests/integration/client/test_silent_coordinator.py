@@ -121,7 +121,7 @@ async def test_a_client_without_any_answer_is_told_and_ends(
 ) -> None:
     async with stuck() as (server, api), asyncio.timeout(10):
         with pytest.raises(
-            UnavailableError, match=r"does not answer \(no whole answer within 0\.6 s\).*quorate"
+            UnavailableError, match=r"does not answer \(no complete answer within 0\.6 s\).*quorate"
         ):
             await CALLS[name](api, tmp_path)
         assert (

@@ -115,7 +115,7 @@ def test_nothing_is_there_yet(stranger: Stranger) -> None:
     stranger.fails("offers", "no profile", "quorate init --coordinator URL", status=7)
     stranger.fails(
         "--devnet devnet/devnet.json offers",
-        "devnet.json is not there",
+        "devnet.json does not exist",
         "quorate devnet up",
         status=7,
     )
@@ -248,7 +248,7 @@ def test_an_image_that_is_missing(stranger: Stranger) -> None:
     )
     stranger.fails(
         "validate -f job.yaml",
-        "hello.tar is not there",
+        "hello.tar does not exist",
         "quorate image build --python -o hello.tar",
         status=2,
     )
