@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar, cast, overload
 from msgspec import Raw
 
 from quorate_protocol.codec import packed
-from quorate_protocol.codec.canonical import memo
+from quorate_protocol.codec.declared_types import memo
 from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Code, Refused
 

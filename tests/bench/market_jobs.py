@@ -46,7 +46,7 @@ from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_protocol.codec import canonical, value_reader
+from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
@@ -332,7 +332,7 @@ class Market:
     async def job(self, data: bytes) -> float:
         """One job from its order to its verdict; seconds."""
         begun = time.perf_counter()
-        submission = value_reader.decode(Submission, data)
+        submission = canonical.decode(Submission, data)
         if self.setup.is_signed:
             orders_module.validate(
                 submission,

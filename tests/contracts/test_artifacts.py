@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from contracts.evm import CODE_BYTES_MAX
 from quorate_contracts import artifact, compile
-from quorate_protocol.codec.canonical import camel, is_value_type
+from quorate_protocol.codec.declared_types import camel, is_value_type
 from quorate_protocol.crypto.eip712 import Domain, digest, type_string
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.signed import (

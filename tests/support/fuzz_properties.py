@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
-from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec import canonical
+from quorate_protocol.codec.text_writer import writer_of
 from quorate_protocol.messages import envelope, frames, job_spec
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import MESSAGE_TYPES
@@ -129,7 +129,7 @@ def shaped() -> st.SearchStrategy[Any]:
 
 def tree_of(kind: Any) -> st.SearchStrategy[Any]:
     """JSON trees for one declared type; one leaf in some is replaced by anything."""
-    return values_of(kind).map(canonical.encoder_of(kind)).flatmap(_tampered)
+    return values_of(kind).map(lambda value: json.loads(writer_of(kind)(value))).flatmap(_tampered)
 
 
 def _tampered(tree: Any) -> st.SearchStrategy[Any]:
@@ -186,20 +186,15 @@ def parse_or_refuse(data: bytes) -> None:
 def decode_or_refuse(data: bytes) -> None:
     """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing
     else is ever raised.
-
-    Its short cuts give the same value, the same refusal and the same bytes.
     """
     COUNTS["codec_inputs"] += 1
     for kind in READERS.values():
         try:
             value = canonical.decode(kind, data)
-        except Refused as refused:
-            with pytest.raises(Refused) as caught:
-                value_reader.decode(kind, data)
-            assert str(caught.value) == str(refused)
+        except Refused:
             continue
-        assert canonical.encode(value) == text_writer.encode(value) == data
-        assert value_reader.decode(kind, data) == value
+        assert canonical.encode(value) == data
+        assert canonical.canonical(canonical.parse(data, BYTES_MAX)) == data
     found: envelope.AnyEnvelope | None = None
     try:
         found = envelope.decode(data)

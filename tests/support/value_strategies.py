@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from quorate_protocol.codec.canonical import is_value_type
+from quorate_protocol.codec.declared_types import is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES, Signature
 

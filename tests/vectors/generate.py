@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.declared_types import is_value_type
 from quorate_protocol.crypto import commitment
 from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash, type_string
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
@@ -39,7 +40,7 @@ def value_of(hint: Any, name: str, number: int = 0) -> Any:
     """
     if get_origin(hint) is tuple:
         return tuple(value_of(get_args(hint)[0], name, index) for index in range(3))
-    if canonical.is_value_type(hint):
+    if is_value_type(hint):
         return message_of(hint, number)
     if hint is bool:
         return len(name) % 2 == 0

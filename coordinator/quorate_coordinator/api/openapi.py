@@ -17,7 +17,7 @@ from msgspec.structs import fields
 
 from quorate_coordinator.api.operations import BYTES, CAR, JSON, OPERATIONS, RAW, Operation, Query
 from quorate_coordinator.api.responses import Refusal
-from quorate_protocol.codec.canonical import SAFE_INTEGER, camel, is_value_type
+from quorate_protocol.codec.declared_types import SAFE_INTEGER, camel, is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES
 

@@ -1,73 +1,60 @@
-"""The codec's short cut for decoding: what is in order is built at once, whatever is not goes
-the long way and is refused there.
+"""Values from JSON trees, one reader for each declared type, built at its first use.
 
-One function is written and compiled for each dataclass at its first use. It keeps no path and
-gives no reasons: at the first thing out of order it gives up, and `codec` decodes the same tree
-again and says what was wrong with it, so there is one set of rules and of refusals. It takes
-nothing that `codec` refuses, and gives the same value; a test holds the two together.
+A reader gets no path, because making one for each field costs as much as reading it. A reader
+that finds something wrong raises `Wrong`, and the readers around it add where that was.
 """
 
-import json
+import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Never, get_args, get_origin
 
+from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from quorate_protocol.codec import canonical, text_writer
-from quorate_protocol.codec.canonical import Json
-from quorate_protocol.refusals import Refused
+from quorate_protocol.codec.declared_types import SAFE_INTEGER, Json, camel, is_value_type, memo
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import WIRE_TYPES
 
-T = TypeVar("T")
 Reader = Callable[[Json], Any]
 
 CUSTOM: dict[Any, Callable[[Any], Reader]] = {}
-"""Generic types with a form of their own, as `codec.CUSTOM`: origin -> reader of its type argument."""
+"""Generic types that have a form of their own: origin -> the reader for its type argument."""
 
-_SAFE = canonical.SAFE_INTEGER
-_JSON = json.JSONDecoder()
-
-
-class _OutOfOrder(Exception):
-    """Not the usual form; `codec` knows whether it is a form at all."""
+_INTEGER = re.compile(r"-?[0-9]{1,78}")
 
 
-def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
-    """As `codec.decode`."""
-    if len(data) <= bytes_max:
-        try:
-            canonical.check_nesting(data)
-            text = data.decode("utf-8")
-            value: T = reader_of(cls)(_JSON.decode(text))
-            # Keys that stand twice, spaces, escapes and halves of surrogate pairs do not come out
-            # of the writer as they went in.
-            if text_writer.writer_of(cls)(value) == text:
-                return value
-        except (_OutOfOrder, Refused, ValueError, TypeError, KeyError, RecursionError):
-            # Said by the long way.
-            pass
-    return canonical.decode(cls, data, bytes_max)
+class Wrong(Exception):
+    """A tree is not the form of a declared type; `place` names the whole of it in messages."""
+
+    def __init__(self, code: Code, detail: str, place: str = "document") -> None:
+        super().__init__(detail)
+        self._code, self._detail, self._place = code, detail, place
+        self._path = ""
+
+    def inside(self, step: str) -> "Wrong":
+        """Adds the field or the index in which the wrong part was found."""
+        dot = "." if self._path and not self._path.startswith("[") else ""
+        self._path = f"{step}{dot}{self._path}"
+        return self
+
+    def refused(self, path: str) -> Refused:
+        """What the sender is told; `path` is where the tree itself stood."""
+        if path:
+            self.inside(path)
+        return Refused(self._code, f"{self._path or self._place}: {self._detail}")
 
 
-def from_json(cls: type[T], tree: Json, path: str = "") -> T:
-    """As `codec.from_json`."""
-    try:
-        value: T = reader_of(cls)(tree)
-    except (_OutOfOrder, Refused, ValueError, TypeError, KeyError, RecursionError):
-        # Said by the long way.
-        return canonical.from_json(cls, tree, path)
-    return value
+def expected(what: str, got: object) -> Never:
+    """Raises `Wrong` that says what was expected instead."""
+    raise Wrong(Code.MALFORMED, f"expected {what}, got {str(got)[:64]!r}")
 
 
-@canonical.memo
+@memo
 def reader_of(kind: Any) -> Reader:
-    """The reader of any type that the codec knows; it raises whatever it likes when something is
-    out of order.
-    """
+    """The reader of any type that the codec knows."""
     if hasattr(kind, "__supertype__"):
         return _newtype_reader(kind)
     origin = get_origin(kind)
@@ -77,36 +64,37 @@ def reader_of(kind: Any) -> Reader:
         return _union_reader(kind)
     if origin is tuple:
         return _tuple_reader(kind)
-    if canonical.is_value_type(kind):
-        return _at_first_use(kind)
+    if origin is dict:
+        return _dict_reader(kind)
+    if is_value_type(kind):
+        return _struct_reader(kind, has_tag=False)
     if kind is bytes:
         return _bytes
     if kind is int:
         return _int
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum_reader(kind)
-    if kind in (str, bool):
+    if kind in (str, bool, type(None)):
         return _scalar_reader(kind)
-    return _long_way(kind)
-
-
-def _give_up(_: object) -> Any:
-    raise _OutOfOrder
-
-
-def _long_way(kind: Any) -> Reader:
-    decoder = canonical.decoder_of(kind)
-    return lambda tree: decoder(tree, "")
+    raise TypeError(f"the codec has no form for {kind}")
 
 
 def _scalar_reader(kind: type) -> Reader:
-    return lambda tree: tree if type(tree) is kind else _give_up(tree)
+    name = kind.__name__
+    return lambda tree: tree if type(tree) is kind else expected(name, tree)
 
 
 def _enum_reader(kind: type[Enum]) -> Reader:
+    members = {member.value: member for member in kind}
     # By type too: 1, 1.0 and true are one key.
-    members = {(type(member.value), member.value): member for member in kind}
-    return lambda tree: members[type(tree), tree]
+    types_of_value = {type(value) for value in members}
+    wanted = f"one of {list(members)}"
+
+    def run(tree: Json) -> Enum:
+        found = members.get(tree) if type(tree) in types_of_value else None
+        return expected(wanted, tree) if found is None else found
+
+    return run
 
 
 def _newtype_reader(kind: Any) -> Reader:
@@ -117,137 +105,175 @@ def _newtype_reader(kind: Any) -> Reader:
 
 
 def _uint_reader(bits: int) -> Reader:
-    most = min(_SAFE, (1 << bits) - 1)
+    most = min(SAFE_INTEGER, (1 << bits) - 1)
 
     def run(tree: Json) -> int:
         if type(tree) is int and 0 <= tree <= most:
             return tree
         value = _int(tree)
-        return value if 0 <= value < 1 << bits else _give_up(tree)
+        return (
+            value if 0 <= value < 1 << bits else expected(f"an unsigned {bits}-bit integer", tree)
+        )
 
     return run
 
 
 def _fixed_reader(width: int) -> Reader:
-    length = 2 + 2 * width
+    length, from_hex = 2 + 2 * width, bytes.fromhex
 
     def run(tree: Json) -> bytes:
-        return _bytes(tree) if len(tree) == length else _give_up(tree)
+        if type(tree) is str and len(tree) == length:
+            try:
+                value = from_hex(tree[2:])
+            except ValueError:
+                expected("0x-hex", tree)
+            # `fromhex` also takes capitals and spaces.
+            if f"0x{value.hex()}" == tree:
+                return value
+        expected(f"{width} bytes of 0x-hex in lower case", tree)
 
     return run
 
 
 def _int(tree: Json) -> int:
-    if type(tree) is int and -_SAFE <= tree <= _SAFE:
+    if type(tree) is int and -SAFE_INTEGER <= tree <= SAFE_INTEGER:
         return tree
-    value: int = canonical.decoder_of(int)(tree, "")
+    if not isinstance(tree, str) or not _INTEGER.fullmatch(tree):
+        expected("an integer (above 2^53 as a decimal string)", tree)
+    value = int(tree)
+    if -SAFE_INTEGER <= value <= SAFE_INTEGER or str(value) != tree:
+        expected("a plain integer", tree)
     return value
 
 
 def _bytes(tree: Json) -> bytes:
-    value = bytes.fromhex(tree[2:])
+    if type(tree) is not str:
+        expected("0x-hex in lower case", tree)
+    try:
+        value = bytes.fromhex(tree[2:])
+    except ValueError:
+        expected("0x-hex", tree)
     # `fromhex` also takes capitals and spaces.
-    return value if "0x" + value.hex() == tree else _give_up(tree)
+    return value if "0x" + value.hex() == tree else expected("0x-hex in lower case", tree)
 
 
 def _tuple_reader(kind: Any) -> Reader:
     inner = get_args(kind)
     if len(inner) != 2 or inner[1] is not Ellipsis:
-        return _long_way(kind)
+        return _fixed_tuple_reader([reader_of(item) for item in inner])
     each = reader_of(inner[0])
-    return lambda tree: (
-        tuple([each(item) for item in tree]) if type(tree) is list else _give_up(tree)
-    )
+
+    def run(tree: Json) -> tuple[Any, ...]:
+        if type(tree) is not list:
+            expected("a list", tree)
+        made: list[Any] = []
+        try:
+            for item in tree:
+                made.append(each(item))
+        except Wrong as wrong:
+            raise wrong.inside(f"[{len(made)}]") from None
+        return tuple(made)
+
+    return run
+
+
+def _fixed_tuple_reader(readers: list[Reader]) -> Reader:
+    def run(tree: Json) -> tuple[Any, ...]:
+        if type(tree) is not list or len(tree) != len(readers):
+            expected(f"a list of {len(readers)}", tree)
+        return tuple([read(item) for read, item in zip(readers, tree, strict=True)])
+
+    return run
+
+
+def _dict_reader(kind: Any) -> Reader:
+    key_kind, item_kind = get_args(kind)
+    is_int = getattr(key_kind, "__supertype__", key_kind) is int
+    key, item = reader_of(key_kind), reader_of(item_kind)
+
+    def run(tree: Json) -> dict[Any, Any]:
+        if type(tree) is not dict:
+            expected("an object", tree)
+        made: dict[Any, Any] = {}
+        for name, each in tree.items():
+            known = _inside(name, key, _int_of_key(name) if is_int else name)
+            made[known] = _inside(name, item, each)
+        return made
+
+    return run
+
+
+def _int_of_key(name: str) -> int:
+    return int(name) if _INTEGER.fullmatch(name) else expected("an integer as key", name)
 
 
 def _union_reader(kind: Any) -> Reader:
     args = [arg for arg in get_args(kind) if arg is not type(None)]
     is_optional = len(args) < len(get_args(kind))
-    classes = {
-        str(arg.__name__): _compiled(arg, is_tagged=True)
-        for arg in args
-        if canonical.is_value_type(arg)
-    }
-    if len(classes) < 2:
-        if len(args) > 1:
-            return _long_way(kind)
+    if len(args) == 1:
         one = reader_of(args[0])
         return lambda tree: None if tree is None and is_optional else one(tree)
-    return lambda tree: None if tree is None and is_optional else classes[tree["kind"]](tree)
-
-
-# ------------------------------------------------------------------------- one function a dataclass
-
-
-def _at_first_use(kind: Any) -> Reader:
-    """Compiles at first use, so that recursive types work."""
-    found: list[Reader] = []
+    if not all(is_value_type(arg) for arg in args):
+        raise TypeError(f"the codec has no form for {kind}: it cannot tell its members apart")
+    readers = {str(arg.__name__): _struct_reader(arg, has_tag=True) for arg in args}
 
     def run(tree: Json) -> Any:
-        if not found:
-            found.append(_compiled(kind, is_tagged=False))
-        return found[0](tree)
+        if tree is None and is_optional:
+            return None
+        name = tree.get("kind") if type(tree) is dict else None
+        if type(name) is not str or name not in readers:  # a list or an object is no key at all
+            expected(f"an object whose kind is one of {sorted(readers)}", name)
+        return readers[name](tree)
 
     return run
 
 
-@dataclass(slots=True)
-class _Source:
-    """A function while it is written."""
+def _struct_reader(kind: Any, has_tag: bool) -> Reader:
+    names = {camel(f.name): f.name for f in fields(kind)}
+    assert not has_tag or "kind" not in names, f"{kind.__name__}: a field hides the union's tag"
+    keys = {*names, "kind"} if has_tag else set(names)
+    readers: list[tuple[str, Reader]] = []
 
-    names: dict[str, object] = field(default_factory=lambda: {"give_up": _give_up})
-    lines: list[str] = field(default_factory=list)
+    def run(tree: Json) -> Any:
+        if not readers:
+            # At first use, so that types may refer to each other.
+            readers.extend((camel(f.name), reader_of(f.type)) for f in fields(kind))
+        if type(tree) is not dict:
+            expected(f"an object ({kind.__name__})", tree)
+        if tree.keys() != keys:
+            _check_keys(kind, tree, keys)
+            return kind(
+                **{
+                    names[key]: _inside(key, read, tree[key])
+                    for key, read in readers
+                    if key in tree
+                }
+            )
+        made: list[Any] = []
+        add = made.append
+        try:
+            for key, read in readers:
+                add(read(tree[key]))
+        except Wrong as wrong:
+            raise wrong.inside(readers[len(made)][0]) from None
+        return kind(*made)
 
-    def member(self, kind: Any, key: str) -> str:
-        """Expression of one field's value; statements before it bind and check."""
-        solidity, width = (
-            WIRE_TYPES.get(kind.__name__, ("", 0)) if hasattr(kind, "__supertype__") else ("", 0)
-        )
-        name = f"x{len(self.lines)}"
-        if solidity and not solidity.startswith("uint"):
-            self.lines += [
-                f"{name} = tree['{key}']",
-                f"{name}_b = fromhex({name}[2:])",
-                f"if len({name}_b) != {width} or '0x' + {name}_b.hex() != {name}: give_up(0)",
-            ]
-            return f"{name}_b"
-        if solidity:
-            self.names[f"{name}_f"] = reader_of(kind)
-            self.lines += [
-                f"{name} = tree['{key}']",
-                (
-                    f"if type({name}) is not int or not 0 <= {name} <= "
-                    f"{min(_SAFE, (1 << width) - 1)}: {name} = {name}_f({name})"
-                ),
-            ]
-            return name
-        if kind in (str, bool):
-            self.lines += [
-                f"{name} = tree['{key}']",
-                f"if type({name}) is not {kind.__name__}: give_up(0)",
-            ]
-            return name
-        self.names[f"{name}_f"] = reader_of(kind)
-        self.lines.append(f"{name} = {name}_f(tree['{key}'])")
-        return name
+    return run
 
 
-def _compiled(kind: Any, is_tagged: bool) -> Reader:
-    """Takes an object with every field and nothing else; one that leaves out defaults goes the
-    long way.
-    """
-    own = {f.name: f.type for f in fields(kind)}
-    assert not (is_tagged and "kind" in own), f"{kind.__name__}: a field would hide the union's tag"
-    source = _Source()
-    arguments = [source.member(hint, canonical.camel(name)) for name, hint in own.items()]
-    # More keys than fields, or as many of which one is not a field's: then a field is missing.
-    lines = [
-        f"    if type(tree) is not dict or len(tree) != {len(own) + is_tagged}: give_up(0)",
-        *(f"    {line}" for line in source.lines),
-    ]
-    text = "\n".join(["def read(tree):", *lines, f"    return kind({', '.join(arguments)})"])
-    names = source.names | {"kind": kind, "fromhex": bytes.fromhex}
-    exec(
-        compile(text, f"<reader of {kind.__name__}>", "exec"), names
-    )  # of our own declared types only
-    return typing.cast(Reader, names["read"])
+def _check_keys(kind: Any, tree: dict[str, Json], keys: set[str]) -> None:
+    """Refuses unknown fields, and missing ones that have no default."""
+    unknown = tree.keys() - keys
+    if unknown:
+        detail = f"unknown field {sorted(unknown)[0][:64]!r}"
+        raise Wrong(Code.UNKNOWN_FIELD, detail, kind.__name__)
+    for f in fields(kind):
+        if f.default is NODEFAULT and f.default_factory is NODEFAULT and camel(f.name) not in tree:
+            raise Wrong(Code.MALFORMED, f"field {camel(f.name)!r} is missing", kind.__name__)
+
+
+def _inside(key: str, read: Reader, tree: Json) -> Any:
+    try:
+        return read(tree)
+    except Wrong as wrong:
+        raise wrong.inside(key) from None

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields
 
-from quorate_protocol.codec.canonical import camel, is_value_type, memo
+from quorate_protocol.codec.declared_types import camel, is_value_type, memo
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.crypto.hashing import EMPTY_HASH, keccak256, word
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
@@ -92,50 +92,44 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 
 @memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
-    """hashStruct of one dataclass, written and compiled once: a type hash and one word a field,
-    joined.
-    """
-    names: dict[str, Any] = {
-        "keccak": keccak256,
-        "type_hash": keccak256(type_string(kind).encode()),
-        "join": b"".join,
-        "pad": bytes(12),
-    }
-    words = ["type_hash", *(_word(f.type, f"message.{f.name}", names) for f in fields(kind))]
-    length = 32 * (1 + len(fields(kind)))
-    lines = [
-        "def hash_struct(message):",
-        f"    data = join(({', '.join(words)},))",
-        f"    assert len(data) == {length}, 'a member is not as wide as its type'",
-        "    return keccak(data)",
-    ]
-    exec(
-        compile("\n".join(lines), f"<hash of {kind.__name__}>", "exec"), names
-    )  # of our own declared types only
-    run: Callable[[Any], Hash32] = names["hash_struct"]
-    return run
+    """hashStruct of one message type: its type hash and one word a field, joined."""
+    type_hash = keccak256(type_string(kind).encode())
+    members = [(f.name, _word_of(f.type)) for f in fields(kind)]
+
+    def hash_struct(message: Any) -> Hash32:
+        words = [write(getattr(message, name)) for name, write in members]
+        return keccak256(type_hash + b"".join(words))
+
+    return hash_struct
 
 
-def _word(hint: Any, place: str, names: dict[str, Any]) -> str:
-    """Expression of one member's word or words; what it calls is put into `names`."""
-    solidity = _solidity(hint, {})
-    if solidity == "address":
-        return f"pad, {place}"
-    if solidity == "bytes32":
-        return place
-    if solidity == "bool" or (solidity.startswith("uint") and not solidity.endswith("]")):
-        return f"{place}.to_bytes(32, 'big')"
-    name = f"member_{len(names)}"
-    names[name] = _member(hint)
-    return f"{name}({place})"
-
-
-def _member(hint: Any) -> Callable[[Any], bytes]:
+def _word_of(hint: Any) -> Callable[[Any], bytes]:
+    """The function that makes the 32-byte word of a member of this type."""
     if get_origin(hint) is tuple:
-        each = _member(get_args(hint)[0])
+        each = _word_of(get_args(hint)[0])
         return lambda items: (
             keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
         )
     if is_value_type(hint):
         return _hasher(hint)
-    return word
+    solidity = _solidity(hint, {})
+    if solidity == "address":
+        return _address_word
+    return _hash_word if solidity == "bytes32" else _int_word
+
+
+def _address_word(value: bytes) -> bytes:
+    assert len(value) == 20, "an address has 20 bytes"
+    return _PAD + value
+
+
+def _hash_word(value: bytes) -> bytes:
+    assert len(value) == 32, "a hash has 32 bytes"
+    return value
+
+
+def _int_word(value: int) -> bytes:
+    return value.to_bytes(32, "big")
+
+
+_PAD = bytes(12)

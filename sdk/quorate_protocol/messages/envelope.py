@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from quorate_protocol.codec import canonical, text_writer, value_reader
 from quorate_protocol.codec.identity_cache import Kept
+from quorate_protocol.codec.value_reader import Wrong, reader_of
 from quorate_protocol.crypto import eip712
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Message
 from quorate_protocol.refusals import Code, Refused
@@ -63,28 +64,20 @@ def check_signature_form(sig: Signature) -> None:
 
 def to_json(envelope: AnyEnvelope) -> canonical.Json:
     """JSON tree `{type, body, sig}`."""
-    name = type(envelope.message).__name__
-    return {
-        "type": name,
-        "body": canonical.to_json(envelope.message),
-        "sig": "0x" + envelope.sig.hex(),
-    }
+    return canonical.to_json(envelope)
 
 
 def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:
-    """Envelope of a JSON tree; with `expected` any other type is refused."""
-    if not isinstance(tree, dict) or set(tree) != {"type", "body", "sig"}:
-        raise Refused(Code.MALFORMED, "an envelope has exactly type, body and sig")
-    kind = MESSAGE_TYPES.get(str(tree["type"]))
-    if kind is None or (expected is not None and kind is not expected):
-        raise Refused(Code.MALFORMED, f"type: {tree['type']!r} is not the message expected here")
-    sig = canonical.from_json(bytes, tree["sig"], "sig")
-    return Envelope(canonical.from_json(kind, tree["body"], "body"), Signature(sig))
+    """Envelope of a JSON tree. Refuses any type but `expected`, if that is given."""
+    try:
+        return _read(tree, expected)
+    except Wrong as wrong:
+        raise wrong.refused("") from None
 
 
 def encode(envelope: AnyEnvelope) -> bytes:
     """Canonical bytes."""
-    return canonical.canonical(to_json(envelope))
+    return _TEXTS(envelope).encode()
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
@@ -96,28 +89,25 @@ def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
     return envelope
 
 
-def _encoder_of(_: object) -> canonical.Encoder:
-    return to_json
-
-
-def _decoder_of(expected: type) -> canonical.Decoder:
-    return lambda tree, _path: from_json(tree, expected)
+def _read(tree: canonical.Json, expected: type | None) -> "Envelope[M]":
+    if type(tree) is not dict or tree.keys() != _KEYS:
+        raise Wrong(Code.MALFORMED, "an envelope has exactly type, body and sig")
+    kind = MESSAGE_TYPES.get(str(tree["type"]))
+    if kind is None or (expected is not None and kind is not expected):
+        raise Wrong(Code.MALFORMED, f"type: {tree['type']!r} is not the message expected here")
+    part = "body"
+    try:
+        message = reader_of(kind)(tree["body"])
+        part = "sig"
+        return Envelope(message, reader_of(bytes)(tree["sig"]))
+    except Wrong as wrong:
+        raise wrong.inside(part) from None
 
 
 def _reader_of(expected: type) -> value_reader.Reader:
-    """Of a message of one type, in its usual form; an envelope that may hold any message is
-    rare.
-    """
-    if expected.__name__ not in MESSAGE_TYPES:
-        return lambda tree: from_json(tree, expected)
-    body, sig = value_reader.reader_of(expected), value_reader.reader_of(bytes)
-
-    def run(tree: canonical.Json) -> "Envelope[Message]":
-        if len(tree) != 3 or tree["type"] != expected.__name__:
-            raise Refused(Code.MALFORMED)
-        return Envelope(body(tree["body"]), sig(tree["sig"]))
-
-    return run
+    # A type variable or a union stands for any message.
+    one = expected if expected in MESSAGE_TYPES.values() else None
+    return lambda tree: _read(tree, one)
 
 
 def _text(envelope: AnyEnvelope) -> str:
@@ -126,7 +116,8 @@ def _text(envelope: AnyEnvelope) -> str:
     return f'{{"body":{body},"sig":"0x{envelope.sig.hex()}","type":"{type(message).__name__}"}}'
 
 
-canonical.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
-# Kept, because the same envelope goes into the journal, over the wire and into the receipt.
-text_writer.CUSTOM[Envelope] = Kept(_text, 2048)
+_KEYS = {"type", "body", "sig"}
+# Kept, because the same envelope goes over the wire and into the receipt.
+_TEXTS = Kept(_text, 2048)
+text_writer.CUSTOM[Envelope] = _TEXTS
 value_reader.CUSTOM[Envelope] = _reader_of

@@ -8,7 +8,7 @@ Every frame is idempotent: repeating one changes nothing and is answered the sam
 
 from msgspec import Struct
 
-from quorate_protocol.codec import text_writer, value_reader
+from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
@@ -160,4 +160,4 @@ def encode(frame: Frame) -> bytes:
 
 def decode(data: bytes) -> Frame:
     """A frame; `Refused` for anything else."""
-    return value_reader.decode(_Carrier, data, FRAME_BYTES_MAX).frame
+    return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame
