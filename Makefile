@@ -21,8 +21,8 @@ export PYTHON
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# Which tests may run beside which others is for tests/conftest.py to say. Markets wait for rounds and containers for their engine, so two
-# cores are busy with three processes; what only computes has two.
+# tests/conftest.py says which tests may run beside which others. Markets wait for rounds and containers for their engine, so three
+# processes keep two cores busy; tests that only compute get two.
 BESIDE := --dist loadscope --no-loadscope-reorder
 SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
 
@@ -48,7 +48,7 @@ check: .venv/installed-dev
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
 
-# Daemons killed with -9 under load; ends with one JSON line (see tests/soak/run.py).
+# Kills daemons with -9 under load; ends with one JSON line (see tests/soak/run.py).
 soak: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(MINUTES) --providers $(PROVIDERS) --churn $(CHURN) $(ARGS)
 

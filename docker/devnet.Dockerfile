@@ -1,4 +1,4 @@
-# What a market to try needs besides: a development chain, a beacon, the faucet, and the client's command line.
+# What else a market to try needs: a development chain, a beacon, the faucet, and the client's command line.
 #
 #   docker build -f docker/devnet.Dockerfile -t quorate-devnet .
 #
