@@ -220,11 +220,11 @@ class LocalBlocks:
     def _select(self, path: TreePath) -> None:
         if path != self._open_path:
             self.close()
-            self._descriptor = os.open(place_of(self._root, path), os.O_RDONLY | os.O_NOFOLLOW)
+            self._descriptor = os.open(path_in_tree(self._root, path), os.O_RDONLY | os.O_NOFOLLOW)
             self._open_path = path
 
 
-def place_of(root: Path, path: TreePath) -> Path:
+def path_in_tree(root: Path, path: TreePath) -> Path:
     """Returns the path of an entry of the tree at `root`."""
     return root.joinpath(*(os.fsdecode(name) for name in path))
 
@@ -287,14 +287,14 @@ class _TreeScan:
                 return self._directory(descriptor, path)
             if stat.S_ISREG(mode):
                 return self._file(descriptor, path)
-            raise malformed(f"{_shown(path)} is neither a regular file nor a directory")
+            raise malformed(f"{_path_text(path)} is neither a regular file nor a directory")
         finally:
             os.close(descriptor)
 
     def _directory(self, descriptor: int, path: TreePath) -> Built:
         if len(path) >= self._bounds.directory_depth_max:
             raise oversize(
-                f"depth of directories at {_shown(path[:3])}", self._bounds.directory_depth_max
+                f"depth of directories at {_path_text(path[:3])}", self._bounds.directory_depth_max
             )
         if self._sink is not None:
             self._sink.enter(path)
@@ -313,7 +313,7 @@ class _TreeScan:
                 self._entries += 1
                 if self._entries > self._bounds.entries_max:
                     raise oversize(
-                        f"entries of directories at {_shown(path)}", self._bounds.entries_max
+                        f"entries of directories at {_path_text(path)}", self._bounds.entries_max
                     )
                 names.append(os.fsencode(entry.name))
         for name in names:
@@ -326,17 +326,17 @@ class _TreeScan:
         except OSError as error:
             if error.errno == errno.ELOOP:  # the system's message speaks of a loop instead
                 raise malformed(
-                    f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)"
+                    f"{_path_text(path)} is a symbolic link; copy what it points to (cp -rL)"
                 ) from error
             raise malformed(
-                f"{_shown(path)} cannot be read as a file or directory: {error.strerror}"
+                f"{_path_text(path)} cannot be read as a file or directory: {error.strerror}"
             ) from error
 
     def _file(self, descriptor: int, path: TreePath) -> Built:
         size = os.fstat(descriptor).st_size
         self._bytes += size
         if self._bytes > self._bounds.bytes_max:
-            raise oversize(f"bytes of content at {_shown(path)}", self._bounds.bytes_max)
+            raise oversize(f"bytes of content at {_path_text(path)}", self._bounds.bytes_max)
         if self._sink is not None:
             self._sink.open(path, size)
         builder, offset = FileBuilder(self._profile, self._emit), 0
@@ -348,7 +348,7 @@ class _TreeScan:
                 self._sink.write(path, offset, chunk)
             offset += len(chunk)
         if offset != size or os.fstat(descriptor).st_size != size:
-            raise malformed(f"{_shown(path)} changed while it was read")
+            raise malformed(f"{_path_text(path)} changed while it was read")
         if self._sink is not None:
             self._sink.close(path, size)
         return builder.finish()
@@ -366,7 +366,7 @@ def _chunks(descriptor: int, buffer: memoryview) -> Iterator[memoryview]:
             return
 
 
-def _shown(path: TreePath) -> str:
+def _path_text(path: TreePath) -> str:
     return b"/".join(path).decode(errors="replace")[:200] or "the root"
 
 

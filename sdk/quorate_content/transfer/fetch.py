@@ -71,7 +71,7 @@ def fetch(
     """Feeds the walk until it is complete. `Unavailable` says what each source did; `Refused` if
     the content breaks a rule.
     """
-    turns = deque(_SourceState(source) for source in sources)
+    states = deque(_SourceState(source) for source in sources)
     reasons: list[str] = []
 
     def step(bytes_done: int) -> None:
@@ -80,16 +80,16 @@ def fetch(
             progress(bytes_done)
 
     while walk.expected is not None:
-        if not turns:
+        if not states:
             raise Unavailable(
                 f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was given'}",
                 retry_after=30.0,
             )
-        context, before = turns[0], walk.blocks_done
-        stop.wait(context.pause_seconds)
+        state, before = states[0], walk.blocks_done
+        stop.wait(state.pause_seconds)
         try:
             with _open_response(
-                context.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1
+                state.source, root, walk, stop, stall_seconds, may_drip=len(states) == 1
             ) as response:
                 receive(response, walk, bounds, stop, writer, step)
         except DiskFull:
@@ -97,21 +97,21 @@ def fetch(
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
             # Not re-raised: the source failed and gets another turn after the others.
             stop.check()
-            turns.rotate(-1)
-            context.tries_left = (
-                TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else context.tries_left - 1
+            states.rotate(-1)
+            state.tries_left = (
+                TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else state.tries_left - 1
             )
-            context.pause_seconds = min(
+            state.pause_seconds = min(
                 error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX
             )
-            reasons.append(f"{context.source.url[:200]}: {error}")
-            if context.tries_left == 0:
-                turns.remove(context)
+            reasons.append(f"{state.source.url[:200]}: {error}")
+            if state.tries_left == 0:
+                states.remove(state)
         except BadSource as error:
             # Not re-raised: this source sent wrong data. Verified blocks stay, and the other
             # sources may be right.
-            turns.remove(context)
-            reasons.append(f"{context.source.url[:200]}: {error.detail}")
+            states.remove(state)
+            reasons.append(f"{state.source.url[:200]}: {error.detail}")
 
 
 @contextmanager
@@ -119,9 +119,9 @@ def _open_response(
     source: Source, root: Cid, walk: DagWalk, stop: StopSignal, stall_seconds: float, may_drip: bool
 ) -> Iterator[http.client.HTTPResponse]:
     """Opens a source's answer with its body unread. Redirects are not followed."""
-    place, port = _place(source.url)
+    parts, port = _url_parts(source.url)
     connection = _connection(
-        place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))
+        parts.scheme, parts.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))
     )
     try:
         try:
@@ -130,30 +130,30 @@ def _open_response(
             raise BadSource("its host name is invalid") from error
         stop.attach(connection.sock)
         _check_peer(source, connection.sock)
-        paced = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
-        connection.sock = paced
+        guarded = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
+        connection.sock = guarded
         connection.request(
             "GET",
-            _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk),
+            _target(quote(parts.path, PATH_SAFE, errors="replace"), root, walk),
             headers=_headers(source),
         )
         with connection.getresponse() as response:
-            paced.is_head = False
+            guarded.is_head = False
             yield response
     finally:
         connection.close()
 
 
-def _place(url: str) -> tuple[SplitResult, int | None]:
+def _url_parts(url: str) -> tuple[SplitResult, int | None]:
     """Returns the URL's parts and its port. Raises `BadSource` if it is not a URL."""
     try:
-        place = urlsplit(url)
-        port = place.port
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError as error:
         raise BadSource(f"it is not a valid URL: {error}") from error
-    if place.scheme not in ("http", "https") or place.hostname is None:
+    if parts.scheme not in ("http", "https") or parts.hostname is None:
         raise BadSource("a source must be an http or https URL")
-    return place, port
+    return parts, port
 
 
 def _check_peer(source: Source, connection: socket.socket) -> None:

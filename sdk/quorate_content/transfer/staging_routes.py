@@ -75,7 +75,7 @@ def add_staging_routes(
 class _Uploads:
     store: ContentStore
     authorize: Authorize
-    places: UploadSlots
+    slots: UploadSlots
     pace: UploadPace
     bytes_max: int
     keep_seconds: float
@@ -87,7 +87,7 @@ class _Uploads:
         grant = (
             found
             if isinstance(found, UploadGrant)
-            else UploadGrant(self.store, Owner(found), self.places)
+            else UploadGrant(self.store, Owner(found), self.slots)
         )
         bytes_max = min(self.bytes_max, grant.bytes_max)
         if (request.content_length or 0) > 2 * bytes_max:
@@ -105,10 +105,10 @@ class _Uploads:
                 ),
             )
         root = parse(request.query.get("root", "")) if request.content_type == CAR_TYPE else None
-        with grant.places.taken(
+        with grant.slots.taken(
             grant.owner.name, network_of(request.remote), grant.owner.weight
-        ) as place:
-            body = self.pace.held(request.content.iter_chunked(MIB), grant.line, place)
+        ) as slot:
+            body = self.pace.held(request.content.iter_chunked(MIB), grant.line, slot)
             until = self.now() + self.keep_seconds if grant.until is None else grant.until
             try:
                 if root is not None:

@@ -143,7 +143,7 @@ class UploadGrant:
 
     store: ContentStore
     owner: Owner
-    places: UploadSlots = field(default_factory=UploadSlots)
+    slots: UploadSlots = field(default_factory=UploadSlots)
     until: float | None = None
     bytes_max: int = UPLOAD_BYTES_MAX
     line: UploadThrottle | None = None
