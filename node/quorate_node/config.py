@@ -1,5 +1,5 @@
-"""One frozen `Config` of the provider daemon, built once in `cli.py` from flags, environment,
-file and defaults.
+"""The configuration of the provider daemon: one frozen `Config`, built from flags, file and
+defaults.
 """
 
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from pathlib import Path
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
-STORE_GIB = 20  # of the content store: inputs, and outputs for two weeks after they were paid
+STORE_GIB = 20  # of the content store: inputs, and outputs for two weeks after their pay
 
 
 class ExecutorKind(StrEnum):
-    """Which adapter runs jobs, and in which sandbox.
+    """Which executor runs jobs, and in which sandbox.
 
-    `auto`: the strongest there is, that is docker, else bwrap, else process on a devnet, else an
-    error. `docker`: gVisor (runsc) where the engine knows it, else runc. The other two insist on
-    one of them, and are an error where the engine has it not.
+    `auto` takes the strongest that is there: docker, else bwrap, else process on a devnet, else it
+    is an error. `docker` uses gVisor (runsc) if the engine has it, else runc. `docker-runc` and
+    `docker-runsc` insist on one of them, and are an error if the engine does not have it.
     """
 
     AUTO = "auto"
@@ -34,7 +34,7 @@ FEE_CAP_GWEI = 500
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything the daemon is told. Bytes; prices in micro-USD per slot-hour."""
+    """All settings of one daemon. Sizes are in bytes; prices in micro-USD per slot-hour."""
 
     home: Path
     coordinators: tuple[str, ...]  # base URLs
@@ -51,24 +51,22 @@ class Config:
     public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
     store_quota_bytes: int = STORE_GIB * GIB
     stop_on_exit: bool = False
-    drain_seconds: int = (
-        0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
-    )
-    claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
-    chain_url: str = ""  # empty = what the first coordinator names
-    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
-    declined_keep_seconds: int = 600  # how long an assignment is remembered that was declined
+    # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
+    drain_seconds: int = 0
+    claim_least: Amount = Amount(1)  # a smaller credit waits for a later epoch
+    chain_url: str = ""  # empty = the node that the first coordinator names
+    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction may pay per gas
+    declined_keep_seconds: int = 600  # how long a declined assignment is remembered
     noop_milliseconds: int = 0  # noop executor only: how long a task takes
-    engine_url: str = ""  # docker only; empty = the environment's
+    engine_url: str = ""  # docker only; empty = as the environment says
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
-    memory_bytes: int = 0  # likewise
+    memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB
-    input_bytes: int = 16 * GIB  # also the most that an image of a registry may have
-    engine_image_bytes: int = (
-        64 * GIB
-    )  # of images that jobs brought into the container engine; the longest unused go
+    input_bytes: int = 16 * GIB  # also the largest image of a registry
+    # For job images in the container engine; those that were not used longest are removed first.
+    engine_image_bytes: int = 64 * GIB
 
     def path(self, name: str) -> Path:
-        """A file or folder of this daemon."""
+        """The path of a file or folder in this daemon's home."""
         return self.home / name

@@ -1,4 +1,6 @@
-"""What `node init` writes and every other command reads: `<home>/node.json`."""
+"""The settings file `<home>/node.json`: `quorate node init` writes it, the other commands
+read it.
+"""
 
 import os
 import shlex
@@ -17,13 +19,13 @@ from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
 SLOTS_MAX = 16
-REGION_MAX = 64  # as coordinators keep it
+REGION_MAX = 64  # characters; coordinators keep no more
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
 
 class Settings(Struct, frozen=True):
-    """The owner's choices. `owner` and `payout` zero = the account made by `init`."""
+    """The owner's choices. `owner` and `payout` zero = the account that `init` made."""
 
     coordinators: tuple[str, ...]
     owner: Address
@@ -51,7 +53,7 @@ class Settings(Struct, frozen=True):
         noop_milliseconds: int = 0,
         drain_seconds: int = 0,
     ) -> Config:
-        """The daemon's configuration; flags win over the file."""
+        """The daemon's configuration. The arguments come from flags, and win over the file."""
         return Config(
             home=home,
             coordinators=self.coordinators,
@@ -75,7 +77,9 @@ class Settings(Struct, frozen=True):
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Replaces the file: with a full disk, or a power cut in the middle, what was there stays."""
+    """Replaces the file atomically: after a full disk or a power cut the old file is still
+    there.
+    """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = home / f"{FILE}.part"
     with part.open("wb") as file:
@@ -86,11 +90,10 @@ def write(home: Path, settings: Settings) -> None:
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
-    """`typed` where nothing that can be read stands yet; else what stands, changed in the fields
-    that were named.
+    """The settings after a new `init`: the file's, changed in the fields that the user named.
 
-    Whoever names another coordinator has not asked for another price, nor for another owner.
-    Refused for what `read` would refuse.
+    So naming another coordinator changes neither price nor owner. Without a readable file it is
+    `typed`. Refused for settings that `read` would refuse.
     """
     try:
         kept = read(home)
@@ -110,8 +113,10 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
 
 
 def read(home: Path) -> Settings:
-    """Refused with the remedy when there is none, or it is not readable, or an editor left in it
-    what `init` would refuse.
+    """The settings of a provider's home.
+
+    Refused, with the remedy, when there is no file, it is not readable, or somebody edited it to
+    settings that `init` would refuse.
     """
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
@@ -142,11 +147,8 @@ def _check(settings: Settings) -> None:
     if not settings.coordinators:
         raise Refused(
             Code.MALFORMED,
-            (
-                "coordinators: none is named; name the market to join: --coordinator URL, or "
-                "--devnet "
-                "devnet.json"
-            ),
+            "coordinators: none is named; name the market to join: --coordinator URL, or "
+            "--devnet devnet.json",
         )
     for url in settings.coordinators:
         web_url("coordinators", url, "http://127.0.0.1:7700")
@@ -159,12 +161,12 @@ def _check(settings: Settings) -> None:
         floor = f"the price floor of {usd(settings.price_floor)}"
         raise Refused(
             Code.MALFORMED,
-            f"price: {usd(settings.price)} is below {floor}: every job would be declined",
+            f"price: {usd(settings.price)} is below {floor}: the provider would decline every job",
         )
 
 
 def devnet_coordinator(path: Path) -> str:
-    """The coordinator's URL of a running devnet's devnet.json. Refused when it is not one."""
+    """The coordinator's URL in a devnet.json. Refused when the file is not one."""
     try:
         tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:
@@ -184,8 +186,9 @@ def devnet_coordinator(path: Path) -> str:
 
 
 def usd_price(text: str) -> Price:
-    """Micro-USD of a decimal text such as 0.10; Refused for anything finer, negative or
-    enormous.
+    """Micro-USD of a decimal text such as 0.10.
+
+    Refused for more than six decimals, a negative or a very large number.
     """
     whole, _, fraction = text.partition(".")
     good = (

@@ -35,7 +35,6 @@ EXCEPTIONS: dict[str, int] = {
     "tests/bench/market_jobs.py": 503,
     "tests/fuzz/test_core_fuzz.py": 533,
     "tests/integration/coordinator/test_batch_claims.py::test_everybody_is_paid_once": 97,
-    "tests/integration/runtime/test_peers.py": 513,
     "tests/unit/coordinator/flow/test_matching.py::waiting": 71,
 }
 

@@ -109,77 +109,47 @@ def begin(
 def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
     """The effects that the phase calls for.
 
-    They are performed on entering the phase, and again after a restart. They follow from the phase,
-    so they are not stored.
+    They are performed on entering the phase, and again after a restart. They follow from the
+    phase, so they are not stored.
     """
-    assignment_hash, coordinator, phase = (
-        execution.assignment_hash,
-        execution.coordinator,
-        execution.phase,
-    )
+    assignment_hash, coordinator = execution.assignment_hash, execution.coordinator
+    phase, accept_by = execution.phase, execution.assignment.message.accept_by
     match phase:
         case Declined():
-            return (
-                effects.SendDecline(
-                    assignment_hash,
-                    coordinator,
-                    phase.decline,
-                    execution.assignment.message.accept_by,
-                ),
-            )
+            return (effects.SendDecline(assignment_hash, coordinator, phase.decline, accept_by),)
         case Accepted():
             assert execution.accept is not None
-            return (
-                effects.SendAccept(
-                    assignment_hash,
-                    coordinator,
-                    execution.accept,
-                    execution.assignment.message.accept_by,
-                ),
-            )
+            return (effects.SendAccept(assignment_hash, coordinator, execution.accept, accept_by),)
         case Fetching():
-            return (
-                effects.FetchInputs(
-                    assignment_hash,
-                    coordinator,
-                    execution.spec,
-                    execution.sources,
-                    execution.commit_by,
-                ),
-            )
+            spec, sources, give_up_at = execution.spec, execution.sources, execution.commit_by
+            return (effects.FetchInputs(assignment_hash, coordinator, spec, sources, give_up_at),)
         case Starting():
             return (effects.StartTask(assignment_hash, execution.spec, execution.host_class),)
         case Running():
-            return (
-                effects.WatchTask(assignment_hash, coordinator),
-                *((effects.StopTask(assignment_hash),) if phase.is_stopping else ()),
-            )
+            watch = effects.WatchTask(assignment_hash, coordinator)
+            return (watch, effects.StopTask(assignment_hash)) if phase.is_stopping else (watch,)
         case Publishing():
+            status, salt = phase.exit_status, phase.salt
             return (
-                effects.PublishOutput(assignment_hash, coordinator, phase.exit_status, phase.salt),
+                effects.PublishOutput(assignment_hash, coordinator, status, salt),
                 effects.RemoveTask(assignment_hash),
             )
         case Committed():
-            return (effects.SendCommit(assignment_hash, coordinator, phase.commit, phase.attempts),)
+            commit, attempt = phase.commit, phase.attempts
+            return (effects.SendCommit(assignment_hash, coordinator, commit, attempt),)
         case Revealed():
-            return (
-                effects.SendReveal(
-                    assignment_hash, coordinator, phase.reveal, phase.commit_set.message.closed_at
-                ),
-            )
+            closed_at = phase.commit_set.message.closed_at
+            return (effects.SendReveal(assignment_hash, coordinator, phase.reveal, closed_at),)
         case Receipted() | Done():
             return ()
         case Lapsed():
             end = effects.StopTask(assignment_hash), effects.RemoveTask(assignment_hash)
+            if phase.decline is None:
+                return end
+            give_up_at = execution.commit_by
             return (
-                end
-                if phase.decline is None
-                else (
-                    *end,
-                    effects.SendDecline(
-                        assignment_hash, coordinator, phase.decline, execution.commit_by
-                    ),
-                )
+                *end,
+                effects.SendDecline(assignment_hash, coordinator, phase.decline, give_up_at),
             )
         case _:
             assert_never(phase)

@@ -1,8 +1,7 @@
-"""Effects become deeds: messages signed and sent, tasks run, transactions sent. Decides nothing;
-reports events.
+"""Performs the core's effects: signs and sends messages, runs tasks, sends transactions.
 
-An effect that its lease no longer calls for is dropped: `execution.duties` says what is called
-for, so nothing is stored twice.
+It decides nothing and reports events. It drops an effect that its lease no longer calls for:
+`execution.duties` says what a phase calls for, so this is not stored.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class EffectPerformer:
-    """Carries out effects of the provider's core."""
+    """Performs the effects of the provider's core."""
 
     def __init__(
         self,
@@ -54,33 +53,26 @@ class EffectPerformer:
         claims: Claims,
         clock: Clock,
     ) -> None:
-        self._core, self._job_runner, self._coordinators, self._peers = (
-            core,
-            job_runner,
-            coordinators,
-            peers,
-        )
-        self._operator_keys, self._announcements, self._jury_service, self._clock = (
-            operator_keys,
-            announcements,
-            jury_service,
-            clock,
-        )
-        self._actor, self._claims = actor, claims
+        self._core, self._actor, self._job_runner = core, actor, job_runner
+        self._coordinators, self._peers, self._operator_keys = coordinators, peers, operator_keys
+        self._announcements, self._jury_service = announcements, jury_service
+        self._claims, self._clock = claims, clock
 
     async def submit(self, event: events.Event) -> None:
-        """Reports an event."""
+        """Reports an event to the actor."""
         await self._actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:
-        """Does one effect. Unavailable: again later, also when this machine itself fails.
-        Refused: `refused` is told.
+        """Performs one effect.
+
+        Unavailable: the outbox retries it, also when this machine itself fails. Refused: the outbox
+        calls `refused`.
         """
         try:
             await self._perform(effect)
         except (OSError, SubprocessError) as error:
-            # No disk, no descriptors, no processes: a job's doing or not, the daemon must outlive
-            # it. A lease lapses by its own date.
+            # The machine has no disk space, descriptors or processes left, perhaps because of a
+            # job. The daemon must survive that; the lease lapses at its own deadline.
             raise Unavailable(f"this machine: {error}", MACHINE_RETRY_SECONDS) from error
 
     async def _perform(self, effect: effects.Effect) -> None:
@@ -103,15 +95,15 @@ class EffectPerformer:
             case effects.RemoveTask():
                 await self._job_runner.remove(effect.assignment_hash.hex())
             case effects.ForgetLease():
-                # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease
-                # are removed here.
+                # Only leftovers of a lapsed lease are removed. The pin of the ciphertext expires by
+                # itself.
                 await self._job_runner.remove(effect.assignment_hash.hex())
             case _:
                 if self._is_called_for(effect):
                     await self._perform_lease(effect)
 
     async def refused(self, effect: effects.Effect, refusal: Refused) -> None:
-        """What a peer or the executor will never take: its lease has failed. Never a result."""
+        """Reports the failure of an effect that a peer or the executor refused for good."""
         match effect:
             case (
                 effects.SendAccept()
@@ -168,7 +160,7 @@ class EffectPerformer:
             case effects.SendReveal():
                 await self._send(effect.coordinator, frames.RevealSent(effect.reveal))
             case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
-                raise AssertionError("done by perform")
+                raise AssertionError("perform does these itself")
             case _:
                 assert_never(effect)
 
@@ -193,14 +185,16 @@ class EffectPerformer:
         kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
     ) -> None:
-        """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows
-        another one by now, or not yet, gets that.
+        """Signs a message with the key that was valid at the Assignment's acceptBy, and sends it.
+
+        A coordinator that knows another key, because it is ahead or behind on the chain, gets that
+        one.
         """
         accept_by = self._core.executions[assignment_hash].assignment.message.accept_by
 
         async def send(signer: Signer) -> None:
             envelope = seal(self._core.terms.domain, message, signer.sign)
-            # the pair is chosen by the caller
+            # The caller passes a message that fits `kind`.
             await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]
 
         await under_any(self._operator_keys.for_moment(accept_by), send)
@@ -213,15 +207,15 @@ class EffectPerformer:
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
                 raise
-            # Not re-raised: the store has lost the ciphertext since, and the commit binds to
-            # exactly that one.
+            # The store has lost the ciphertext. The Commit names exactly that ciphertext, so it is
+            # uploaded again and the Commit is retried.
             await self._upload(effect.coordinator, effect.commit.encrypted_output)
             raise Unavailable("the ciphertext had to be uploaded again", 0.5) from refused
 
     async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
         cid = await self._job_runner.store.resolve(ciphertext)
         if cid is None:
-            raise Refused(Code.NOT_STORED, "the ciphertext is not in the own store any more")
+            raise Refused(Code.NOT_STORED, "the ciphertext is no longer in the content store")
         served = self._coordinators.get(coordinator)
         if served is None:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
@@ -232,14 +226,14 @@ class EffectPerformer:
     async def _fetch(self, effect: effects.FetchInputs) -> None:
         left = effect.give_up_at - self._clock.now()
         if left <= 0:
-            return  # the Tick at commitBy ends it
+            return  # too late: the Tick at commitBy ends the lease
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else ()
         try:
             await self._job_runner.fetch(effect.assignment_hash.hex(), effect.spec, sources, left)
         except Unavailable as error:
-            # A lease's clock is running: the store's own pause between rounds over all sources
-            # would be too long.
+            # The store would pause longer between its rounds over all sources, but the lease has a
+            # deadline.
             raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
         await self.submit(events.InputsFetched(effect.assignment_hash))
 
@@ -252,12 +246,12 @@ class EffectPerformer:
         except Unavailable:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
-            # Not re-raised: there is nothing left to wait for.
+            # Not re-raised: without a container there is nothing to wait for.
             await self.submit(events.TaskFailed(effect.assignment_hash, "its container vanished"))
             return
         finally:
             pump.cancel()
-            with suppress(asyncio.CancelledError):  # it was cancelled in the line above
+            with suppress(asyncio.CancelledError):  # from the cancel in the line above
                 await pump
         await self.submit(
             events.TaskExited(
@@ -266,7 +260,10 @@ class EffectPerformer:
         )
 
     async def _pump_logs(self, effect: effects.WatchTask) -> None:
-        """Log lines are no part of the result: what cannot be delivered is dropped."""
+        """Sends the task's log lines to the coordinator.
+
+        They are no part of the result, so lines that cannot be delivered are dropped.
+        """
         try:
             async for chunk in self._job_runner.executor.logs(
                 effect.assignment_hash.hex(), follow=True
@@ -288,7 +285,7 @@ class EffectPerformer:
                 LOG_SECONDS,
             )
         except (Unavailable, Refused) as error:
-            # Not re-raised: logs may be dropped, and the job goes on.
+            # Not re-raised: the job goes on without these log lines.
             log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:

@@ -1,8 +1,7 @@
-"""One coordinator as the provider meets it: what it says of itself, kept on disk, and its HTTP
-side with the provider's token.
+"""What the provider knows about one coordinator, and the HTTP client with the provider's token.
 
-What a coordinator says of itself is checked against the chain before anything is signed for it
-(`registration.check_coordinator`).
+A file keeps what a coordinator says about itself. The daemon checks it against the chain before it
+signs anything for that coordinator (`registration.check_coordinator`).
 """
 
 import os
@@ -36,7 +35,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
 class ProofView(Struct, frozen=True):
-    """GET /v1/epochs/{epoch}/proofs/{account}"""
+    """The answer of GET /v1/epochs/{epoch}/proofs/{account}."""
 
     leaf: Leaf
     proof: Proof
@@ -44,7 +43,10 @@ class ProofView(Struct, frozen=True):
 
 
 def deployment_of(info: InfoView) -> Deployment:
-    """The deployment that a coordinator works on. `Refused(MALFORMED)` for one that cannot be."""
+    """The deployment that a coordinator works on.
+
+    `Refused(MALFORMED)` when its description cannot be one.
+    """
     named = info.contracts
     absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
     if (
@@ -55,7 +57,7 @@ def deployment_of(info: InfoView) -> Deployment:
     ):
         raise Refused(
             Code.MALFORMED,
-            f"coordinator 0x{info.coordinator.hex()}: what it says of itself is no deployment",
+            f"coordinator 0x{info.coordinator.hex()}: what it says about itself is no deployment",
         )
     return Deployment(
         chain_id=info.chain_id,
@@ -74,7 +76,7 @@ def deployment_of(info: InfoView) -> Deployment:
 
 
 def kept_path(folder: Path, url: str) -> Path:
-    """The file in `folder` that holds what the coordinator at `url` said of itself."""
+    """The file in `folder` that holds what the coordinator at `url` said about itself."""
     place = urlsplit(url)
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
@@ -82,19 +84,19 @@ def kept_path(folder: Path, url: str) -> Path:
 async def discover(
     session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None
 ) -> InfoView:
-    """What the coordinator at `url` says of itself; what it said last when it is away, so that a
-    provider starts without it.
+    """What the coordinator at `url` says about itself; if it is away, what it said last.
 
-    Which contracts it works on is taken at first contact and never again, or from the file in
-    `home` if `init` was given one: the owner's key stakes where they say. `Refused` names what
-    is another, and what to do if the market has really moved.
+    So a provider can start without its coordinator. The contracts are taken at first contact and
+    must never change, because the owner's key stakes at them. A deployment that `init` was given is
+    in `home` and wins over the first contact. `Refused` names what changed, and what to do if the
+    market has really moved.
     """
     earlier = _read_kept(kept)
     try:
         info = canonical.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
     except Unavailable:
-        # Not re-raised while there is an earlier answer: leases of this coordinator may still run
-        # here.
+        # With an earlier answer the provider starts all the same: leases of this coordinator may
+        # still run here.
         if earlier is None:
             raise
         info = earlier
@@ -120,10 +122,10 @@ def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None
     if changed:
         why = (
             f"{url} is not the coordinator that this provider knows: {', '.join(changed)} "
-            f"changed; nothing is staked or signed for it"
+            f"changed; the provider stakes and signs nothing for it"
         )
         raise Refused(
-            Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}"
+            Code.UNSUPPORTED, f"{why}. If you know that the market was set up again, remove {kept}"
         )
 
 
@@ -132,7 +134,7 @@ def _read_kept(path: Path) -> InfoView | None:
         return canonical.decode(InfoView, path.read_bytes()) if path.exists() else None
     except Refused as refused:
         why = (
-            f"{path} is damaged ({refused.detail}): put a backup in its place, or remove it to "
+            f"{path} is damaged ({refused.detail}): restore it from a backup, or remove it to "
             f"trust what its coordinator says now"
         )
         raise Refused(Code.MALFORMED, why) from refused
@@ -144,15 +146,16 @@ def _keep(path: Path, info: InfoView) -> None:
     with part.open("wb") as file:
         file.write(canonical.encode(info))
         file.flush()
-        os.fsync(file.fileno())  # a power cut must not leave an empty one in its place
+        os.fsync(file.fileno())  # so that a power cut does not leave an empty file
     os.replace(part, path)
 
 
 async def get_json(
     session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
 ) -> canonical.Json:
-    """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is
-    away.
+    """A JSON answer of at most 1 MiB.
+
+    Refused with the server's code; Unavailable when the server is away or overloaded.
     """
     try:
         async with session.get(
@@ -173,7 +176,7 @@ async def get_json(
 
 
 class Coordinator:
-    """HTTP to one coordinator, as one provider."""
+    """The HTTP client of one coordinator, in the name of one provider."""
 
     def __init__(
         self,
@@ -194,25 +197,27 @@ class Coordinator:
 
     @property
     def address(self) -> Address:
-        """Its account."""
+        """The coordinator's account."""
         return self.info.coordinator
 
     def headers(self, signer: Signer) -> dict[str, str]:
-        """Authorization of this provider, under one of its operator keys."""
+        """The Authorization header of this provider, signed by one of its operator keys."""
         expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
         bearer = Bearer(self._provider, signer.address, expires)
         return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
 
     def source(self) -> Source:
-        """Its staging store as a gateway."""
+        """The coordinator's staging store, as a gateway to fetch from."""
         return Source(
             f"{self.url}/v1/content",
             tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
         )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
-        """The gateways an assignment names, and its own store; only the latter gets the token,
-        and may stand in the owner's own network, but for a devnet, all of which stands there.
+        """The gateways that an assignment names, and the coordinator's own store.
+
+        Only the own store gets the token, and only it may be in the owner's private network. On a
+        devnet every gateway may be there.
         """
         own, is_devnet = self.source(), self.info.limits == DEVNET.name
         return (
@@ -221,7 +226,7 @@ class Coordinator:
         )
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
-        """Puts one stored file into its staging store."""
+        """Puts one stored file into the coordinator's staging store."""
         async with await store.lease(cid) as lease:
 
             async def put(signer: Signer) -> None:
@@ -232,7 +237,7 @@ class Coordinator:
             await under_any(self._operator_keys.for_coordinator(self.address), put)
 
     async def proof(self, epoch: int) -> ProofView:
-        """This provider's leaf of an epoch. Refused(UNKNOWN) when it has none."""
+        """This provider's leaf of an epoch. Refused(UNKNOWN) when the epoch has none."""
         url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
 
         async def get(signer: Signer) -> canonical.Json:

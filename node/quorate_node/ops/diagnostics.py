@@ -1,5 +1,5 @@
-"""`node check`: what this machine offers, what its class looks like, what is missing, each
-failure with its fix.
+"""`quorate node check`: looks at machine, engine, coordinators and money, with a fix for each
+failure.
 """
 
 import shlex
@@ -29,12 +29,12 @@ from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
-CLOCK_SECONDS_MAX = 3  # HTTP tells whole seconds; deadlines of a devnet are some ten seconds long
+CLOCK_SECONDS_MAX = 3  # HTTP dates have whole seconds; a devnet's deadlines are about ten seconds
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line: what was looked at, whether it is good, what was found, and what to do if not."""
+    """One line: what was checked, whether it is good, what was found, and how to fix it."""
 
     name: str
     is_good: bool
@@ -43,7 +43,7 @@ class CheckResult:
 
 
 async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
-    """Looks at everything; never raises for what it finds."""
+    """Checks everything. A failed check is a finding; nothing is raised for it."""
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     host = detect_cpu_class()
     found = [*_machine(config.home, host), await _engine(config, keys, clock)]
@@ -87,7 +87,7 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Ch
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
-        # Not re-raised: this is the finding.
+        # Not re-raised: it is the finding.
         return CheckResult(
             "engine",
             False,
@@ -128,29 +128,30 @@ async def _coordinator(
         ]
         return found + (await _money(client, contracts, config, keys, host) if keys else [])
     except (Unavailable, Refused) as error:
-        # Not re-raised: this is the finding.
+        # Not re-raised: it is the finding.
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
-        told = words if url in words else f"{url}: {words}"
+        text = words if url in words else f"{url}: {words}"
         return [
             CheckResult(
                 "coordinator",
                 False,
-                told,
+                text,
                 "start it, or name another with quorate node init --coordinator URL",
             )
         ]
 
 
 async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
-    """This machine's clock beside the coordinator's: what is signed carries the time, and a
-    wrong one misses every deadline.
+    """Compares this machine's clock with the coordinator's.
+
+    Signed messages carry the time, so with a wrong clock the provider misses every deadline.
     """
     try:
         async with session.get(f"{url}/v1/health") as response:
             theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
         raise Unavailable(
-            f"{url} does not tell the time ({str(error) or type(error).__name__})"
+            f"{url} does not send the time ({str(error) or type(error).__name__})"
         ) from error
     ahead = round(clock.now() - theirs)
     words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"

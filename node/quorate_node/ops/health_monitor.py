@@ -1,5 +1,6 @@
-"""Looks every few seconds at what the daemon stands on: engine, chain, coordinators, disk. What
-is wrong goes to the board by its name.
+"""Checks what the daemon depends on: engine, chain, coordinators, disk.
+
+It puts each problem on the board under its name.
 """
 
 import asyncio
@@ -13,11 +14,11 @@ from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board, chain_problem, disk_problem
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 
 
 class HealthMonitor:
-    """One task of the daemon. `chain_url` is for the sentence only."""
+    """One task of the daemon. `chain_url` is only for messages."""
 
     def __init__(
         self,
@@ -30,22 +31,18 @@ class HealthMonitor:
         home: Path,
         clock: Clock,
     ) -> None:
-        self._board, self._executor, self._client, self._chain_url = (
-            board,
-            executor,
-            client,
-            chain_url,
-        )
+        self._board, self._executor = board, executor
+        self._client, self._chain_url = client, chain_url
         self._coordinators, self._peers, self._home, self._clock = coordinators, peers, home, clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
-            await self.look()
-            await self._clock.sleep(LOOK_SECONDS)
+            await self.check()
+            await self._clock.sleep(CHECK_SECONDS)
 
-    async def look(self) -> None:
-        """Once, at everything."""
+    async def check(self) -> None:
+        """Checks everything once."""
         self._board.put("engine", await self._engine())
         self._board.put("chain", await self._chain())
         self._board.put("disk", await asyncio.to_thread(disk_problem, self._home))
@@ -57,19 +54,20 @@ class HealthMonitor:
         self._board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
 
     async def _engine(self) -> str:
-        """Its list of leases: `check` might settle on another sandbox than the one that is on
-        offer.
+        """Asks the executor for its leases.
+
+        `Executor.check` is not used, because it might choose another sandbox than the one on offer.
         """
         try:
             await self._executor.leases()
         except (Unavailable, Refused) as error:
-            return str(error)  # not re-raised: this is the finding
+            return str(error)  # not re-raised: it is the result of the check
         return ""
 
     async def _chain(self) -> str:
         try:
             head = await self._client.head()
         except (Unavailable, Refused) as error:
-            # not re-raised: this is the finding
+            # not re-raised: it is the result of the check
             return f"{error}; look at the chain node at {self._chain_url}"
         return chain_problem(self._clock, UnixSeconds(head.time), self._chain_url)

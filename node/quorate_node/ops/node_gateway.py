@@ -1,5 +1,7 @@
-"""The provider's HTTP face: its cache as a trustless gateway for everybody, and whether it is
-ready; status and drain for its owner, on the token in its home.
+"""The provider's HTTP server.
+
+Anybody may read the content store through it (a trustless gateway) and ask whether the provider is
+ready. The owner also gets status and drain, with the token in the provider's home.
 """
 
 import hmac
@@ -21,11 +23,11 @@ from quorate_runtime.http.listener import Listener, ListenerLimits, ListenerProt
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
 TOKEN_CHARACTERS = 64
-DOOR = ListenerLimits(connections_max=1_024, address_connections_max=128)
+LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
 
 
 class Gateway:
-    """Serves until closed. `url` is known once it listens."""
+    """Serves until closed. `url` is set once it listens."""
 
     def __init__(
         self,
@@ -47,22 +49,23 @@ class Gateway:
         self.url = ""
 
     async def listen(self, host: str, port: int) -> str:
-        """Binds; Unavailable when the port is taken."""
+        """Listens and returns the URL. Unavailable when the port is taken."""
         await self._runner.setup()
         try:
-            await Listener(self._runner, host, port, ListenerProtocol(DOOR)).start()
+            await Listener(self._runner, host, port, ListenerProtocol(LISTENER_LIMITS)).start()
         except OSError as error:
             raise closed(host, port, error) from error
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"
         return self.url
 
     async def close(self) -> None:
-        """Ends it."""
+        """Stops serving."""
         await self._runner.cleanup()
 
     async def _get_ready(self, request: web.Request) -> web.Response:
-        """For whoever watches from outside: 200, or 503 with the names of what is wrong. The
-        sentences are for the owner.
+        """Answers monitoring: 200, or 503 with the names of the problems.
+
+        The sentences are only for the owner.
         """
         names = [problem.name for problem in self._status().problems]
         return web.json_response(
@@ -87,13 +90,13 @@ class Gateway:
 
 
 def control_token(home: Path) -> str:
-    """The token that lets its owner's commands in; made once, mode 0600. Never an empty one,
-    which anybody would have.
+    """The token for the owner's commands, made on first use with mode 0600.
+
+    A truncated token is replaced: anybody could guess an empty one.
     """
     path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
-    if (
-        not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS
-    ):  # cut by a full disk or a power cut
+    # A full disk or a power cut may have truncated the file.
+    if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:
         part.unlink(missing_ok=True)
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:

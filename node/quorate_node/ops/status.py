@@ -1,4 +1,4 @@
-"""What the daemon says of itself: GET /v1/status on its gateway and `<home>/status.json`."""
+"""The daemon's status: GET /v1/status on its gateway, and `<home>/status.json`."""
 
 import os
 from pathlib import Path
@@ -34,15 +34,16 @@ class EarningStatus(Struct, frozen=True):
 
 
 class DeclineStatus(Struct, frozen=True):
-    """Why the last jobs were not taken."""
+    """Why a recent job was declined."""
 
     reason: str
     text: str
 
 
 class UnpaidStatus(Struct, frozen=True):
-    """What was run, or begun, and is not paid; remembered ten minutes, what was committed and
-    lapsed seven days.
+    """An execution that ended without pay.
+
+    It is shown for ten minutes, or for seven days if it was committed.
     """
 
     lease: Hash32
@@ -50,7 +51,10 @@ class UnpaidStatus(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """The whole picture. `connected`: coordinators that can be reached now."""
+    """The whole status. `connected`: coordinators that this provider is connected to now.
+
+    `problems` names what keeps the provider from working; empty = nothing does.
+    """
 
     provider: Address
     operator: Address
@@ -65,7 +69,7 @@ class Status(Struct, frozen=True):
     declined: tuple[DeclineStatus, ...]
     jury: tuple[int, ...]
     earnings: tuple[EarningStatus, ...]
-    problems: tuple[Problem, ...] = ()  # nothing that would keep it from working, when empty
+    problems: tuple[Problem, ...] = ()
     unpaid: tuple[UnpaidStatus, ...] = ()
 
 
@@ -76,7 +80,7 @@ def status_of(
     connected: tuple[Address, ...],
     problems: tuple[Problem, ...] = (),
 ) -> Status:
-    """The status of a core. Pure, but for the process id."""
+    """The status of a core. Pure, except for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -128,20 +132,21 @@ def status_of(
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Whole or not at all."""
+    """Replaces the status file atomically."""
     part = path.with_suffix(".part")
     part.write_bytes(canonical.encode(status))
     os.replace(part, path)
 
 
 def read_status(path: Path) -> Status | None:
-    """What the daemon wrote last; None when it never ran. Refused names a file that nobody wrote
-    so.
+    """What the daemon wrote last; None when it never ran.
+
+    Refused when the file is damaged.
     """
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None
     except Refused as refused:
         raise Refused(
             Code.MALFORMED,
-            f"{path} is damaged ({refused.detail}); the daemon writes it anew while it runs",
+            f"{path} is damaged ({refused.detail}); a running daemon writes it again",
         ) from refused

@@ -1,7 +1,7 @@
-"""Signatures and boxes: secp256k1 for accounts (coincurve), Ed25519 for peers and X25519 for
-sealed boxes (PyNaCl).
+"""Signatures and encrypted boxes.
 
-One core signs, and recovers, on the order of ten thousand account signatures a second.
+Accounts use secp256k1 (coincurve), peers use Ed25519, and sealed boxes use X25519 (PyNaCl). One CPU
+core makes or recovers about ten thousand account signatures a second.
 """
 
 import os
@@ -23,8 +23,9 @@ STREAM_BLOCK = 128  # values
 
 
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for
-    malleable, malformed or impossible ones.
+    """The address that signed a 32-byte digest (`envelope.Recover`).
+
+    `Refused(BAD_SIGNATURE)` for a malleable, malformed or impossible signature.
     """
     check_signature_form(sig)
     try:
@@ -38,29 +39,33 @@ def recover(digest: Hash32, sig: Signature) -> Address:
 
 @lru_cache(maxsize=1024)
 def recover_again(digest: Hash32, sig: Signature) -> Address:
-    """`recover` for what comes again and again: a client's session with each of its orders, its
-    token with each request.
+    """`recover` with a cache, for signatures that repeat.
+
+    A client sends its session with each order and its token with each request.
     """
     return recover(digest, sig)
 
 
 def address_of(public_key: bytes) -> Address:
-    """EVM address of a 65-byte uncompressed public key."""
+    """The EVM address of a 65-byte uncompressed public key."""
     assert len(public_key) == 65 and public_key[0] == 4, "an uncompressed point is needed"
     return Address(keccak256(public_key[1:])[12:])
 
 
 def new_secret() -> Hash32:
-    """32 fresh random bytes: a secp256k1 secret (out of range once in 2^128), an Ed25519 seed,
-    an X25519 secret.
+    """32 fresh random bytes.
+
+    They serve as a secp256k1 secret (out of range once in 2^128), an Ed25519 seed or an X25519
+    secret.
     """
     return Hash32(os.urandom(32))
 
 
 class SecretStream:
-    """Fresh random values for the steps of an actor, drawn from the system a block at a time: a
-    call each costs the interpreter's lock. Not for keys. A forked child draws a block of its
-    own.
+    """Fresh random values for the steps of an actor. Not for keys.
+
+    It reads the system's randomness in blocks, because each read releases the interpreter's lock
+    and waits to get it back. A forked child reads a block of its own.
     """
 
     __slots__ = ("_block", "_pid")
@@ -70,7 +75,7 @@ class SecretStream:
         self._pid = os.getpid()
 
     def __call__(self) -> Hash32:
-        """32 bytes that nobody foresees and that never come again."""
+        """The next 32 unpredictable bytes. No value is given twice."""
         if not self._block or self._pid != os.getpid():
             self._pid, data = os.getpid(), os.urandom(32 * STREAM_BLOCK)
             self._block = [Hash32(data[at : at + 32]) for at in range(0, len(data), 32)]
@@ -78,7 +83,7 @@ class SecretStream:
 
 
 class KeySigner:
-    """`ports.Signer` with a key in memory."""
+    """A signer (`ports.Signer`) with its key in memory."""
 
     def __init__(self, secret: bytes) -> None:
         """ValueError for a secret that is no secp256k1 key."""
@@ -95,19 +100,19 @@ class KeySigner:
 
 
 class PeerKey:
-    """Ed25519 key of one node's p2p identity."""
+    """The Ed25519 key of one node's p2p identity."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = SigningKey(seed)
         self.public = Hash32(bytes(self._key.verify_key))
 
     def sign(self, message: bytes) -> Signature:
-        """64 bytes."""
+        """The 64-byte signature of a message."""
         return Signature(self._key.sign(message).signature)
 
 
 def verify_peer(public: Hash32, message: bytes, sig: Signature) -> None:
-    """`Refused(BAD_SIGNATURE)` unless the Ed25519 key signed the message."""
+    """Raises `Refused(BAD_SIGNATURE)` unless the Ed25519 key signed the message."""
     try:
         _verify_key(public).verify(message, sig)
     except (BadSignatureError, ValueError) as error:
@@ -120,14 +125,17 @@ def _verify_key(public: Hash32) -> VerifyKey:
 
 
 class BoxKey:
-    """X25519 key that opens what was sealed to it."""
+    """An X25519 key that opens messages sealed to it."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = NaClPrivateKey(secret)
         self.public = Hash32(bytes(self._key.public_key))
 
     def open_sealed(self, sealed: bytes) -> bytes:
-        """What an anonymous sender sealed with `seal_to`; `Refused(DOES_NOT_OPEN)` otherwise."""
+        """The message that an anonymous sender sealed with `seal_to`.
+
+        `Refused(DOES_NOT_OPEN)` for anything else.
+        """
         try:
             return SealedBox(self._key).decrypt(sealed)
         except CryptoError as error:
@@ -140,16 +148,17 @@ class BoxKey:
         return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
 
     def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """What `sender` boxed to this key; `Refused(DOES_NOT_OPEN)` otherwise."""
+        """The message that `sender` boxed to this key. `Refused(DOES_NOT_OPEN)` otherwise."""
         try:
             return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
         except (CryptoError, ValueError) as error:
-            # ValueError: shorter than its nonce.
+            # ValueError: the box is shorter than its nonce.
             raise Refused(Code.DOES_NOT_OPEN, "that sender did not box this to this key") from error
 
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
-    """libsodium sealed box: anyone can make it, only the key's owner opens it; 48 bytes longer
-    than what it holds.
+    """A libsodium sealed box: anyone can make it, and only the key's owner opens it.
+
+    It is 48 bytes longer than the message.
     """
     return SealedBox(NaClPublicKey(public)).encrypt(plain)

@@ -1,8 +1,8 @@
-"""The keystore: one folder per role with one encrypted file per key (DESIGN §5).
+"""The keystore: one folder for each role, with one encrypted file for each key.
 
-Files are created once with mode 0600 and never overwritten; a file that others can read is
-refused, because its secret must be taken as known. The passphrase comes as a value: cli reads it
-from a prompt, a file or a systemd credential.
+Files are created once with mode 0600 and never overwritten. A file that other users can read is
+refused, because they may know its secret. The caller gives the passphrase; the command line reads
+it from a prompt, a file or a systemd credential.
 """
 
 import os
@@ -21,11 +21,11 @@ PASSPHRASE_BYTES_MAX = 1024
 
 
 class KeystoreError(Exception):
-    """A key cannot be used or written; the message names the file and the remedy."""
+    """A key cannot be used or written. The message names the file and the remedy."""
 
 
 class Kind(StrEnum):
-    """What a key file holds."""
+    """The kind of key that a file holds."""
 
     ACCOUNT = "secp256k1"
     PEER = "ed25519"
@@ -34,8 +34,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keystore:
-    """Keys of one role. Names are file names without `.json`: operator, payout, session, peer,
-    box.
+    """The keys of one role.
+
+    Names are file names without `.json`: operator, payout, session, peer, box.
     """
 
     folder: Path
@@ -44,8 +45,10 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """The keystore in a folder, which is made when missing. A devnet's keys are cheap to
-        open, hence worthless elsewhere.
+        """The keystore in a folder, which is made if it is missing.
+
+        The passphrases of a devnet's keys are cheap to guess, so such keys must not be used
+        elsewhere.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(
@@ -62,18 +65,18 @@ class Keystore:
         return self._path(name).exists()
 
     def create_account(self, name: str, secret: Hash32 | None = None) -> KeySigner:
-        """A new account key, or an imported one."""
+        """Writes a new account key, or imports `secret`."""
         secret = secret or new_secret()
         signer = KeySigner(secret)
         self._write(name, secret, {"address": signer.address.hex(), "kind": Kind.ACCOUNT.value})
         return signer
 
     def account(self, name: str) -> KeySigner:
-        """Opens an account key; files of other wallets (version 3) serve too."""
+        """Opens an account key. It may be a version 3 file of another wallet."""
         return KeySigner(self._read(name))
 
     def create_peer(self, name: str = "peer") -> PeerKey:
-        """A new Ed25519 key."""
+        """Writes a new Ed25519 key."""
         secret = new_secret()
         key = PeerKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.PEER.value})
@@ -84,7 +87,7 @@ class Keystore:
         return PeerKey(self._read(name))
 
     def create_box(self, name: str = "box") -> BoxKey:
-        """A new X25519 key."""
+        """Writes a new X25519 key."""
         secret = new_secret()
         key = BoxKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.BOX.value})
@@ -99,7 +102,7 @@ class Keystore:
         return self.folder / f"{name}.json"
 
     def _write(self, name: str, secret: bytes, extra: dict[str, str]) -> None:
-        """Whole or not at all, and never over another key: losing a key loses money."""
+        """Writes a key file atomically and never over another key: losing a key loses money."""
         path = self._path(name)
         text = keystore_v3.encrypt(secret, self.passphrase, self.kdf, extra)
         draft = path.with_suffix(f".{os.getpid()}.new")
@@ -133,7 +136,10 @@ class Keystore:
 
 
 def read_passphrase_file(path: Path) -> str:
-    """First line of a password file or systemd credential; refused when others can read it."""
+    """The first line of a password file or systemd credential.
+
+    `KeystoreError` when other users can read the file or it is empty.
+    """
     lines = read_private(path, PASSPHRASE_BYTES_MAX).decode().splitlines()
     if not lines or not lines[0]:
         raise KeystoreError(f"{path} is empty: write the passphrase on its first line")
@@ -141,7 +147,10 @@ def read_passphrase_file(path: Path) -> str:
 
 
 def read_private(path: Path, bytes_max: int) -> bytes:
-    """A file that only its owner can read. `KeystoreError` says what to do otherwise."""
+    """The content of a file that only its owner can read, at most `bytes_max` bytes.
+
+    `KeystoreError` says what to do when other users can read it, or it is missing or too large.
+    """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -155,7 +164,7 @@ def read_private(path: Path, bytes_max: int) -> bytes:
         raise KeystoreError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > bytes_max:
         raise KeystoreError(
-            f"{path} is larger than {bytes_max} bytes: it is not what belongs there"
+            f"{path} is larger than {bytes_max} bytes: it is not a file of this keystore"
         )
     return data
 

@@ -1,10 +1,9 @@
-"""Web3 secret storage version 3: a 32-byte secret under a passphrase, readable by every Ethereum
-tool.
+"""Web3 secret storage version 3: a 32-byte secret under a passphrase, as Ethereum tools read it.
 
 Source: https://ethereum.org/developers/docs/data-structures-and-encoding/web3-secret-storage.
-Written here (a page) because eth-account needs over a second to import, which every command that
-signs would pay. The same `crypto` section protects peer and box keys. Tests read our files with
-eth-account, and its files with this.
+This is our own code (one page), because eth-account takes over a second to import, and every
+command that signs would wait for it. Peer and box keys use the same `crypto` section. Tests read
+these files with eth-account, and eth-account's files with this module.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from Crypto.Cipher import AES
 from quorate_protocol.crypto.hashing import keccak256
 
 SCRYPT_R = 8
-WORK_BYTES_MAX = 2 << 30  # memory that a file may make us use
+WORK_BYTES_MAX = 2 << 30  # the most memory that opening a file may take
 ROUNDS_MAX = 10_000_000
 
 
@@ -34,8 +33,9 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kdf:
-    """How dear guessing a passphrase is: scrypt's cost N, with r = 8 and p = 1 (128 × N × r
-    bytes of memory).
+    """How expensive it is to guess a passphrase: scrypt's cost N, with r = 8 and p = 1.
+
+    One guess takes 128 × N × r bytes of memory.
     """
 
     scrypt_n: int
@@ -46,8 +46,9 @@ CHEAP = Kdf(2)  # devnet keys only (PROTOCOL §9)
 
 
 def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> bytes:
-    """JSON text of a keystore with `extra` fields (address, kind, public) beside the crypto
-    section.
+    """The JSON text of a keystore file.
+
+    `extra` are further fields (address, kind, public) beside the crypto section.
     """
     assert len(secret) == 32, "secrets have 32 bytes"
     salt, iv = os.urandom(32), os.urandom(16)
@@ -71,7 +72,7 @@ def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> 
 
 
 def decrypt(text: bytes, passphrase: str) -> bytes:
-    """The secret. `WrongPassphrase` or `Malformed`."""
+    """The 32-byte secret of a keystore file. Raises `WrongPassphrase` or `Malformed`."""
     try:
         tree = json.loads(text)
         crypto = tree["crypto"]
@@ -90,7 +91,7 @@ def decrypt(text: bytes, passphrase: str) -> bytes:
 
 
 def _derive(name: str, params: dict[str, Any], passphrase: str) -> bytes:
-    """32 bytes: 16 for the cipher, 16 for the mac."""
+    """Derives 32 bytes: 16 for the cipher, 16 for the mac."""
     salt = bytes.fromhex(params["salt"])
     if params["dklen"] != 32:
         raise Malformed("a derived key has 32 bytes")

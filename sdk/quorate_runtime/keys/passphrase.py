@@ -1,4 +1,4 @@
-"""Where a daemon's passphrase comes from: a file, a systemd credential, or the keyboard."""
+"""Reads a daemon's passphrase from a file, a systemd credential or the keyboard."""
 
 import getpass
 import sys
@@ -13,11 +13,11 @@ CREDENTIAL = "passphrase"
 def passphrase_of(
     path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False
 ) -> str:
-    """From `path`, else the file $QUORATE_PASSWORD_FILE, else the credential `passphrase`, else
-    typed, twice for a new key.
+    """The passphrase from the first source that is there.
 
-    KeystoreError when nobody is there to ask, or the two differ: a typing error in a new key
-    would lock its money away.
+    The sources are `path`, the file $QUORATE_PASSWORD_FILE, the credential `passphrase`, and the
+    keyboard. For a new key it is typed twice, because a typing error would lock its money away.
+    KeystoreError when there is no terminal to ask at, or the two differ.
     """
     if path is None and environment.get("QUORATE_PASSWORD_FILE"):
         path = Path(environment["QUORATE_PASSWORD_FILE"])

@@ -1,8 +1,7 @@
-"""One connection between two peers, whatever carries it: both may ask, answers are matched by
-message id.
+"""Requests and answers between two peers over one connection. Both sides may ask.
 
-A message is one byte of kind, 16 bytes of id and at most 1 MiB of frame. What is malformed ends
-this connection and no other.
+A message is one byte of kind, 16 bytes of id and at most 1 MiB of frame. An answer carries the id
+of its request. A malformed message ends this connection and no other.
 """
 
 import asyncio
@@ -23,8 +22,8 @@ from quorate_runtime.journal.journal_port import JournalFailed
 ID_BYTES = 16
 HEAD_BYTES = 1 + ID_BYTES
 MESSAGE_BYTES_MAX = HEAD_BYTES + FRAME_BYTES_MAX
-INFLIGHT_MAX = 64  # requests not answered yet, each way
-TEXT_MAX = 1000  # of a refusal's detail
+INFLIGHT_MAX = 64  # unanswered requests in each direction
+TEXT_MAX = 1000  # characters of a refusal's detail
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +48,16 @@ class _Failure(Struct, frozen=True):
 
 
 class Socket(Protocol):
-    """What carries messages whole and in order."""
+    """Carries messages whole and in order."""
 
     async def send(self, message: bytes) -> None:
-        """ConnectionError when it is gone."""
+        """Sends one message. ConnectionError when the connection has ended."""
 
     async def receive(self) -> bytes | None:
-        """The next message; None when the connection has ended or what came was no message."""
+        """The next message; None when the connection has ended or the data is no message."""
 
     async def close(self, reason: str) -> None:
-        """Ends it; repeating changes nothing."""
+        """Ends the connection. A second call changes nothing."""
 
 
 class Channel:
@@ -79,7 +78,7 @@ class Channel:
             )
         if self._is_over or len(self._asked) >= INFLIGHT_MAX:
             raise Unavailable(
-                f"{self._peer} has {len(self._asked)} requests to answer, or went away", 0.5
+                f"{self._peer} has {len(self._asked)} unanswered requests, or went away", 0.5
             )
         number = os.urandom(ID_BYTES)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -95,17 +94,21 @@ class Channel:
         finally:
             del self._asked[number]
             if answer.done() and not answer.cancelled():
-                answer.exception()  # seen: the deadline may have passed in the same moment
+                # Retrieved, so that asyncio does not warn if the deadline passed at the same time.
+                answer.exception()
 
     async def run(self) -> None:
-        """Reads until the other side ends the connection or sends garbage. A bug in the handler
-        is raised.
+        """Reads until the other side ends the connection or sends a malformed message.
+
+        Raises what the handler raises because of a bug.
         """
         try:
             async with asyncio.TaskGroup() as group:
                 while (message := await self._socket.receive()) is not None:
                     if not await self._take(message, group):
-                        log.warning("%s sent garbage: the connection is closed", self._peer)
+                        log.warning(
+                            "%s sent a malformed message: the connection is closed", self._peer
+                        )
                         break
                 self._end()
         finally:
@@ -113,8 +116,9 @@ class Channel:
             await self._socket.close("")
 
     def _end(self) -> None:
-        """What was asked gets no answer any more; answers nobody can hear are not computed
-        (requests may come again).
+        """Fails the open requests, and cancels answers that could no longer be sent.
+
+        Either side may repeat a request over its next connection.
         """
         self._is_over = True
         for answer in self._asked.values():
@@ -124,7 +128,7 @@ class Channel:
             task.cancel()
 
     async def _take(self, message: bytes, group: asyncio.TaskGroup) -> bool:
-        """Whether the message was well-formed."""
+        """Handles one message. False when it is malformed."""
         if (
             not HEAD_BYTES <= len(message) <= MESSAGE_BYTES_MAX
             or message[0] not in Kind.__members__.values()
@@ -150,10 +154,10 @@ class Channel:
         try:
             result = body if kind is Kind.ANSWER else _error_of(kind, body)
         except Refused:
-            # Not an error of ours but bytes that are no error: garbage.
+            # Not re-raised: the bytes do not encode an error, so the message is malformed.
             return False
         if answer is None or answer.done():
-            return True  # late: whoever asked has given up
+            return True  # late: the request has timed out
         if isinstance(result, Exception):
             answer.set_exception(result)
         else:
@@ -164,29 +168,29 @@ class Channel:
         try:
             kind, body = Kind.ANSWER, await self._handler(self._peer, frame)
         except Refused as refusal:
-            # Told to who asked; counted by the handler's owner.
+            # Not re-raised: it is the answer. The handler has counted it.
             kind, body = (
                 Kind.REFUSED,
                 canonical.encode(_Refusal(refusal.code, refusal.detail[:TEXT_MAX])),
             )
         except Unavailable as failure:
-            # Theirs to retry.
+            # Not re-raised: it is the answer, and the other side retries.
             after = Milliseconds(max(0, int(failure.retry_after * 1000)))
             kind, body = (
                 Kind.UNAVAILABLE,
                 canonical.encode(_Failure(str(failure)[:TEXT_MAX], after)),
             )
         except JournalFailed as error:
-            # By design: where nothing can be written down the actor ends the daemon, and says why
-            # with the remedy. Here nobody has a bug.
+            # Not re-raised, because it is no bug: the actor ends the daemon when the journal cannot
+            # be written, and logs the reason and the remedy.
             log.error("no answer to %s: %s", self._peer, error)
             kind, body = (
                 Kind.UNAVAILABLE,
                 canonical.encode(_Failure("the daemon is stopping", Milliseconds(1000))),
             )
         except Exception:
-            # A bug. It ends this connection, and is written down here because a server may drop it
-            # with the connection.
+            # A bug. It ends this connection, and a server may drop the exception with it, so it is
+            # logged here.
             log.exception("the handler of frames from %s failed", self._peer)
             raise
         assert len(body) <= FRAME_BYTES_MAX, "an answer is a frame"
@@ -196,7 +200,7 @@ class Channel:
         try:
             await self._socket.send(bytes([kind]) + number + body)
         except ConnectionError:
-            # Nobody hears it; the request will be repeated over the next connection.
+            # Not re-raised: the other side repeats its request over the next connection.
             log.info("%s went away before its answer", self._peer)
 
 

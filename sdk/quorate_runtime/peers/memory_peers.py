@@ -1,8 +1,7 @@
-"""The `Peers` port in memory, for tests and the simulator: a hub that may drop, delay, repeat
-and reorder.
+"""The `Peers` port in memory, for tests and the simulator.
 
-Inside `clock.run_virtual` its deadlines and delays are virtual, and the same conditions give the
-same order of events.
+Its hub may drop, delay, repeat and reorder frames. Inside `clock.run_virtual` deadlines and delays
+are virtual, and the same conditions give the same order of events.
 """
 
 import asyncio
@@ -34,17 +33,18 @@ Answer = bytes | Refused | Unavailable
 
 
 def fair_weather(_: Hop) -> tuple[float, ...]:
-    """Everything arrives once and at once."""
+    """Every frame arrives once and at once."""
     return (0.0,)
 
 
 class MemoryHub:
-    """The network. `async with` owns the frames on their way; a bug in a handler is raised at
-    its end.
+    """The network. `async with` owns the frames on their way.
+
+    Leaving the block raises what a handler raised because of a bug.
     """
 
     def __init__(self, clock: Clock, conditions: Conditions = fair_weather) -> None:
-        """`conditions` may be replaced at any time, to part the network and to mend it."""
+        """`conditions` may be replaced at any time, to break the network and to repair it."""
         self.conditions = conditions
         self._clock = clock
         self._handlers: dict[Address, Handler] = {}
@@ -68,14 +68,14 @@ class MemoryHub:
         await self._group.__aexit__(kind, error, trace)
 
     def join(self, account: Address, handler: Handler) -> "MemoryPeers":
-        """Connects an account to everybody. Joining again, as after a crash, replaces the
+        """Connects an account to all others. Joining again, as after a crash, replaces the
         handler.
         """
         self._handlers[account] = handler
         return MemoryPeers(self, account)
 
     def leave(self, account: Address) -> None:
-        """As if its cable were cut; frames on their way to it are lost."""
+        """Disconnects an account. Frames on their way to it are lost."""
         self._handlers.pop(account, None)
 
     def joined(self) -> frozenset[Address]:
@@ -85,9 +85,7 @@ class MemoryHub:
     def send(
         self, sender: Address, to: Address, frame: bytes, answer: "asyncio.Future[bytes]"
     ) -> None:
-        """Sets copies of a request on their way; the first answer to come back settles the
-        future.
-        """
+        """Sends the copies of a request. The first answer that comes back settles the future."""
         for delay in self._delays(sender, to, False, frame):
             task = self._group.create_task(self._deliver(sender, to, frame, delay, answer))
             self._flying.add(task)
@@ -104,12 +102,12 @@ class MemoryHub:
         await self._clock.sleep(delay)
         handler = self._handlers.get(to)
         if handler is None:
-            return  # it left meanwhile; whoever asked learns it by its deadline
+            return  # the receiver left meanwhile: the sender's deadline passes
         result: Answer
         try:
             result = await handler("0x" + sender.hex(), frame)
         except (Refused, Unavailable) as error:
-            # The answer is the error, raised where the request was made.
+            # Not re-raised here: the error is the answer, and is raised at the sender.
             result = error
         back = self._delays(to, sender, True, result if isinstance(result, bytes) else b"")
         if not back:

@@ -1,9 +1,8 @@
-"""The `Peers` port over WebSocket: providers dial coordinators, then both may ask (DESIGN §11,
-fallback transport).
+"""The `Peers` port over WebSocket: providers dial coordinators, then both sides may ask.
 
-Hello: the server sends a challenge; the dialer signs it with its operator key, for this server
-only, so that a stranger cannot pass the answer on to another server. The server is authenticated
-by TLS (wss) where it matters; frames carry their own signatures in either case.
+Hello: the server sends a challenge, and the dialer signs it with its operator key. The signature
+names this server, so that nobody can use it at another one. TLS (wss) authenticates the server;
+frames carry their own signatures in any case.
 """
 
 import asyncio
@@ -32,9 +31,9 @@ HELLO_TAG = "quorate-peers/1"
 HELLO_BYTES_MAX = 1024
 HELLO_SECONDS = 10
 PING_SECONDS = 15
-CLOSE_SECONDS = 2.0  # that the other side has to answer a close
+CLOSE_SECONDS = 2.0  # the other side has so long to answer a close
 CONNECTIONS_MAX = 4096
-GREETINGS_MAX, NETWORK_GREETINGS_MAX = 512, 256  # connections that have not said hello yet
+HELLOS_MAX, NETWORK_HELLOS_MAX = 512, 256  # connections that have not said hello yet
 RETRY_FIRST_SECONDS = 0.25
 RETRY_MAX_SECONDS = 30.0
 CLOSE_REFUSED = 4003  # WebSocket close code of a refused hello; the reason is the refusal code
@@ -74,7 +73,7 @@ def hello_digest(challenge: Hash32, server: Address, account: Address) -> Hash32
 
 
 class _WsSocket:
-    """`peers_channel.Socket` over aiohttp's two kinds of WebSocket."""
+    """`channel.Socket` over aiohttp's two kinds of WebSocket."""
 
     def __init__(self, ws: WebSocket) -> None:
         self._ws = ws
@@ -95,9 +94,11 @@ class _WsSocket:
 
 
 def _raise_own(error: asyncio.CancelledError) -> None:
-    """Raises it when it is meant for this task. aiohttp lets all senders of a connection wait
-    for its buffer on one future: a deadline that ends one of them cancels the others too, and
-    every later one, and a task that ends so is missed by nobody.
+    """Raises the cancellation if it is meant for this task.
+
+    In aiohttp all senders of a connection wait for its buffer on one future. When the deadline of
+    one sender passes, that future is cancelled, and with it all other senders, also later ones.
+    Such a task would end without a trace.
     """
     task = asyncio.current_task()
     if task is None or task.cancelling():
@@ -105,31 +106,32 @@ def _raise_own(error: asyncio.CancelledError) -> None:
 
 
 async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
-    """Closes it within a bound, whether or not the other side reads."""
+    """Closes the connection within a bound, even if the other side does not read."""
     try:
         async with asyncio.timeout(2 * CLOSE_SECONDS):
             await ws.close(code=code, message=message)
     except TimeoutError:
-        return  # not re-raised: aiohttp has cut it
+        return  # not re-raised: aiohttp has closed the connection
     except asyncio.CancelledError as error:
         _raise_own(error)
 
 
 class WebSocketPeers:
-    """Server side: everybody who dialed in and proved its account. A newer connection of an
-    account replaces the older one.
+    """Server side: the peers that dialed in and proved their accounts.
+
+    A newer connection of an account replaces the older one.
     """
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
         self._account, self._handler, self._authorize = account, handler, authorize
         self._channels: dict[Address, tuple[Channel, WebSocket]] = {}
         self._count = 0
-        self._greeting: Counter[str] = (
+        self._saying_hello: Counter[str] = (
             Counter()
-        )  # connections that have not said hello yet, by network
+        )  # network -> connections that have not said hello yet
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
-        """To be added to an aiohttp application."""
+        """The routes to add to an aiohttp application."""
         return [web.get(path, self._serve)]
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
@@ -144,9 +146,9 @@ class WebSocketPeers:
         return frozenset(self._channels)
 
     async def close(self) -> None:
-        """Ends all connections; the dialers will come back to whoever listens then."""
-        # Side by side: one that does not answer a close takes its time, and a thousand must not
-        # take a thousand times that.
+        """Ends all connections. The dialers reconnect when a server listens again."""
+        # All at once: a peer that does not answer a close takes seconds, and a thousand of them
+        # must not take a thousand times as long.
         await asyncio.gather(
             *(
                 _hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY)
@@ -157,12 +159,12 @@ class WebSocketPeers:
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         network = network_of(request.remote)
         is_crowded = (
-            self._greeting.total() >= GREETINGS_MAX
-            or self._greeting[network] >= NETWORK_GREETINGS_MAX
+            self._saying_hello.total() >= HELLOS_MAX
+            or self._saying_hello[network] >= NETWORK_HELLOS_MAX
         )
         if self._count >= CONNECTIONS_MAX or is_crowded:
-            # Strangers are not to fill the places of those who have proved who they are.
-            raise Busy("too many connections; come again", HELLO_SECONDS)
+            # Strangers must not take the places of peers that have proved their accounts.
+            raise Busy("too many connections; try again later", HELLO_SECONDS)
         ws = web.WebSocketResponse(
             timeout=CLOSE_SECONDS,
             heartbeat=PING_SECONDS,
@@ -179,24 +181,24 @@ class WebSocketPeers:
 
     async def _converse(self, ws: web.WebSocketResponse, remote: str) -> None:
         network = network_of(remote)
-        self._greeting[network] += 1
+        self._saying_hello[network] += 1
         try:
-            account = await self._greet(ws)
+            account = await self._check_hello(ws)
         except Refused as refusal:
-            # The peer's fault, and told to it.
+            # Not re-raised: the close code tells the peer.
             log.warning("peer at %s: hello refused: %s", remote, refusal)
             await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
             return
         except (TimeoutError, ConnectionError, TypeError) as error:
-            # Silence, a broken connection, or a message of another type (aiohttp's TypeError):
-            # nobody worth a word.
+            # Not re-raised: the peer was silent, broke the connection, or sent a message of another
+            # type (aiohttp's TypeError). The server goes on.
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
             return
         finally:
-            self._greeting[network] -= 1
-            if not self._greeting[network]:
-                del self._greeting[network]
+            self._saying_hello[network] -= 1
+            if not self._saying_hello[network]:
+                del self._saying_hello[network]
         channel = Channel(_WsSocket(ws), "0x" + account.hex(), self._handler)
         older = self._channels.get(account)
         self._channels[account] = (channel, ws)
@@ -207,14 +209,14 @@ class WebSocketPeers:
                 await _hang_up(older[1], aiohttp.WSCloseCode.OK, b"replaced")
             await channel.run()
         except ConnectionError:
-            # It went away in the middle of the welcome.
+            # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
             if self._channels.get(account, (None,))[0] is channel:
                 del self._channels[account]
 
-    async def _greet(self, ws: web.WebSocketResponse) -> Address:
-        """The account of who dialed. `Refused` when it cannot prove it."""
+    async def _check_hello(self, ws: web.WebSocketResponse) -> Address:
+        """The account of the dialer. `Refused` when it cannot prove it."""
         challenge = Hash32(os.urandom(32))
         await ws.send_str(canonical.encode(Challenge(challenge)).decode())
         async with asyncio.timeout(HELLO_SECONDS):
@@ -235,9 +237,7 @@ class WebSocketPeers:
 
 
 class WebSocketDialer:
-    """Dialing side: one connection to one server, made again with growing pauses whenever it
-    ends.
-    """
+    """Dialing side: one connection to one server. It reconnects with growing pauses."""
 
     def __init__(
         self,
@@ -251,7 +251,8 @@ class WebSocketDialer:
         retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
         """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`.
-        Seconds between tries reach `retry_max`.
+
+        The pause between tries grows to `retry_max` seconds.
         """
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
         self._handler, self._clock, self._jitter, self._retry_max = (
@@ -260,13 +261,13 @@ class WebSocketDialer:
             jitter,
             retry_max,
         )
-        self.connections = 0  # made so far
+        self.connections = 0  # how many were made
         self._channel: Channel | None = None
         self._ws: aiohttp.ClientWebSocketResponse | None = None
         self._is_closed = False
 
     async def run(self) -> None:
-        """Dials until `close` or cancelled. A bug in the handler is raised."""
+        """Dials until `close` or until cancelled. Raises the bugs of its handler."""
         delay = RETRY_FIRST_SECONDS
         async with aiohttp.ClientSession() as session:
             while not self._is_closed:
@@ -274,8 +275,8 @@ class WebSocketDialer:
                     await self._connect(session)
                     delay = RETRY_FIRST_SECONDS
                 except (aiohttp.ClientError, TimeoutError, ConnectionError, Refused) as error:
-                    # The server is away, refuses us or talks nonsense: all of it may be over at the
-                    # next try.
+                    # Not re-raised: the server is away, refuses this provider or sends malformed
+                    # data. The next try may succeed.
                     log.warning("%s: no connection: %s", self._url, error)
                 if not self._is_closed:
                     await self._clock.sleep(delay * (0.5 + self._jitter()))
@@ -292,7 +293,7 @@ class WebSocketDialer:
         return frozenset() if self._channel is None else frozenset([self._peer])
 
     async def close(self) -> None:
-        """Ends the connection; `run` returns at its next turn, or is cancelled by its owner."""
+        """Ends the connection. `run` returns after its current pause, or its owner cancels it."""
         self._is_closed = True
         if self._ws is not None:
             await self._ws.close()
@@ -308,14 +309,14 @@ class WebSocketDialer:
         ) as ws:
             self._ws = ws
             async with asyncio.timeout(HELLO_SECONDS):
-                challenge = await _hear(ws, Challenge)
+                challenge = await _receive(ws, Challenge)
                 sig = self._signer.sign(
                     hello_digest(challenge.challenge, self._peer, self._account)
                 )
                 await ws.send_str(
                     canonical.encode(Hello(self._account, self._signer.address, sig)).decode()
                 )
-                await _hear(ws, Welcome)
+                await _receive(ws, Welcome)
             channel = Channel(_WsSocket(ws), "0x" + self._peer.hex(), self._handler)
             self._channel = channel
             self.connections += 1
@@ -326,7 +327,7 @@ class WebSocketDialer:
                 self._channel = None
 
 
-async def _hear(ws: aiohttp.ClientWebSocketResponse, kind: type[T]) -> T:
+async def _receive(ws: aiohttp.ClientWebSocketResponse, kind: type[T]) -> T:
     message = await ws.receive()
     if message.type is not aiohttp.WSMsgType.TEXT:
         raise ConnectionError(

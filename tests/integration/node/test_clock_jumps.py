@@ -1,5 +1,6 @@
-"""A machine's clock that jumps an hour either way under a real provider daemon, and is put right
-again: nothing lapses, nothing lies.
+"""A machine's clock jumps an hour under a real provider daemon, and is corrected again.
+
+Nothing lapses, and nothing false is signed.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
-async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> None:
+async def test_job_survives_a_clock_that_jumps_an_hour_and_back(market: Stage, jump: float) -> None:
     coordinator, watch = market.coordinator, WrongClock()
     daemon = market.daemon(coordinator.url, 1500)
     daemon.clock = SystemClock(watch)
@@ -43,22 +44,22 @@ async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> No
 
 
 class Hands:
-    """A clock over two hands that a test moves: the machine's time, and the one that never
-    jumps.
-    """
+    """A clock over two times that a test sets: the machine's time and the one that never jumps."""
 
     def __init__(self) -> None:
         self.wall, self.steady = 1_000_000.0, 50.0
         self.clock = SystemClock(lambda: self.wall, lambda: self.steady)
 
     def pass_time(self, seconds: float, error: float = 0.0) -> float:
-        """So much later, with the machine's time off by `error` more; what the clock says then."""
+        """Moves time on, with the machine's time off by `error` more, and returns the clock's
+        time.
+        """
         self.wall += seconds + error
         self.steady += seconds
         return self.clock.now()
 
 
-def test_a_jump_that_stays_is_followed_and_small_steps_at_once() -> None:
+def test_lasting_jump_is_followed_later_and_small_steps_at_once() -> None:
     hands = Hands()
     pass_time = hands.pass_time
     assert pass_time(1) == 1_000_001
@@ -72,7 +73,7 @@ def test_a_jump_that_stays_is_followed_and_small_steps_at_once() -> None:
 
 
 @pytest.mark.rule("9.7")
-def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
+def test_jump_that_newer_blocks_contradict_is_never_followed() -> None:
     hands = Hands()
     clock, pass_time = hands.clock, hands.pass_time
     for jump in (HOUR, -HOUR):
@@ -93,7 +94,7 @@ def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
     )
 
 
-async def test_a_suspended_machine_did_not_jump() -> None:
+async def test_suspended_machine_is_not_a_clock_jump() -> None:
     clock = SystemClock()
     await asyncio.sleep(0.01)
     assert abs(clock.now() - time.time()) < 1

@@ -1,6 +1,4 @@
-"""A stranger's first hour, with what goes wrong in it: each message names the cause and the next
-command to type.
-"""
+"""A stranger's first hour. Each error names the cause and the next command to type."""
 
 import json
 import os
@@ -28,7 +26,7 @@ DEAD = "http://127.0.0.1:1"
 
 @dataclass
 class Stranger:
-    """Somebody at a prompt in a folder, whose passphrase comes from a file unless a test says
+    """A person at a prompt in a folder. The passphrase comes from a file unless a test says
     otherwise.
     """
 
@@ -51,11 +49,11 @@ class Stranger:
         }
 
     def type(self, *words: str, **changed: str) -> tuple[int, str]:
-        """Exit status, and what stood on both streams."""
+        """Runs a command: its exit status and both streams."""
         return typed(*words, folder=self.folder, environment=self._changed(changed))
 
     def starts(self, *words: str) -> tuple[int, str]:
-        """As `type`, by a process of its own."""
+        """As `type`, in a process of its own."""
         done = subprocess.run(
             [QUORATE, *words],
             cwd=self.folder,
@@ -74,7 +72,7 @@ class Stranger:
         return {name: value for name, value in {**self.environment, **changed}.items() if value}
 
     def fails(self, words: str, *told: str, status: int, **changed: str) -> None:
-        """The command ends so, and says all of it."""
+        """Asserts that the command ends with this status and prints all of this."""
         code, said = self.type(*words.split(), **changed)
         assert code == status, said
         for part in told:
@@ -101,7 +99,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that another program has."""
+    """A port that another program uses."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -111,7 +109,7 @@ def taken() -> Iterator[int]:
 # ---------------------------------------------------------------------------------- before anything
 
 
-def test_nothing_is_there_yet(stranger: Stranger) -> None:
+def test_command_without_a_market_names_the_next_command(stranger: Stranger) -> None:
     stranger.fails("offers", "no profile", "quorate init --coordinator URL", status=7)
     stranger.fails(
         "--devnet devnet/devnet.json offers",
@@ -135,19 +133,19 @@ def test_nothing_is_there_yet(stranger: Stranger) -> None:
     )
 
 
-def test_no_engine(stranger: Stranger) -> None:
+def test_missing_engine_is_named(stranger: Stranger) -> None:
     away = f"unix://{stranger.folder}/no.sock"
     words = (f"{away}: No such file or directory", "systemctl start docker", "--executor bwrap")
     stranger.fails("devnet up --executor docker", *words, status=4, DOCKER_HOST=away)
 
 
-def test_an_executor_that_there_is_not(stranger: Stranger) -> None:
+def test_unknown_executor_is_named(stranger: Stranger) -> None:
     stranger.fails(
         "devnet up --executor dokcer", "--executor 'dokcer': it is one of auto, docker", status=2
     )
 
 
-def test_no_passphrase_and_a_file_that_others_can_read(stranger: Stranger) -> None:
+def test_missing_passphrase_and_a_readable_password_file_are_named(stranger: Stranger) -> None:
     for words in (f"init --coordinator {DEAD}", f"node init --coordinator {DEAD}"):
         stranger.fails(
             words,
@@ -166,7 +164,7 @@ def test_no_passphrase_and_a_file_that_others_can_read(stranger: Stranger) -> No
     "words",
     ["init", "node init --coordinator http://127.0.0.1:1", "devnet up --detach --executor noop"],
 )
-def test_a_folder_that_cannot_be_written(stranger: Stranger, words: str) -> None:
+def test_folder_that_cannot_be_written_is_named(stranger: Stranger, words: str) -> None:
     option = "--dir /proc/nowhere" if words.startswith("devnet") else "--home /proc/nowhere"
     line = f"--home /proc/nowhere {words}" if words == "init" else f"{words} {option}"
     stranger.fails(
@@ -174,7 +172,7 @@ def test_a_folder_that_cannot_be_written(stranger: Stranger, words: str) -> None
     )
 
 
-def test_a_full_disk(stranger: Stranger) -> None:
+def test_full_disk_is_named(stranger: Stranger) -> None:
     small = stranger.folder / "small"
     small.mkdir()
     script = (
@@ -211,7 +209,7 @@ def test_a_full_disk(stranger: Stranger) -> None:
     )
 
 
-def test_the_coordinator_is_down(stranger: Stranger) -> None:
+def test_coordinator_that_is_down_is_named(stranger: Stranger) -> None:
     assert stranger.type("init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
     stranger.fails("offers", DEAD, "does not answer", "quorate coordinator up", status=4)
     assert stranger.type("node", "init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
@@ -227,7 +225,7 @@ def test_the_coordinator_is_down(stranger: Stranger) -> None:
     )
 
 
-def test_a_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
+def test_image_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
     (stranger.folder / "job.yaml").write_text(
         "image: python:3.12\nmax_price: 1\ncommand: [python3]\n"
     )
@@ -241,7 +239,7 @@ def test_a_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
     stranger.fails("validate -f job.yaml", "resources", status=2)
 
 
-def test_an_image_that_is_missing(stranger: Stranger) -> None:
+def test_missing_image_is_named(stranger: Stranger) -> None:
     stranger.fails("run hello.tar --max-price 5 -- true", "no profile", "quorate init", status=7)
     (stranger.folder / "job.yaml").write_text(
         "image: hello.tar\nmax_price: 1\ncommand: [python3]\n"
@@ -258,7 +256,7 @@ def test_an_image_that_is_missing(stranger: Stranger) -> None:
 # --------------------------------------------------------------------------------- with a devnet up
 
 
-def test_a_second_devnet_in_the_folder(market: Stranger) -> None:
+def test_second_devnet_in_a_folder_is_refused(market: Stranger) -> None:
     market.fails(
         "devnet up --detach --executor noop",
         "another devnet runs",
@@ -267,7 +265,7 @@ def test_a_second_devnet_in_the_folder(market: Stranger) -> None:
     )
 
 
-def test_an_owner_without_money_and_with_a_wrong_passphrase(market: Stranger) -> None:
+def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) -> None:
     made = market.type(
         "node", "init", "--devnet", "devnet/devnet.json", "--home", "owner", "--executor", "process"
     )
@@ -295,7 +293,7 @@ def test_an_owner_without_money_and_with_a_wrong_passphrase(market: Stranger) ->
     )
 
 
-def test_a_port_that_is_taken(market: Stranger, taken: int) -> None:
+def test_port_that_is_taken_is_named(market: Stranger, taken: int) -> None:
     market.type(
         "node", "init", "--devnet", "devnet/devnet.json", "--home", "busy", "--executor", "process"
     )
@@ -308,7 +306,7 @@ def test_a_port_that_is_taken(market: Stranger, taken: int) -> None:
     )
 
 
-def test_an_operator_without_money_and_on_the_wrong_chain(market: Stranger) -> None:
+def test_operator_without_money_and_the_wrong_chain_are_named(market: Stranger) -> None:
     facts = json.loads((market.folder / "devnet/devnet.json").read_text())
     market.type("coordinator", "init", "--devnet", "devnet/devnet.json", "--home", "operator")
     market.fails(
@@ -347,7 +345,7 @@ def test_an_operator_without_money_and_on_the_wrong_chain(market: Stranger) -> N
     market.fails("coordinator up --home away --port 0", DEAD, "--chain-url URL", status=4)
 
 
-def test_a_client_without_money(market: Stranger) -> None:
+def test_client_without_money_is_named(market: Stranger) -> None:
     url = json.loads((market.folder / "devnet/devnet.json").read_text())["coordinator"]["url"]
     assert (
         market.type("--home", "client", "init", "--coordinator", url, "--limits", "devnet")[0] == 0
@@ -377,7 +375,7 @@ def test_a_client_without_money(market: Stranger) -> None:
 
 
 class Skewed:
-    """A clock that is wrong by so many seconds."""
+    """A clock that is wrong by some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -390,7 +388,7 @@ class Skewed:
 
 
 @pytest.mark.parametrize(("skew", "is_good"), [(0, True), (3600, False), (-3600, False)])
-async def test_a_clock_that_is_off(skew: int, is_good: bool) -> None:
+async def test_clock_that_is_wrong_is_named(skew: int, is_good: bool) -> None:
     async def health(request: web.Request) -> web.Response:
         return web.json_response(
             {"ok": True}, headers={"Date": formatdate(1_800_000_000, usegmt=True)}

@@ -1,6 +1,4 @@
-"""The provider daemon against a scripted coordinator: real sockets, chain and contracts, the
-noop executor.
-"""
+"""The provider daemon against a scripted coordinator, with real sockets, chain and contracts."""
 
 import asyncio
 import json
@@ -55,7 +53,7 @@ from support.markets.scripted_coordinator import (
 )
 
 
-async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
+async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
         assert daemon.core is not None
@@ -94,7 +92,7 @@ async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
 
 
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
-    """Verdict, statement, and what people see of them."""
+    """Sends verdict and statement, and checks what the owner sees."""
     coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
     verdict = Verdict(
         JOB, Sequence(1), Label.UNVERIFIED, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, now
@@ -123,7 +121,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
 
 
 @pytest.mark.rule("4.12")
-async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> None:
+async def test_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
         lease = await market.assign(daemon)
@@ -134,9 +132,9 @@ async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> N
 
 
 @pytest.mark.rule("I6")
-async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) -> None:
-    """Killed while the task runs, and again while its commit is not receipted: one run, one
-    commit.
+async def test_restarted_daemon_attaches_to_its_running_task(market: Stage) -> None:
+    """It is killed while the task runs, and again before its Commit is receipted: one run, one
+    Commit.
     """
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
@@ -161,7 +159,7 @@ async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) ->
         assert (await coordinator.first(frames.RevealSent)).reveal.assignment_hash == lease
 
 
-async def test_a_lost_container_lapses_and_strays_are_removed(market: Stage) -> None:
+async def test_lost_container_lapses_and_strays_are_removed(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
         lease = await market.assign(daemon)
@@ -173,7 +171,7 @@ async def test_a_lost_container_lapses_and_strays_are_removed(market: Stage) -> 
         assert not (folder / ("ee" * 32)).exists() and not coordinator.got(frames.CommitSent)
 
 
-async def test_a_stop_ends_a_running_task_and_commits_it(market: Stage) -> None:
+async def test_stop_ends_a_running_task_and_commits_it(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
         lease = await market.assign(daemon)
@@ -186,7 +184,9 @@ async def test_a_stop_ends_a_running_task_and_commits_it(market: Stage) -> None:
         assert (await coordinator.first(frames.RevealSent)).reveal.exit_status == 256 + 15
 
 
-async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> None:
+async def test_lease_lapses_when_the_coordinator_refuses_its_message_for_good(
+    market: Stage,
+) -> None:
     coordinator = market.coordinator
     coordinator.refuse[frames.AcceptSent] = Code.TOO_LATE
     async with running(market, market.daemon(coordinator.url)) as daemon:
@@ -200,10 +200,8 @@ async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> No
         )
 
 
-async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
-    """A fetch that fails is the world's fault: tried again until commitBy, and no result of the
-    job.
-    """
+async def test_content_that_comes_late_is_fetched_again_until_commit_by(market: Stage) -> None:
+    """A failed fetch is never a result of the job."""
     coordinator, archive = (
         market.coordinator,
         b"an image archive, as far as the noop executor looks",
@@ -219,8 +217,8 @@ async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
         ).commit.message.assignment_hash == lease
 
 
-async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Stage) -> None:
-    """And a container that was lost is given up alike."""
+async def test_stopped_job_that_has_not_started_is_declined(market: Stage) -> None:
+    """A lost container is given up in the same way."""
     coordinator = market.coordinator
     spec = replace(SPEC, image=document_cid(b"an archive that nobody has"), image_bytes=26)
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
@@ -253,10 +251,8 @@ async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Sta
         )
 
 
-async def test_a_final_epoch_is_claimed(market: Stage) -> None:
-    """The proof is checked against the chain's root; a false one claims nothing, the true one
-    pays the owner.
-    """
+async def test_final_epoch_is_claimed_with_a_checked_proof(market: Stage) -> None:
+    """A false proof claims nothing; the true one pays the owner."""
     contracts, coordinator = market.contracts, market.coordinator
     daemon = market.daemon(coordinator.url)
     daemon.clock = Hurried()
@@ -286,8 +282,8 @@ async def test_a_final_epoch_is_claimed(market: Stage) -> None:
 
 
 class Hurried(SystemClock):
-    """Five times as fast: how long a provider leaves a claim to its coordinator is a time of
-    people's.
+    """A clock that runs five times as fast: a provider leaves claims to its coordinator for a long
+    time.
     """
 
     def __init__(self) -> None:
@@ -297,12 +293,12 @@ class Hurried(SystemClock):
         )
 
     async def sleep(self, seconds: float) -> None:
-        """Waits a fifth."""
+        """Waits a fifth of the time."""
         await super().sleep(seconds / 5)
 
 
 async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
-    """The epoch is final on chain, the false proof was asked for, and nothing was claimed."""
+    """Waits until the epoch is final and the false proof was asked for; nothing may be claimed."""
     limit = time.monotonic() + 30
     while not market.coordinator.proofs_asked:
         assert time.monotonic() < limit
@@ -311,7 +307,7 @@ async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
 
 
 async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
-    """A client's money, its voucher, and the coordinator's posting."""
+    """A client's money, its voucher, and the epoch that the coordinator posts."""
     contracts, deployer, client = (
         market.contracts,
         KeySigner(dev_account(0)),

@@ -1,5 +1,5 @@
-"""A second daemon on one folder is refused by name and process id, before it has touched
-anything there.
+"""A second daemon on a folder is refused, with the folder and process id, before it changes a
+file.
 """
 
 import os
@@ -14,7 +14,7 @@ from support.markets.scripted_coordinator import stage
 
 
 def files(home: Path) -> dict[str, int]:
-    """Every file with its last change."""
+    """Every file with the time of its last change."""
     return {
         str(path.relative_to(home)): path.stat().st_mtime_ns
         for path in home.rglob("*")
@@ -22,7 +22,7 @@ def files(home: Path) -> dict[str, int]:
     }
 
 
-async def test_a_second_provider(tmp_path: Path) -> None:
+async def test_second_provider_on_a_folder_is_refused(tmp_path: Path) -> None:
     async with stage(tmp_path) as market:
         first = Journal.open(market.home / "journal")
         (market.home / "store").mkdir()
@@ -38,7 +38,7 @@ async def test_a_second_provider(tmp_path: Path) -> None:
         await first.close()
 
 
-async def test_a_second_coordinator(tmp_path: Path) -> None:
+async def test_second_coordinator_on_a_folder_is_refused(tmp_path: Path) -> None:
     async with deployed_stage(tmp_path) as found:
         found.home.mkdir(parents=True, exist_ok=True)
         first = Journal.open(found.home / "journal")

@@ -1,5 +1,6 @@
-"""The provider daemon changes its operator key while a job runs, before a coordinator that takes
-only what the chain's registry allows.
+"""The provider daemon changes its operator key while a job runs.
+
+The coordinator takes only signatures that the chain's registry allows.
 """
 
 import dataclasses
@@ -34,8 +35,8 @@ RUN_MILLISECONDS = 2500  # longer than the first daemon lives
 
 @dataclass
 class Registry:
-    """What a coordinator asks of signatures: of a lease's by the registry, at its acceptBy; of
-    others by the key that it believes in.
+    """How a coordinator checks signatures: a lease's by the registry at its acceptBy, others by the
+    key it knows.
     """
 
     market: Stage
@@ -70,8 +71,8 @@ class Registry:
             raise Refused(Code.WRONG_SIGNER, "another operator key is known")
 
     async def assign(self, daemon: ProviderDaemon, number: int) -> Hash32:
-        """A new assignment, to be answered within two seconds of the chain, which runs ahead
-        here; its hash.
+        """Sends an assignment to be answered within two seconds of the chain's time; returns its
+        hash.
         """
         coordinator = self.market.coordinator
         assert daemon.core is not None
@@ -86,7 +87,9 @@ class Registry:
         return lease
 
     async def ended(self, daemon: ProviderDaemon, lease: Hash32) -> set[Address]:
-        """Waits for a lease's Commit and receipts it; the keys that signed for the lease."""
+        """Waits for a lease's Commit and receipts it. Returns the keys that signed for the
+        lease.
+        """
         coordinator = self.market.coordinator
 
         def committed() -> Commit | None:
@@ -98,7 +101,9 @@ class Registry:
         return self.signed_by[lease]
 
 
-async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_path: Path) -> None:
+async def test_all_messages_of_a_lease_are_signed_by_the_key_that_accepted_it(
+    tmp_path: Path,
+) -> None:
     async with stage(tmp_path) as market:
         coordinator, stakes = market.coordinator, market.contracts.stakes
         registry = Registry(market)

@@ -1,5 +1,5 @@
-"""How many owners a class has is said beforehand: to a client by its plan, to an owner by `node
-check` (PROTOCOL §5 Small markets).
+"""A client's plan and `node check` say how many owners a host class has (PROTOCOL §5, small
+markets).
 """
 
 import pytest
@@ -16,7 +16,7 @@ from support.markets.scripted_market import HOST, Market, Party, a_spec
 
 
 @pytest.mark.rule("5.43")
-async def test_an_owner_is_told_by_its_check() -> None:
+async def test_node_check_says_how_many_owners_the_class_has() -> None:
     async def offers(_: web.Request) -> web.Response:
         return web.json_response({"offers": []})
 
@@ -32,7 +32,7 @@ async def test_an_owner_is_told_by_its_check() -> None:
 
 
 @pytest.mark.rule("5.43")
-def test_a_client_is_told_by_its_plan() -> None:
+def test_plan_says_how_many_owners_the_class_has() -> None:
     for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
         market = Market(*[Party(number) for number in range(owners)])
         view = queries.plan_view(

@@ -1,6 +1,7 @@
-"""Strangers who hold on: readers that do not read, two thousand idle connections, requests in a
-heap, WebSockets that never say hello or never stop talking. A well-behaved client is served
-meanwhile, and what they held comes back.
+"""Clients that hold connections open: slow readers, idle connections, many requests, bad
+WebSockets.
+
+A well-behaved client is served meanwhile, and what they held is freed.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ async def market(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mark
 
 
 async def dial(url: str, from_address: str = "127.0.0.1", buffer: int | None = None) -> Pipe:
-    """A connection; `buffer` bounds what it takes unread."""
+    """A connection. `buffer` bounds how many unread bytes it takes."""
     host, port = url.removeprefix("http://").split(":")
     if buffer is None:
         return await asyncio.open_connection(host, int(port), local_addr=(from_address, 0))
@@ -66,7 +67,7 @@ async def dial(url: str, from_address: str = "127.0.0.1", buffer: int | None = N
 
 
 async def seconds_to_serve(market: Market) -> float:
-    """How long somebody else waits for an answer."""
+    """How long another client waits for an answer."""
     stage, service = market
     begun = time.monotonic()
     async with stage.session.get(f"{service.url}/v1/info") as response:
@@ -75,7 +76,7 @@ async def seconds_to_serve(market: Market) -> float:
 
 
 async def is_hung_up(pipe: Pipe, seconds: float) -> bool:
-    """Whether the other side ends it in time."""
+    """Whether the other side ends the connection in time."""
     try:
         async with asyncio.timeout(seconds):
             while await pipe[0].read(1 << 16):
@@ -96,7 +97,7 @@ async def a_provider(
 ) -> AsyncIterator[tuple[Gateway, ContentStore]]:
     monkeypatch.setattr(
         node_gateway,
-        "DOOR",
+        "LISTENER_LIMITS",
         ListenerLimits(write_seconds=1.0, head_and_idle_seconds=2.0, address_connections_max=300),
     )
     store = ContentStore(folder / "store", 256 * MIB)
@@ -114,7 +115,7 @@ async def a_provider(
 
 
 @pytest.mark.parametrize("form", ["", "?format=car"], ids=["file", "car"])
-async def test_readers_that_do_not_read_give_their_places_back(
+async def test_clients_that_do_not_read_lose_their_places(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -158,7 +159,7 @@ async def test_readers_that_do_not_read_give_their_places_back(
             await asyncio.sleep(0.2)
 
 
-async def test_a_slow_but_steady_reader_is_left_alone(
+async def test_slow_but_steady_reader_is_served_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_provider(tmp_path, monkeypatch) as (gateway, store):
@@ -175,7 +176,7 @@ async def test_a_slow_but_steady_reader_is_left_alone(
         writer.close()
 
 
-async def test_the_providers_own_door_is_typed(
+async def test_provider_gateway_answers_bad_requests_with_a_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -203,7 +204,7 @@ async def test_the_providers_own_door_is_typed(
 # --------------------------------------------------------------------------------------------- many
 
 
-async def test_two_thousand_idle_connections_and_one_client_that_is_served(market: Market) -> None:
+async def test_client_is_served_beside_two_thousand_idle_connections(market: Market) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     require("files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_MIN), hard))
@@ -229,7 +230,7 @@ async def test_two_thousand_idle_connections_and_one_client_that_is_served(marke
     assert await seconds_to_serve(market) < 3
 
 
-async def test_requests_in_a_heap_and_bodies_without_end(market: Market) -> None:
+async def test_client_is_served_beside_request_floods_and_endless_bodies(market: Market) -> None:
     _, service = market
     heap = b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n" * 2_000
     endless = b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -310,7 +311,7 @@ HOSTILE_FRAMES = {
 
 
 @pytest.mark.parametrize("frames", HOSTILE_FRAMES.values(), ids=HOSTILE_FRAMES.keys())
-async def test_frames_of_no_good_end_their_own_connection(
+async def test_malformed_frames_end_only_their_own_connection(
     market: Market, frames: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 1.0)
@@ -325,7 +326,7 @@ async def test_frames_of_no_good_end_their_own_connection(
     pipe[1].close()
 
 
-async def test_compression_is_not_agreed_to(market: Market) -> None:
+async def test_compression_is_not_negotiated(market: Market) -> None:
     pipe, head = await upgraded(
         market, "127.0.4.2", "Sec-WebSocket-Extensions: permessage-deflate\r\n"
     )
@@ -333,11 +334,11 @@ async def test_compression_is_not_agreed_to(market: Market) -> None:
     pipe[1].close()
 
 
-async def test_those_who_never_say_hello_do_not_fill_the_places(
+async def test_connections_without_a_hello_do_not_take_all_places(
     market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 3.0)
-    monkeypatch.setattr(websocket_peers, "NETWORK_GREETINGS_MAX", 20)
+    monkeypatch.setattr(websocket_peers, "NETWORK_HELLOS_MAX", 20)
     found = [await upgraded(market, "127.0.4.3") for _ in range(40)]
     heads = [head.split(b"\r\n")[0] for _, head in found]
     assert (

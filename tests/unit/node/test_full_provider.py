@@ -1,5 +1,6 @@
-"""A provider whose disk is full: it took an Assignment that it could not write down, and ended
-by it in the middle of others.
+"""A provider whose disk is full.
+
+It once took an Assignment that it could not journal, and ended while other jobs ran.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from support.markets.provider_world import OPERATOR, make_terms
 
 @dataclass
 class Announcements:
-    """Looks at the disk after each heartbeat: there is room, then none, then room again."""
+    """Changes the disk after each heartbeat: it has space, then none, then space again."""
 
     board: Board
     sent: list[int] = field(default_factory=list)
@@ -49,8 +50,8 @@ async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     assert slots and announcements.sent[:3] == [slots, 0, slots]
 
 
-def test_the_status_shows_the_slots_that_are_offered() -> None:
-    """It said that one was free, while heartbeats offered none."""
+def test_status_shows_the_slots_that_heartbeats_offer() -> None:
+    """It once showed a free slot while heartbeats offered none."""
     core = ProviderCore(make_terms())
     shown = [
         status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots
@@ -63,10 +64,10 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 TRIES_AN_HOUR = 1_800
 
 
-async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(
+async def test_status_file_that_cannot_be_written_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It was a line every two seconds."""
+    """It once was logged every two seconds."""
     tries = 0
 
     def write() -> None:
@@ -87,7 +88,7 @@ async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(
 
 
 class Away:
-    """A chain client that fails so often, and then ends the test."""
+    """A chain client that fails some times and then ends the test."""
 
     tries = 0
 
@@ -96,7 +97,7 @@ class Away:
         raise asyncio.CancelledError if self.tries > TRIES_AN_HOUR + 5 else NO_SPACE
 
 
-async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(
+async def test_court_that_cannot_be_followed_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     # no more is asked

@@ -1,5 +1,5 @@
-"""The provider's hands: outputs that content addressing cannot take, and pins that nothing may
-leave behind.
+"""The job runner: outputs that cannot be addressed, publishing after a crash, and pins left
+behind.
 """
 
 import asyncio
@@ -90,11 +90,11 @@ async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
 
 
 @pytest.mark.rule("3.31")
-async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(
+async def test_output_that_content_addressing_refuses_becomes_the_empty_directory(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """Sixty-four folders deep may be collected and not be named: were that a failure, everybody
-    would have run it for nothing.
+    """Folders may be 64 deep on disk and too deep for a CID. If that were a failure, every provider
+    would run the job for nothing.
     """
     runner = await exited_task(tmp_path, store)
     (tmp_path / "noop" / LEASE / "outputs").joinpath(*["d"] * 64).mkdir(parents=True)
@@ -155,12 +155,10 @@ class Reported:
 
 @pytest.mark.rule("5.84")
 @pytest.mark.parametrize("lacks", ["an input", "a duty"])
-async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
+async def test_juror_unpins_what_it_could_not_repeat(
     tmp_path: Path, store: ContentStore, lacks: str
 ) -> None:
-    """Pins have no date: with a case that lacks its last input anybody could fill a juror's
-    store for ever.
-    """
+    """Pins do not expire. A case without its last input could fill a juror's store for ever."""
     runner, reported = make_runner(tmp_path, store), Reported()
     image = await store.put(b"image", "me")
     spec = replace(
@@ -193,17 +191,17 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
 
 
 class Refusing(NoopExecutor):
-    """An engine that answers, and starts nothing."""
+    """An engine that answers but starts nothing."""
 
     async def start(self, task: Task) -> None:
         raise EngineRefuses(Code.UNSUPPORTED, f"{task.lease_id}: no space left on device")
 
 
-async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
+async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a
-    lease is somebody else's to run.
+    """A void vote after half a minute of a full disk would cost the juror its pay, and the case a
+    juror.
     """
     runner, reported, clock = make_runner(tmp_path, store), Reported(), VirtualClock(GENESIS)
     runner.executor = Refusing(tmp_path / "noop", clock)
@@ -228,12 +226,10 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
     assert await runner.pinned() == ()
 
 
-async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
+async def test_machine_without_disk_or_processes_makes_effects_unavailable(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on,
-    and the lease lapses by its own date.
-    """
+    """The daemon goes on, and the lease lapses at its own deadline."""
     runner, driver = make_runner(tmp_path, store), Driver(ProviderCore(make_terms()))
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
@@ -248,8 +244,8 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
         await performer.perform(due[0])
 
 
-async def test_what_the_store_has_room_for(store: ContentStore) -> None:
-    """Kept content takes from it, idle content does not."""
+async def test_pinned_content_takes_room_in_the_store(store: ContentStore) -> None:
+    """Content without a pin does not."""
     before = await store.available_bytes()
     assert before == 1 << 24
     stat = await store.put(b"x" * (1 << 20), "sealed", None)
@@ -259,8 +255,10 @@ async def test_what_the_store_has_room_for(store: ContentStore) -> None:
     assert await store.available_bytes() == before
 
 
-async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path) -> None:
-    """A status file on a full disk, and the court's place in the chain after a power cut."""
+async def test_unwritable_status_file_and_damaged_court_cursor_do_not_end_the_daemon(
+    tmp_path: Path,
+) -> None:
+    """A full disk and a power cut leave such files."""
     written = 0
 
     def write() -> None:
@@ -278,7 +276,7 @@ async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path
     assert court_follower._read_cursor() is None
 
 
-def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
+def test_pins_that_a_crash_left_are_found() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign().hex()
     driver.do(
@@ -294,10 +292,12 @@ def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
 
 
 @pytest.mark.parametrize(("limits", "may_be_private"), [(MAINNET, False), (DEVNET, True)])
-def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
+def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
     limits: Limits, may_be_private: bool
 ) -> None:
-    """What it names beside that is any text; on a devnet everything stands there."""
+    """Other gateways come from an assignment, which may name any address. On a devnet all may be
+    there.
+    """
     beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
     info = InfoView(
         COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0"
@@ -322,9 +322,9 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
     )
 
 
-def test_names_that_are_no_text_can_be_journaled() -> None:
-    """JSON and tar archives have names with lone surrogates; an image's is told in the event
-    that its lease failed.
+def test_failure_with_an_unprintable_name_can_be_journaled() -> None:
+    """Names in JSON and tar archives may have lone surrogates, and the event of a failed lease
+    quotes them.
     """
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
     codec: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)

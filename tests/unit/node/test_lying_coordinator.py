@@ -1,6 +1,8 @@
-"""A coordinator that lies to a provider with its real key: every frame of it is refused by name
-or changes nothing, nothing runs twice, nothing is committed to twice, and honest work goes on.
-Frames take the way of the daemon: decoded, signatures recovered, journaled.
+"""A coordinator that lies to a provider with its real key.
+
+Every frame is refused by name or changes nothing. Nothing runs twice, nothing is committed twice,
+and honest work goes on. Frames take the same way as in the daemon: decoded, signatures recovered,
+journaled.
 """
 
 from collections.abc import Callable
@@ -68,7 +70,7 @@ class Node(Driver):
     """A provider with a connection to its coordinator."""
 
     def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
-        """A frame arrives; Refused as it is answered."""
+        """Delivers a frame. Raises Refused as the coordinator would get it."""
         # nothing is submitted: `event` alone decides
         inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]
         event = inbox.event(frames.decode(frames.encode(frame)))
@@ -76,7 +78,7 @@ class Node(Driver):
         return self.do(event)
 
     def refuses(self, frame: frames.Frame) -> Code:
-        """A frame that must be refused, and change nothing."""
+        """Delivers a frame that must be refused and change nothing."""
         before = self.core.snapshot()
         with pytest.raises(Refused) as refusal:
             self.hear(frame)
@@ -117,9 +119,7 @@ HONEST = make_assignment(SPEC)
         ({"accept_by": UnixSeconds(2**64 - 1)}, STATEMENT_KEY, Code.TOO_EARLY),
     ],
 )
-def test_an_assignment_that_may_not_be_is_refused(
-    lie: dict[str, object], key: KeySigner, code: Code
-) -> None:
+def test_invalid_assignment_is_refused(lie: dict[str, object], key: KeySigner, code: Code) -> None:
     node = fresh()
     assert node.refuses(sent(replace(HONEST, **lie), SPEC, key)) is code  # type: ignore[arg-type]
     assert not node.core.executions
@@ -137,7 +137,7 @@ def test_an_assignment_that_may_not_be_is_refused(
         ({"price_per_hour": Price(99_999)}, SPEC, DeclineReason.PRICE),
     ],
 )
-def test_an_assignment_of_something_else_is_declined_and_never_runs(
+def test_assignment_that_does_not_match_its_spec_is_declined_and_never_runs(
     lie: dict[str, object], spec: JobSpec, reason: DeclineReason
 ) -> None:
     node = fresh()
@@ -152,16 +152,16 @@ def test_an_assignment_of_something_else_is_declined_and_never_runs(
 
 
 @pytest.mark.rule("I2")
-def test_one_slot_is_given_once_however_many_are_assigned() -> None:
+def test_one_slot_runs_one_of_many_assignments() -> None:
     node, answers = fresh(), []
     for number in range(1, 40):
         answers += node.hear(sent(make_assignment(SPEC, number), SPEC))
     assert [type(item).__name__ for item in answers] == ["SendAccept"] + ["SendDecline"] * 38
 
 
-def test_a_flood_of_assignments_is_bounded_and_the_slot_keeps_working() -> None:
-    """Of those declined some are kept, the run that was accepted stays, and its coordinator's
-    later word counts.
+def test_flood_of_assignments_is_bounded_and_the_accepted_run_goes_on() -> None:
+    """Only some declined assignments are kept. The accepted run stays, and later messages about it
+    count.
     """
     node = fresh()
     lease = node.assign(1)
@@ -180,10 +180,8 @@ def test_a_flood_of_assignments_is_bounded_and_the_slot_keeps_working() -> None:
     assert not node.core.executions
 
 
-def test_assigning_and_stopping_leaves_a_line_each_and_only_for_minutes_more() -> None:
-    """Who orders and stops at once must not fill every provider's memory for the seven days that
-    evidence is kept.
-    """
+def test_stopped_assignments_are_kept_whole_for_minutes_only() -> None:
+    """A client that orders and stops at once must not fill a provider's memory for seven days."""
     node = fresh()
     for number in range(1, 101):
         assignment = make_assignment(SPEC, number, node.now)
@@ -199,9 +197,9 @@ def test_assigning_and_stopping_leaves_a_line_each_and_only_for_minutes_more() -
 
 
 @pytest.mark.parametrize("end", ["verdict", "stopped"])
-def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end: str) -> None:
-    """Run again it would be committed to again with another salt: two Commits of one Assignment
-    are evidence against this provider.
+def test_ended_assignment_is_never_run_again(end: str) -> None:
+    """A second run would have another salt. Two Commits of one Assignment are evidence against this
+    provider.
     """
     node = fresh()
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
@@ -218,8 +216,8 @@ def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end:
     assert node.refuses(frame) is Code.REPLAYED
 
 
-def test_an_accept_that_nobody_takes_frees_its_slot() -> None:
-    """The coordinator says that it listens for two hours and never answers."""
+def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
+    """The coordinator says that it listens for two hours, and never answers."""
     node = fresh()
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
     node.hear(sent(assignment, SPEC))
@@ -287,7 +285,7 @@ SETS: dict[str, tuple[Callable[[CommitSet, CommitEntry], CommitSet], Code]] = {
 
 @pytest.mark.parametrize("phase", [Committed, Receipted])
 @pytest.mark.parametrize("name", SETS)
-def test_a_false_set_opens_nothing(phase: type, name: str) -> None:
+def test_false_commit_set_reveals_nothing(phase: type, name: str) -> None:
     node, lease = committed(phase)
     change, code = SETS[name]
     assert node.refuses(set_frame(node, lease, change)) is code
@@ -307,16 +305,16 @@ def test_a_false_set_opens_nothing(phase: type, name: str) -> None:
     ],
     ids=["order", "more", "job", "batch", "round"],
 )
-def test_a_second_set_of_one_batch_is_told_as_two_faced(
+def test_second_commit_set_of_a_batch_is_refused_as_equivocation(
     change: Callable[[CommitSet, CommitEntry], CommitSet],
 ) -> None:
     node, lease = committed(Revealed)
     assert node.refuses(set_frame(node, lease, change)) is Code.EQUIVOCATION
 
 
-def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
-    """The newer one counts, as a provisional one does before the final; an older one changes
-    nothing, another job's is refused.
+def test_newest_of_contradicting_verdicts_counts() -> None:
+    """A final verdict replaces a provisional one. An older one changes nothing, and another job's
+    is refused.
     """
     node, lease = committed(Revealed)
 
@@ -343,7 +341,7 @@ def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
 
 
 @pytest.mark.rule("6.5")
-def test_debts_do_not_fall() -> None:
+def test_statement_with_a_lower_sum_is_refused() -> None:
     node = fresh()
     node.hear(frames.StatementSent(statement(500, 3).statement))
     for final, seq, code in (
@@ -365,7 +363,7 @@ def test_debts_do_not_fall() -> None:
     )
 
 
-def test_a_providers_own_frames_are_none_of_a_coordinators() -> None:
+def test_frames_of_a_provider_are_refused_from_a_coordinator() -> None:
     node = fresh()
     beat = seal(DOMAIN, Heartbeat(PROVIDER, Sequence(1), (), NOW), STATEMENT_KEY.sign)
     for frame in (frames.Ok(), frames.LogsSent(ZERO_HASH, "x"), frames.HeartbeatSent(beat)):
@@ -383,7 +381,7 @@ STEPS = st.lists(
 
 
 def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | events.Event | None:
-    """One thing that a coordinator may say of one of three assignments, or that the shell may
+    """One thing that a coordinator may say about one of three assignments, or that the shell may
     report.
     """
     assignment = make_assignment(SPEC, number, NOW, price=100_000 - detail // 5)
@@ -418,7 +416,7 @@ def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | eve
 
 @settings(max_examples=400, deadline=None)
 @given(STEPS)
-def test_whatever_it_says_nothing_runs_twice_and_nothing_is_committed_to_twice(
+def test_no_sequence_of_frames_makes_anything_run_or_commit_twice(
     steps: list[tuple[int, int, int]],
 ) -> None:
     node = fresh()

@@ -1,4 +1,4 @@
-"""Every reason to decline, and that nothing else is one."""
+"""Every reason to decline an Assignment, and that there is no other."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def bid(spec: JobSpec, **changes: object) -> Bid:
 
 
 def reason(asked: Bid) -> DeclineReason | None:
-    """Why not, or None."""
+    """The reason to decline, or None."""
     answer = decide(asked)
     assert answer is None or answer.text, "a reason has a sentence"
     return answer.reason if answer else None
 
 
-def test_a_fitting_job_is_taken() -> None:
+def test_fitting_job_is_accepted() -> None:
     """The plain case."""
     assert reason(bid(make_spec())) is None
 
@@ -75,13 +75,15 @@ SPECS = [
 
 @pytest.mark.rule("3.27")
 @pytest.mark.parametrize(("spec", "expected"), SPECS)
-def test_specs_that_do_not_fit(spec: JobSpec, expected: DeclineReason) -> None:
-    """Each by the reason that a coordinator can act on."""
+def test_spec_that_does_not_fit_is_declined_with_its_reason(
+    spec: JobSpec, expected: DeclineReason
+) -> None:
+    """A coordinator can act on the reason."""
     assert reason(bid(spec)) is expected
 
 
-def test_assignments_that_do_not_fit() -> None:
-    """Another spec, duration or host class; a price below the offer's."""
+def test_assignment_that_does_not_fit_is_declined() -> None:
+    """Another spec, duration or host class, or a price below the offer's."""
     assert reason(bid(make_spec(), spec_hash=make_spec("other").digest())) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), max_duration=Seconds(31))) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), host_class=Hash32(b"\x99" * 32))) is DeclineReason.MISMATCH
@@ -89,8 +91,8 @@ def test_assignments_that_do_not_fit() -> None:
     assert reason(bid(make_spec(), price_per_hour=Price(100_000))) is None
 
 
-def test_the_owner_decides_floor_images_and_kinds() -> None:
-    """Policy of the owner."""
+def test_owner_decides_price_floor_images_and_kinds() -> None:
+    """The policy of the owner."""
     asked = bid(make_spec())
     terms = asked.terms
     policies = (
@@ -103,18 +105,16 @@ def test_the_owner_decides_floor_images_and_kinds() -> None:
         assert reason(replace(asked, terms=replace(terms, policy=policy))) is expected
 
 
-def test_a_bare_process_has_no_registry_images() -> None:
-    """It would have nothing to run."""
+def test_provider_without_an_engine_declines_registry_images() -> None:
+    """It could not run them."""
     assert (
         reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS)))
         is DeclineReason.SANDBOX
     )
 
 
-def test_a_job_may_demand_a_sandbox() -> None:
-    """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the
-    offer says.
-    """
+def test_job_may_demand_a_sandbox() -> None:
+    """It names the sandbox as the offer does. A job with a GPU never runs under gVisor."""
     asked = bid(
         replace(
             make_spec(),
@@ -134,8 +134,8 @@ def test_a_job_may_demand_a_sandbox() -> None:
     assert reason(asked) is DeclineReason.SANDBOX
 
 
-def test_quotes_cover_what_must_be_moved() -> None:
-    """They are part of commitBy, so they grow with the bytes and stay bounded."""
+def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
+    """They are part of commitBy."""
     small, large = (
         bid(make_spec()),
         bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB))),
@@ -152,8 +152,8 @@ def test_quotes_cover_what_must_be_moved() -> None:
 
 
 @pytest.mark.rule("4.2")
-def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
-    """Within the protocol's bound, so that the place is kept."""
+def test_busy_decline_says_when_a_slot_frees() -> None:
+    """The time is within the protocol's bound, so the place is kept."""
     driver = Driver(ProviderCore(make_terms()))
     driver.assign(1)
     second = driver.execution(driver.assign(2)).phase
@@ -162,7 +162,7 @@ def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
 
 
 @pytest.mark.rule("I2")
-def test_two_slots_take_two_and_no_more() -> None:
+def test_two_slots_run_two_leases_at_most() -> None:
     """I2."""
     driver = Driver(ProviderCore(make_terms(2)))
     taken = [driver.execution(driver.assign(number)) for number in (1, 2, 3)]
@@ -170,8 +170,8 @@ def test_two_slots_take_two_and_no_more() -> None:
 
 
 @pytest.mark.rule("3.8", "3.9")
-def test_draining_declines_and_says_no_free_slots() -> None:
-    """Until it is taken back."""
+def test_draining_provider_declines_and_announces_no_free_slots() -> None:
+    """Until the owner ends it."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(events.DrainRequested(True))
     phase = driver.execution(driver.assign(1)).phase
@@ -188,7 +188,7 @@ def test_draining_declines_and_says_no_free_slots() -> None:
 
 
 @pytest.mark.rule("2.10")
-def test_strangers_assignments_are_refused() -> None:
+def test_assignment_of_a_stranger_or_too_late_is_refused() -> None:
     """Wrong signer, another provider's, too late."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
     good = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
@@ -206,8 +206,8 @@ def test_strangers_assignments_are_refused() -> None:
     assert driver.refusal(good, after=6) is Code.TOO_LATE
 
 
-def test_a_repeated_assignment_is_answered_the_same() -> None:
-    """The same key, so the answer is at most sent again, never made anew."""
+def test_repeated_assignment_gets_the_same_answer() -> None:
+    """The effect has the same key, so the answer may be sent again but is never decided again."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
     event = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.do(event) == driver.do(event, after=2)
@@ -221,9 +221,9 @@ def test_a_repeated_assignment_is_answered_the_same() -> None:
     assert first[0].coordinator == COORDINATOR
 
 
-def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_keep() -> None:
-    """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy
-    many of four gigabytes.
+def test_job_whose_output_does_not_fit_into_the_store_is_declined() -> None:
+    """It would run for nothing. Outputs are kept for two weeks, and many of four gigabytes cost a
+    few cents.
     """
     spec = replace(
         make_spec(),

@@ -1,6 +1,4 @@
-"""The owner's commands, prices, host classes and what is missing on chain: everything that needs
-no network.
-"""
+"""The owner's commands, prices, host classes, and what is missing on chain. No network is used."""
 
 import dataclasses
 import json
@@ -38,22 +36,22 @@ SECRET = Hash32(b"\x01" * 32)
 
 
 def run(home: Path, *words: str) -> tuple[int, str]:
-    """A command with --home and its exit code and output."""
+    """Runs a command with --home: its exit code and output."""
     result = CliRunner().invoke(app, [*words, "--home", str(home)])
     return result.exit_code, result.stdout
 
 
 @pytest.fixture
 def password(tmp_path: Path) -> str:
-    """A password file that only its owner reads."""
+    """A password file that only its owner can read."""
     path = tmp_path / "password"
     path.write_text("secret\n")
     path.chmod(0o600)
     return str(path)
 
 
-def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
-    """A second init keeps them: losing a key loses money."""
+def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
+    """Losing a key loses money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
     more = ("--store-gib", "50", "--chain-url", "http://127.0.0.1:9999/")
     words = (
@@ -87,12 +85,8 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 
-def test_a_second_init_changes_what_it_names_and_nothing_else(
-    tmp_path: Path, password: str
-) -> None:
-    """Whoever went to another coordinator asked the price of nobody, and became another
-    provider.
-    """
+def test_second_init_changes_only_the_named_settings(tmp_path: Path, password: str) -> None:
+    """Naming another coordinator must change neither the price nor the owner."""
     home, end = tmp_path / "node", ("--password-file", password, "--json")
     chosen = (
         "--price",
@@ -145,8 +139,8 @@ def test_a_second_init_changes_what_it_names_and_nothing_else(
     )
 
 
-def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
-    """And is told what its owner must do."""
+def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
+    """The facts that `init` prints say so."""
     words = (
         "--coordinator",
         URL,
@@ -183,8 +177,10 @@ def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> No
         ("--region", "x" * 65),
     ],
 )
-def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
-    """Before anything is written."""
+def test_invalid_option_is_refused_by_name_before_anything_is_written(
+    tmp_path: Path, password: str, words: tuple[str, str]
+) -> None:
+    """The message names the value."""
     code, text = run(
         tmp_path / "node",
         "init",
@@ -216,10 +212,10 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple
         ('"', ""),
     ],
 )
-def test_settings_that_an_editor_or_a_crash_left_are_named(
+def test_damaged_settings_are_refused_with_the_file_and_the_remedy(
     tmp_path: Path, password: str, was: str, now: str
 ) -> None:
-    """With what to do; a market that is looked for in vain is no answer."""
+    """An editor or a crash may damage the files in the provider's home."""
     home = tmp_path / "node"
     assert (
         run(home, "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password)[
@@ -243,7 +239,7 @@ def test_settings_that_an_editor_or_a_crash_left_are_named(
     assert code == EXIT_REFUSED and str(home / "status.json") in told
 
 
-def test_settings_survive_a_disk_that_fills_while_they_are_written(
+def test_old_settings_survive_a_disk_that_fills_during_the_write(
     tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, words = (
@@ -262,15 +258,15 @@ def test_settings_survive_a_disk_that_fills_while_they_are_written(
     assert settings.read(home) == before
 
 
-def test_commands_say_when_there_is_nothing(tmp_path: Path) -> None:
-    """Stable exit codes."""
+def test_commands_without_a_provider_have_stable_exit_codes(tmp_path: Path) -> None:
+    """Scripts rely on them."""
     assert run(tmp_path / "node", "up", "--json")[0] == EXIT_REFUSED
     assert run(tmp_path / "node", "status", "--json")[0] == EXIT_UNAVAILABLE
     assert run(tmp_path / "node", "drain")[0] == EXIT_UNAVAILABLE
 
 
-def test_check_works_before_init(tmp_path: Path) -> None:
-    """The machine can be looked at all the same; what is missing comes with its fix."""
+def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path) -> None:
+    """The machine can be checked without settings."""
     code, text = run(tmp_path / "node", "check", "--json")
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
@@ -282,8 +278,8 @@ def test_check_works_before_init(tmp_path: Path) -> None:
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
 
-async def test_the_process_executor_needs_a_devnet(tmp_path: Path) -> None:
-    """It protects nothing."""
+async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
+    """It isolates nothing."""
     with pytest.raises(Refused) as refused:
         await choose(Config(tmp_path, (), ExecutorKind.PROCESS), "owner", VirtualClock())
     assert refused.value.code is Code.UNSUPPORTED
@@ -303,16 +299,16 @@ async def test_the_process_executor_needs_a_devnet(tmp_path: Path) -> None:
         (V2_FLAGS - {"ssse3"}, "v1"),
     ],
 )
-def test_levels(flags: frozenset[str], level: str) -> None:
-    """One missing flag is the level below."""
+def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level: str) -> None:
+    """Levels are those of x86-64."""
     host = cpu_class("x86_64", CpuInfo("GenuineIntel", "", flags))
     assert host == HostClass("x86_64", level, "GenuineIntel")
     host.validate()
 
 
 @pytest.mark.rule("2.18")
-def test_cpuinfo_is_read() -> None:
-    """The first processor counts; strange vendors share one class; ARM has one level."""
+def test_cpu_class_comes_from_the_first_processor() -> None:
+    """Unknown vendors share one class, and ARM has one level."""
     text = (
         "processor\t: 0\nvendor_id\t: Weird\nmodel name\t: X\nflags\t\t: "
         + " ".join(V2_FLAGS)
@@ -328,7 +324,7 @@ def test_cpuinfo_is_read() -> None:
 
 
 def keys(has_owner: bool = True) -> ProviderKeys:
-    """A provider's."""
+    """The keys of a provider."""
     return ProviderKeys(
         PROVIDER, PROVIDER, OPERATOR, SECRET, SECRET, STRANGER if has_owner else None
     )
@@ -337,8 +333,8 @@ def keys(has_owner: bool = True) -> ProviderKeys:
 READY = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
 
 
-def test_what_is_missing() -> None:
-    """Each with its remedy; what does not stop it from working does not block."""
+def test_missing_registration_and_money_come_with_a_remedy() -> None:
+    """What does not keep the provider from working does not block."""
     assert missing(READY, keys(), 10**9) == ()
     fresh = Standing(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
     found = missing(fresh, keys(), 10**9)
@@ -357,8 +353,8 @@ def test_what_is_missing() -> None:
 
 
 @pytest.mark.rule("0.11")
-def test_networks() -> None:
-    """The /24 or /48 decides; names have none."""
+def test_network_is_the_first_part_of_an_ip_address() -> None:
+    """The /24 or /48 decides; a host name has no network."""
     assert (
         network_of("http://127.0.3.1:7710")
         == network_of("http://127.0.3.200")
@@ -373,8 +369,8 @@ def test_networks() -> None:
         network_of("http://example.org")
 
 
-def test_status_round_trips(tmp_path: Path) -> None:
-    """What the daemon wrote is what people read; the token stays."""
+def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
+    """A truncated token is replaced."""
     core = ProviderCore(make_terms())
     status = status_of(core, OPERATOR.address, "http://127.0.0.1:1", ())
     write_status(tmp_path / "status.json", status)

@@ -1,6 +1,4 @@
-"""The provider's execution machine: phase × event, what it must never do, and what a restart
-finds.
-"""
+"""The provider's execution machine: every phase with every event, and what a restart finds."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -71,12 +69,12 @@ DUTY = {
 
 
 def fresh() -> Driver:
-    """One provider with one slot."""
+    """One provider with one run slot."""
     return Driver(ProviderCore(make_terms()))
 
 
 def published(lease: Hash32) -> events.OutputPublished:
-    """Another output than the one of `script`."""
+    """A report with another output than the one of `script`."""
     return events.OutputPublished(lease, Hash32(bytes(32)), Hash32(b"\x99" * 32))
 
 
@@ -97,8 +95,8 @@ def at_phase(kind: type) -> tuple[Driver, Hash32]:
     return driver, lease
 
 
-def test_the_whole_way() -> None:
-    """Each step asks the shell for exactly the next thing."""
+def test_each_step_of_an_execution_asks_for_the_next_effect() -> None:
+    """The effects are those of the new phase and no others."""
     driver = fresh()
     lease = driver.assign()
     for event, phase in zip(script(lease), ORDER[1:6], strict=True):
@@ -123,8 +121,8 @@ OWN_EVENTS: dict[type, Callable[[Hash32], events.Event]] = {
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 @pytest.mark.parametrize("fits", OWN_EVENTS)
-def test_a_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
-    """The shell's late and repeated reports change nothing."""
+def test_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
+    """Late and repeated reports of the shell change nothing."""
     driver, lease = at_phase(phase)
     before = driver.execution(lease)
     due = driver.do(OWN_EVENTS[fits](lease))
@@ -136,8 +134,8 @@ def test_a_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
-    """A failing machine says nothing rather than something false."""
+def test_failure_lapses_an_execution_that_is_not_owed_yet(phase: type) -> None:
+    """A failing machine commits nothing rather than a false result."""
     driver, lease = at_phase(phase)
     driver.do(events.TaskFailed(lease, "disk"))
     after = driver.execution(lease).phase
@@ -153,8 +151,8 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
 
 @pytest.mark.rule("4.9")
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running, Publishing])
-def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
-    """And does so again after a restart, as long as a Commit would be waited for."""
+def test_given_up_execution_sends_a_decline_until_the_coordinator_takes_it(phase: type) -> None:
+    """A restart sends it again, as long as the coordinator would wait for a Commit."""
     driver, lease = at_phase(phase)
     due = driver.do(events.TaskFailed(lease, "disk"))
     (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
@@ -170,8 +168,8 @@ def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None
 
 @pytest.mark.rule("I4")
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_stop(phase: type) -> None:
-    """Elapsed time is paid: a running task is ended and committed; what has not run just ends."""
+def test_stop_commits_a_running_task_and_ends_one_that_has_not_started(phase: type) -> None:
+    """Elapsed time is paid."""
     driver, lease = at_phase(phase)
     due = driver.do(stop(lease))
     after = driver.execution(lease).phase
@@ -197,10 +195,8 @@ def test_stop(phase: type) -> None:
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_a_verdict(phase: type) -> None:
-    """Ends what was committed; before the commit it means that the job ended without this
-    execution.
-    """
+def test_verdict_ends_an_execution_in_every_phase(phase: type) -> None:
+    """Before the Commit it means that the job ended without this execution."""
     driver, lease = at_phase(phase)
     assert driver.refusal(verdict(lease, 2, STRANGER)) is Code.WRONG_SIGNER
     driver.do(verdict(lease, 2))
@@ -215,8 +211,8 @@ def test_a_verdict(phase: type) -> None:
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
-    """Before the commit there is nothing to open, after the verdict nothing more."""
+def test_commit_set_reveals_only_a_committed_result(phase: type) -> None:
+    """Before the Commit and after the verdict it is refused."""
     driver, lease = at_phase(phase)
     if phase in (Committed, Receipted, Revealed):
         assert any(
@@ -230,8 +226,8 @@ def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
 
 
 @pytest.mark.rule("3.20")
-def test_a_verdict_of_another_job_is_refused() -> None:
-    """The revealed set says which job it was."""
+def test_verdict_of_another_job_is_refused() -> None:
+    """The revealed CommitSet names the job."""
     driver, lease = at_phase(Revealed)
     event = verdict(lease)
     message = replace(event.verdict.message, job_id=Hash32(b"\x01" * 32))
@@ -247,8 +243,8 @@ def test_a_verdict_of_another_job_is_refused() -> None:
 
 @pytest.mark.rule("I8", "2.10", "5.23", "5.24")
 @pytest.mark.parametrize("phase", [Committed, Receipted])
-def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> None:
-    """The one door to a reveal stays shut, and the state untouched."""
+def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type) -> None:
+    """Only a CommitSet reveals a result, so the checks are strict."""
     driver, lease = at_phase(phase)
     held, now = driver.execution(lease), driver.now
     assert driver.refusal(commit_set(held, UnixSeconds(now - 5))) is Code.STALE
@@ -261,10 +257,8 @@ def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> 
 
 
 @pytest.mark.rule("5.24")
-def test_one_membership_only() -> None:
-    """A set signed again may have a new closedAt and nothing else; another membership would be a
-    second batch to copy from.
-    """
+def test_commit_set_signed_again_may_change_only_closed_at() -> None:
+    """Another membership would be a second batch, whose members could copy the result."""
     driver, lease = at_phase(Revealed)
     held = driver.execution(lease)
     other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
@@ -277,10 +271,8 @@ def test_one_membership_only() -> None:
 
 
 @pytest.mark.rule("I8", "2.20", "4.17")
-def test_the_reveal_opens_the_commit() -> None:
-    """Salt and ciphertext stood in the state before the commit did; class, usage and status are
-    the task's.
-    """
+def test_reveal_opens_the_commit() -> None:
+    """Class, usage and status are those of the task."""
     driver, lease = at_phase(Committed)
     phase, held = driver.execution(lease).phase, driver.execution(lease)
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
@@ -293,10 +285,8 @@ def test_the_reveal_opens_the_commit() -> None:
 
 
 @pytest.mark.rule("3.34")
-def test_the_salt_is_journaled_before_anything_uses_it() -> None:
-    """It is in the state one step before the ciphertext and two before the commit, and stays the
-    same.
-    """
+def test_salt_is_journaled_before_anything_uses_it() -> None:
+    """It is in the state one step before the ciphertext and the Commit, and stays the same."""
     driver, lease = at_phase(Publishing)
     phase = driver.execution(lease).phase
     assert isinstance(phase, Publishing)
@@ -305,8 +295,8 @@ def test_the_salt_is_journaled_before_anything_uses_it() -> None:
 
 
 @pytest.mark.rule("5.10")
-def test_the_beacon_round_is_ahead_enough() -> None:
-    """At least two whole periods and one more, at most ten, at every offset within a period."""
+def test_beacon_round_is_three_to_four_periods_ahead() -> None:
+    """At every offset within a period, and at most ten rounds ahead."""
     terms = make_terms()
     for offset in range(-5, 12):
         at = UnixSeconds(NOW + offset)
@@ -323,8 +313,8 @@ def test_the_beacon_round_is_ahead_enough() -> None:
 # ------------------------------------------------------------------------------------------ commits
 
 
-def test_one_commit_for_ever() -> None:
-    """Resent the same, ever more slowly; a repeated upload makes no other one."""
+def test_commit_is_sent_again_unchanged_and_ever_more_slowly() -> None:
+    """A repeated report of the output makes no other Commit."""
     driver, lease = at_phase(Committed)
     first = driver.execution(lease).commit()
     sent = []
@@ -342,10 +332,8 @@ def test_one_commit_for_ever() -> None:
 
 
 @pytest.mark.rule("3.16")
-def test_receipts() -> None:
-    """Only for a commit that was made here, and only signed by its coordinator; repeats change
-    nothing.
-    """
+def test_receipt_counts_only_for_a_commit_made_here_and_signed_by_its_coordinator() -> None:
+    """Repeats change nothing."""
     driver, lease = at_phase(Committed)
     good = receipt(driver.execution(lease))
     assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
@@ -360,8 +348,8 @@ def test_receipts() -> None:
     assert driver.execution(lease) == held
 
 
-def test_a_lapsed_commit_is_remembered() -> None:
-    """So that no other one is ever signed for the assignment, and there is evidence."""
+def test_lapsed_execution_keeps_its_commit() -> None:
+    """So no other Commit is ever signed for the Assignment, and the evidence stays."""
     driver, lease = at_phase(Committed)
     commit = driver.execution(lease).commit()
     driver.do(events.TaskFailed(lease, "commit refused: too-late"))
@@ -377,8 +365,10 @@ def test_a_lapsed_commit_is_remembered() -> None:
 
 @pytest.mark.rule("4.7")
 @pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Publishing])
-def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
-    """And frees the slot; the container is stopped and removed. Not a second earlier."""
+def test_execution_without_a_commit_lapses_after_commit_by(phase: type) -> None:
+    """It frees the slot, and its container is stopped and removed. It does not lapse a second
+    earlier.
+    """
     driver, lease = at_phase(phase)
     due = execution.next_due(driver.execution(lease))
     assert driver.do(events.Tick(), after=due - 1 - driver.now) == ()
@@ -389,8 +379,8 @@ def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
     )
 
 
-def test_an_upload_after_commit_by_is_no_commit() -> None:
-    """A commit that is late would be refused and could only be held against its signer."""
+def test_output_published_after_commit_by_is_not_committed() -> None:
+    """A late Commit would be refused, and could only be held against its signer."""
     driver, lease = at_phase(Publishing)
     driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
     driver.do(published(lease))
@@ -401,7 +391,7 @@ def test_an_upload_after_commit_by_is_no_commit() -> None:
 
 
 @pytest.mark.parametrize("phase", [Committed, Receipted, Revealed])
-def test_a_verdict_that_never_comes_is_not_waited_for_for_ever(phase: type) -> None:
+def test_execution_without_a_verdict_lapses_after_seven_days(phase: type) -> None:
     """I7."""
     driver, lease = at_phase(phase)
     driver.do(events.Tick(), after=execution.KEEP_SECONDS + 1000)
@@ -409,8 +399,8 @@ def test_a_verdict_that_never_comes_is_not_waited_for_for_ever(phase: type) -> N
 
 
 @pytest.mark.parametrize("phase", [Declined, Done, Lapsed])
-def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
-    """With everything that pointed to them."""
+def test_ended_execution_is_forgotten_with_all_its_rows(phase: type) -> None:
+    """Nothing may grow for ever."""
     driver, lease = at_phase(phase)
     assert driver.do(
         events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now
@@ -419,9 +409,9 @@ def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
     assert driver.do(events.Tick(), after=10**6) == ()
 
 
-def test_of_what_is_long_done_only_a_line_is_kept() -> None:
-    """Spec and verdict go after minutes; a later verdict is still no surprise, another voice's
-    is, and after seven days nothing is.
+def test_execution_that_ended_minutes_ago_keeps_only_its_hash() -> None:
+    """Spec and verdict go after minutes. A later verdict of its coordinator still passes, one of
+    another key is refused, and after seven days every one is.
     """
     driver, lease = at_phase(Done)
     driver.do(events.Tick(), after=execution.DONE_KEEP_SECONDS)
@@ -442,8 +432,8 @@ def test_of_what_is_long_done_only_a_line_is_kept() -> None:
 # ------------------------------------------------------------------------------------------ results
 
 
-def test_a_time_out_is_a_result() -> None:
-    """I4: committed with its status; the shell gives it the empty directory."""
+def test_time_out_is_a_result() -> None:
+    """I4: it is committed with its status and the empty directory."""
     driver, lease = at_phase(Running)
     publish, _ = driver.do(events.TaskExited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
     assert isinstance(publish, effects.PublishOutput) and publish.exit_status == EXIT_TIMEOUT
@@ -452,7 +442,7 @@ def test_a_time_out_is_a_result() -> None:
 
 
 @pytest.mark.rule("3.20")
-def test_a_newer_verdict_replaces_an_older_one() -> None:
+def test_newer_verdict_replaces_an_older_one() -> None:
     """Never the other way round."""
     driver, lease = at_phase(Done)
     driver.do(verdict(lease, 3))
@@ -462,8 +452,8 @@ def test_a_newer_verdict_replaces_an_older_one() -> None:
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_a_restart_resumes_where_it_was(phase: type) -> None:
-    """From a snapshot: same state, and the same thing due."""
+def test_restored_snapshot_has_the_same_state_and_effects_due(phase: type) -> None:
+    """A restart goes on where it was."""
     driver, lease = at_phase(phase)
     twin = ProviderCore(make_terms())
     twin.restore(driver.core.snapshot())

@@ -53,12 +53,12 @@ def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> even
 
 
 def drawn(*jurors: Address) -> events.ChainJuryDrawn:
-    """A jury."""
+    """A jury with these jurors."""
     return events.ChainJuryDrawn(CASE, jurors, VOTE_BY)
 
 
 def juror(slots: int = 1) -> Driver:
-    """A provider that sits in the case."""
+    """A provider that is a juror in the case."""
     driver = Driver(ProviderCore(make_terms(slots)))
     driver.do(opened())
     driver.do(drawn(ACCUSED, PROVIDER))
@@ -66,8 +66,8 @@ def juror(slots: int = 1) -> Driver:
 
 
 @pytest.mark.rule("3.24", "5.78")
-def test_the_whole_service() -> None:
-    """Each execution repeated, then one ballot, then its opening, in the case's order."""
+def test_juror_repeats_each_execution_votes_and_opens_its_ballot() -> None:
+    """In the order of the case."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(opened())
     (first,) = driver.do(drawn(PROVIDER))
@@ -93,8 +93,8 @@ def test_the_whole_service() -> None:
 
 
 @pytest.mark.rule("5.78")
-def test_nothing_is_opened_before_voting_ended() -> None:
-    """Not by a repeated vote, nor by time."""
+def test_ballot_is_not_opened_before_voting_has_ended() -> None:
+    """Neither a repeated vote nor time opens it."""
     driver = juror()
     for index, digest in enumerate(DIGESTS):
         driver.do(events.Reexecuted(CASE, index, digest))
@@ -104,8 +104,8 @@ def test_nothing_is_opened_before_voting_ended() -> None:
 
 
 @pytest.mark.rule("3.25", "5.84")
-def test_unavailable_content_is_void() -> None:
-    """Zero stands in the ballot."""
+def test_unavailable_content_gives_a_zero_digest_in_the_ballot() -> None:
+    """Such a vote is void."""
     driver = juror()
     driver.do(events.Reexecuted(CASE, 0, ZERO_HASH))
     driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
@@ -113,8 +113,8 @@ def test_unavailable_content_is_void() -> None:
     assert isinstance(phase, Voting) and phase.digests == (ZERO_HASH, DIGESTS[1])
 
 
-def test_others_juries_are_nothing_to_it() -> None:
-    """Not drawn, accused itself, an unknown case, another host class."""
+def test_other_juries_make_no_duty() -> None:
+    """Not drawn, accused itself, an unknown case, or another host class."""
     driver = Driver(ProviderCore(make_terms()))
     assert driver.do(drawn(PROVIDER)) == () and not driver.core.jury
     driver.do(opened(PROVIDER))
@@ -125,8 +125,8 @@ def test_others_juries_are_nothing_to_it() -> None:
     assert driver.do(events.ChainVotingEnded(CASE, REVEAL_BY)) == ()
 
 
-def test_a_duty_waits_for_a_slot_and_goes_first() -> None:
-    """I2 holds; when the lease commits, the jury has the slot before the next lease."""
+def test_jury_duty_waits_for_a_slot_and_gets_it_before_the_next_lease() -> None:
+    """I2 holds."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(opened())
     lease = driver.assign(1)
@@ -138,8 +138,8 @@ def test_a_duty_waits_for_a_slot_and_goes_first() -> None:
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_windows_end_every_phase(steps: int) -> None:
-    """I7: whatever the juror was waiting for."""
+def test_every_phase_of_a_duty_ends_with_its_window(steps: int) -> None:
+    """I7."""
     driver = juror()
     happened: tuple[events.Event, ...] = (
         events.Reexecuted(CASE, 0, DIGESTS[0]),
@@ -159,8 +159,8 @@ def test_windows_end_every_phase(steps: int) -> None:
     assert not driver.core.jury
 
 
-def test_a_restarted_juror_can_open_its_ballot() -> None:
-    """Digests and salt were in the state before the vote was sent."""
+def test_restarted_juror_can_open_its_ballot() -> None:
+    """Digests and salt are in the state before the vote is sent."""
     driver = juror()
     for index, digest in enumerate(DIGESTS):
         driver.do(events.Reexecuted(CASE, index, digest))
@@ -173,8 +173,8 @@ def test_a_restarted_juror_can_open_its_ballot() -> None:
     assert jury_duty.ballot(CASE, PROVIDER, reveal.salt, reveal.digests) == vote.ballot
 
 
-def test_the_courts_events_are_translated() -> None:
-    """Zeros past the last execution are no executions."""
+def test_events_of_the_court_become_events_of_the_core() -> None:
+    """Zero hashes after the last execution are no executions."""
     three = (*SPECS, ZERO_HASH)
     amounts = (Amount(0),) * 3
     case = chain_events.CaseOpened(
@@ -205,10 +205,8 @@ def test_the_courts_events_are_translated() -> None:
 
 
 @pytest.mark.rule("3.21", "6.5")
-def test_statements_only_grow() -> None:
-    """An older one, a second of the same number, a fall of `final` and strangers' are refused; a
-    fall of `held` is a verdict's doing.
-    """
+def test_statement_that_is_older_or_lower_or_of_a_stranger_is_refused() -> None:
+    """So is a second one of the same number. `held` may fall, because a verdict lowers it."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(statement(100, 1, held=50))
     driver.do(statement(100, 1, held=50))
@@ -222,7 +220,7 @@ def test_statements_only_grow() -> None:
     assert driver.core.statements[COORDINATOR].message.final == 150
 
 
-def test_claims_follow_final_epochs() -> None:
+def test_final_epoch_with_new_credit_is_claimed() -> None:
     """Only when there is more than was claimed."""
     driver = Driver(ProviderCore(make_terms()))
     (claim,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(1), Amount(70)))
@@ -233,8 +231,8 @@ def test_claims_follow_final_epochs() -> None:
     assert again.key != claim.key
 
 
-def test_offers_are_numbered_for_ever() -> None:
-    """The number survives a restart, so no offer is taken for an older one."""
+def test_offer_numbers_grow_over_restarts() -> None:
+    """So no offer is taken for an older one."""
     driver = Driver(ProviderCore(make_terms()))
     (first,) = driver.do(events.OfferDue())
     twin = Driver(ProviderCore(make_terms()))
@@ -250,10 +248,10 @@ def test_offers_are_numbered_for_ever() -> None:
 @pytest.mark.rule("I6")
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.EXITED, TaskState.ABSENT])
 @pytest.mark.parametrize("phase", [Starting, Running, Publishing])
-def test_reconcile(phase: type, state: TaskState) -> None:
-    """What still runs or has finished is attached to again; only a container that is gone is a
-    failure.
-    """
+def test_running_task_without_a_container_fails_after_a_restart(
+    phase: type, state: TaskState
+) -> None:
+    """Tasks that still run or have exited are attached to again."""
     driver = Driver(ProviderCore(make_terms()))
     held = driver.advance(driver.assign(), phase)
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
@@ -265,8 +263,8 @@ def test_reconcile(phase: type, state: TaskState) -> None:
     assert found.strays == ()
 
 
-def test_strays_are_removed() -> None:
-    """Of leases that ended or were never known; a juror's own container is none."""
+def test_containers_that_no_lease_needs_are_strays() -> None:
+    """The container of a juror is none."""
     driver = juror()
     mine = jury_lease_id(CASE, 0, driver.core.terms.provider)
     other = jury_lease_id(CASE, 1, driver.core.terms.provider)
@@ -274,8 +272,8 @@ def test_strays_are_removed() -> None:
     assert reconcile((), driver.core.jury.values(), observed).strays == (other, "ff" * 32)
 
 
-def test_recent_runs_shorten_the_wait() -> None:
-    """startBy goes by how long runs really take, not by what they may take."""
+def test_start_by_follows_from_recent_run_times() -> None:
+    """Not from the time that a job may take."""
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign(1)
     driver.advance(lease, Running)

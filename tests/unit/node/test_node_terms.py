@@ -1,5 +1,6 @@
-"""An owner changes price, images or coordinators between two starts: what was decided before
-stays as it was.
+"""An owner changes price, images or coordinators between two starts.
+
+Earlier decisions stay as they were.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ ELSEWHERE = replace(make_terms(), statement_keys={STRANGER: STRANGER})
 
 @dataclass
 class Recorder(Driver):
-    """A driver that keeps its inputs, as a journal does."""
+    """A driver that keeps its inputs as a journal does."""
 
     journal: list[Input[events.Event]] = field(default_factory=list)
 
@@ -42,8 +43,8 @@ def worked() -> Recorder:
 
 
 @pytest.mark.parametrize("terms", [DEARER, ELSEWHERE])
-def test_a_journal_replays_under_other_terms(worked: Recorder, terms: Terms) -> None:
-    """Also where today's terms would have declined, or do not know the coordinator any more."""
+def test_journal_replays_the_same_under_other_terms(worked: Recorder, terms: Terms) -> None:
+    """Today's terms might decline that job, or not know its coordinator any more."""
     twin = ProviderCore(terms)
     for item in worked.journal:
         twin.step(item)
@@ -53,7 +54,7 @@ def test_a_journal_replays_under_other_terms(worked: Recorder, terms: Terms) -> 
     assert twin.executions == worked.core.executions, "what runs goes on"
 
 
-def test_new_terms_decide_what_comes_next(worked: Recorder) -> None:
+def test_new_terms_decide_about_later_assignments(worked: Recorder) -> None:
     worked.core.step(
         Input(
             worked.now,
@@ -64,7 +65,7 @@ def test_new_terms_decide_what_comes_next(worked: Recorder) -> None:
     assert not isinstance(worked.execution(worked.assign(2)).phase, Accepted), "below the new floor"
 
 
-def test_a_folder_keeps_its_provider(worked: Recorder) -> None:
+def test_folder_refuses_the_terms_of_another_provider(worked: Recorder) -> None:
     assert (
         worked.refusal(events.Configured(replace(make_terms(), provider=STRANGER)))
         is Code.WRONG_CHAIN

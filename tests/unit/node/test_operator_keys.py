@@ -1,6 +1,4 @@
-"""An operator key that is rotated away is kept, and signs, for as long as something may be asked
-of it (PROTOCOL §2).
-"""
+"""A rotated operator key is kept, and signs, as long as a message may need it (PROTOCOL §2)."""
 
 import json
 from dataclasses import replace
@@ -57,10 +55,10 @@ BEFORE = (
 AFTER = (KeyValidity(OPERATOR.address, NOW, SINCE), KeyValidity(NEW.address, SINCE, FOREVER))
 
 
-def test_what_a_rotation_leaves_in_the_keystore(tmp_path: Path) -> None:
-    """Keys are added beside the others and moved away one by one: whatever step is the last
-    before a crash, what is needed is there.
-    """
+def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation(
+    tmp_path: Path,
+) -> None:
+    """Keys are added beside the others, and retired one by one."""
     keystore = Keystore.at(tmp_path, "secret", DEVNET)
     first = provider_keys.create(keystore, None, None).operator
     second, third = provider_keys.add_operator(keystore), provider_keys.add_operator(keystore)
@@ -89,8 +87,8 @@ def test_what_a_rotation_leaves_in_the_keystore(tmp_path: Path) -> None:
     assert refused.value.code is Code.BUSY
 
 
-def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
-    """Typed again before the daemon has changed to it, it makes no further one."""
+def test_rotate_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
+    """Typed again before the daemon uses the new key, it makes no further one."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
 
@@ -124,7 +122,7 @@ def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
     assert typed("rotate")["is_new"], "the chain knows that one: another may follow"
 
 
-def test_which_key_signs_what(tmp_path: Path) -> None:
+def test_key_of_a_message_follows_from_its_time(tmp_path: Path) -> None:
     operator_keys = OperatorKeys(BOTH, tmp_path / FILE)
     assert operator_keys.current is OPERATOR and operator_keys.is_changing, (
         "nothing is known yet: the oldest"
@@ -161,7 +159,7 @@ def test_which_key_signs_what(tmp_path: Path) -> None:
     assert elsewhere.may_take_work(COORDINATOR), "its owner may take days"
 
 
-def test_a_hello_that_is_refused_is_said_under_the_next_key() -> None:
+def test_refused_hello_is_repeated_under_the_next_key() -> None:
     operator_keys = OperatorKeys(BOTH)
     operator_keys.learn(AFTER)
     speaker, digest = HelloSigner(operator_keys, COORDINATOR), ZERO_HASH
@@ -172,7 +170,7 @@ def test_a_hello_that_is_refused_is_said_under_the_next_key() -> None:
     assert speaker.address == OPERATOR.address, "what was taken comes first"
 
 
-async def test_only_a_wrong_key_is_reason_for_another() -> None:
+async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:
     tried: list[Signer] = []
 
     async def send(code: Code, taken: Signer | None, signer: Signer) -> Signer:
@@ -190,8 +188,8 @@ async def test_only_a_wrong_key_is_reason_for_another() -> None:
     assert tried == [OPERATOR, NEW, OPERATOR, NEW, OPERATOR, NEW, OPERATOR]
 
 
-def test_until_when_an_old_key_is_kept() -> None:
-    """By what runs, by a ballot to be cast, by offers that were signed with it."""
+def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
+    """Offers count that were signed with it and have not expired."""
     operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     operator_keys.learn(BEFORE)
@@ -221,7 +219,7 @@ def test_until_when_an_old_key_is_kept() -> None:
     ) == (OPERATOR.address,)
 
 
-def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
+def test_no_assignment_is_accepted_while_the_key_is_being_changed() -> None:
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
     event = events.AssignmentReceived(
         signed_assignment(spec), spec, (), STATEMENT_KEY.address, is_rotating=True
@@ -232,7 +230,7 @@ def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
     assert isinstance(phase, Declined) and "operator key" in phase.text
 
 
-def test_check_tells_what_a_rotation_waits_for() -> None:
+def test_check_says_what_a_rotation_waits_for() -> None:
     found = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
     (here,), (elsewhere,) = (
         missing(found, BOTH, 10**9),

@@ -1,7 +1,7 @@
-"""An owner is told what ended without pay, and why: else a machine that computes wrong works for
-nothing until somebody wonders.
+"""The owner learns what ended without pay, and why.
 
-Likewise when its coordinator signs against its own word, with what it signed.
+Otherwise a machine that computes wrong would work for nothing until somebody notices. The owner
+also learns when the coordinator contradicts what it signed before, with the signed message.
 """
 
 import logging
@@ -42,7 +42,7 @@ def told(driver: Driver) -> list[tuple[Hash32, str]]:
 
 
 class Daemon:
-    """The actor, as far as the inbox knows it."""
+    """The actor, reduced to what the frame handler uses."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -63,7 +63,9 @@ def decided(
     ("group", "faulted", "why"),
     [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", LEFT_OUT)],
 )
-def test_what_a_verdict_does_not_pay_is_told(group: str, faulted: str, why: str) -> None:
+def test_status_names_executions_that_a_verdict_does_not_pay(
+    group: str, faulted: str, why: str
+) -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
     driver.advance(lease, Revealed)
@@ -73,8 +75,8 @@ def test_what_a_verdict_does_not_pay_is_told(group: str, faulted: str, why: str)
     assert told(driver) == ([(lease, why)] if why else [])
 
 
-def test_what_lapsed_is_told_on_one_plain_line() -> None:
-    """The reason may be a coordinator's words, and is shown at a terminal."""
+def test_reason_of_a_lapse_is_shown_on_one_printable_line() -> None:
+    """The reason may come from a coordinator, and it is shown in a terminal."""
     driver = Driver(ProviderCore(make_terms(2)))
     one, other = driver.assign(1), driver.assign(2)
     driver.do(events.TaskFailed(one, "StartTask: the container engine does not start it"))
@@ -85,7 +87,7 @@ def test_what_lapsed_is_told_on_one_plain_line() -> None:
     ]
 
 
-async def test_a_fault_is_told_even_when_its_lease_was_forgotten(
+async def test_fault_is_logged_even_when_its_lease_is_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A held job is executed again up to three days later."""
@@ -114,10 +116,10 @@ async def test_a_fault_is_told_even_when_its_lease_was_forgotten(
 @pytest.mark.parametrize(
     ("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"]
 )
-async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_what_it_signed(
+async def test_contradiction_of_a_coordinator_is_logged_with_the_signed_message(
     caplog: pytest.LogCaptureFixture, final: int, seq: int
 ) -> None:
-    """It was answered to the coordinator alone, which knows."""
+    """It once was only answered to the coordinator, which knows it already."""
     driver = Driver(ProviderCore(make_terms()))
     inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
     driver.do(statement(1000, 2))

@@ -1,4 +1,4 @@
-"""The keystore: files other tools can read, nobody else can, and nothing overwrites."""
+"""The keystore: other tools can read its files, other users cannot, and nothing overwrites them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def keystore(tmp_path: Path) -> Keystore:
     return Keystore.at(tmp_path / "provider", "correct horse", DEVNET)
 
 
-def test_keys_come_back(keystore: Keystore) -> None:
+def test_keys_are_the_same_when_the_keystore_is_opened_again(keystore: Keystore) -> None:
     operator, payout = (
         keystore.create_account("operator"),
         keystore.create_account("payout", SECRET),
@@ -33,7 +33,9 @@ def test_keys_come_back(keystore: Keystore) -> None:
     assert again.has("peer") and not again.has("session")
 
 
-def test_eth_account_reads_our_files_and_we_read_its(keystore: Keystore, tmp_path: Path) -> None:
+def test_eth_account_and_the_keystore_read_each_others_files(
+    keystore: Keystore, tmp_path: Path
+) -> None:
     keystore.create_account("operator", SECRET)
     tree = json.loads((keystore.folder / "operator.json").read_bytes())
     assert bytes(Account.decrypt(tree, "correct horse")) == SECRET
@@ -48,9 +50,10 @@ def test_eth_account_reads_our_files_and_we_read_its(keystore: Keystore, tmp_pat
         )
 
 
-def test_the_standards_own_vector_opens() -> None:
-    """Test vector "PBKDF2-SHA-256" of the web3 secret storage definition. (OpenSSL derives no
-    scrypt key with r = 1 and n = 2^18.)
+def test_test_vector_of_the_standard_opens() -> None:
+    """The vector "PBKDF2-SHA-256" of the web3 secret storage definition.
+
+    The scrypt vector is left out: OpenSSL derives no scrypt key with r = 1 and n = 2^18.
     """
     vector = {
         "crypto": {
@@ -73,7 +76,7 @@ def test_the_standards_own_vector_opens() -> None:
     assert secret.hex() == "7a28b5ba57c53603b0b07b56bba752f7784bf506fa95edc395f5cf6c7514fe9d"
 
 
-def test_a_wrong_passphrase_and_a_changed_file_are_told(keystore: Keystore) -> None:
+def test_wrong_passphrase_and_changed_file_are_refused(keystore: Keystore) -> None:
     keystore.create_peer()
     with pytest.raises(KeystoreError, match="passphrase does not open"):
         Keystore.at(keystore.folder, "wrong", DEVNET).peer()
@@ -91,7 +94,7 @@ def test_a_wrong_passphrase_and_a_changed_file_are_told(keystore: Keystore) -> N
             keystore.peer()
 
 
-def test_files_that_others_can_read_are_refused_with_the_remedy(
+def test_file_that_other_users_can_read_is_refused_with_the_remedy(
     keystore: Keystore, tmp_path: Path
 ) -> None:
     keystore.create_account("operator")
@@ -110,7 +113,7 @@ def test_files_that_others_can_read_are_refused_with_the_remedy(
     assert read_passphrase_file(passphrase) == "secret"
 
 
-def test_a_key_is_never_overwritten(keystore: Keystore) -> None:
+def test_key_is_never_overwritten(keystore: Keystore) -> None:
     first = keystore.create_account("operator")
     with pytest.raises(KeystoreError, match="exists"):
         keystore.create_account("operator")
@@ -118,7 +121,7 @@ def test_a_key_is_never_overwritten(keystore: Keystore) -> None:
     assert os.listdir(keystore.folder) == ["operator.json"]
 
 
-def test_missing_and_empty_files_are_told(keystore: Keystore, tmp_path: Path) -> None:
+def test_missing_and_empty_files_are_named_in_the_error(keystore: Keystore, tmp_path: Path) -> None:
     with pytest.raises(KeystoreError, match="cannot be read"):
         keystore.account("operator")
     empty = tmp_path / "empty"
@@ -128,10 +131,10 @@ def test_missing_and_empty_files_are_told(keystore: Keystore, tmp_path: Path) ->
 
 
 @pytest.mark.rule("9.2")
-def test_only_devnet_keys_are_cheap(tmp_path: Path) -> None:
+def test_only_devnet_keys_are_cheap_to_open(tmp_path: Path) -> None:
     assert Keystore.at(tmp_path, "x", DEVNET).kdf.scrypt_n == 2
     assert Keystore.at(tmp_path, "x", MAINNET).kdf.scrypt_n == 262144
 
 
-def test_the_passphrase_is_not_shown(keystore: Keystore) -> None:
+def test_passphrase_is_not_in_the_text_of_a_keystore(keystore: Keystore) -> None:
     assert "horse" not in repr(keystore) and "horse" not in str(keystore)

@@ -1,4 +1,4 @@
-"""The hub in memory under bad weather, in virtual time."""
+"""The hub in memory when frames are dropped, delayed, repeated or reordered, in virtual time."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def echo(sender: str, frame: bytes) -> bytes:
     return frame
 
 
-def test_dropped_frames_are_unavailable_after_the_deadline_in_virtual_time() -> None:
+def test_dropped_frame_is_unavailable_after_its_deadline() -> None:
     async def main(clock: VirtualClock) -> None:
         async with MemoryHub(clock, lambda hop: () if hop.is_answer else (0.0,)) as hub:
             ada, _ = hub.join(ADA, echo), hub.join(BOB, echo)
@@ -45,7 +45,7 @@ def test_delays_add_up_and_late_answers_are_dropped() -> None:
     run_virtual(main)
 
 
-def test_repeats_reorders_and_is_the_same_each_time() -> None:
+def test_hub_repeats_and_reorders_frames_the_same_way_each_time() -> None:
     delays = {b"a": (2.0,), b"twice": (3.0, 0.5), b"b": (1.0,), b"c": (2.5,)}
 
     def weather(hop: Hop) -> tuple[float, ...]:
@@ -72,7 +72,7 @@ def test_repeats_reorders_and_is_the_same_each_time() -> None:
     assert seen == run_virtual(main)
 
 
-def test_a_peer_that_left_is_unavailable_and_one_that_came_back_answers_anew() -> None:
+def test_peer_that_left_is_unavailable_and_answers_once_it_is_back() -> None:
     async def main(clock: VirtualClock) -> None:
         async def second(sender: str, frame: bytes) -> bytes:
             return b"second"
@@ -92,7 +92,7 @@ def test_a_peer_that_left_is_unavailable_and_one_that_came_back_answers_anew() -
     run_virtual(main)
 
 
-def test_a_handlers_bug_is_raised_at_the_hubs_end() -> None:
+def test_bug_in_a_handler_is_raised_when_the_hub_ends() -> None:
     async def main(clock: VirtualClock) -> None:
         async def broken(sender: str, frame: bytes) -> bytes:
             raise ZeroDivisionError
