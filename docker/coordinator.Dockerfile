@@ -1,9 +1,10 @@
-# The matching service: `quorate coordinator up` as a user without rights.
+# The coordinator: `quorate coordinator up` as a user without rights.
 #
 #   docker build -f docker/coordinator.Dockerfile -t quorate-coordinator .
 #
-# BASE is any image with Python 3.11 to 3.13 and its venv module. Wheels in docker/wheels are taken first; with
-# PIP_OPTIONS=--no-index nothing else is, so the build needs no network (.ci/make-images).
+# BASE is any image with Python 3.11 to 3.13 and its venv module. The build takes wheels in
+# docker/wheels first. With PIP_OPTIONS=--no-index it takes nothing else and needs no network
+# (.ci/make-images).
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build

@@ -1,9 +1,11 @@
-# The provider's daemon: `quorate node up` as a user without rights, jobs in bubblewrap or, with its socket, in the host's engine.
+# The provider's daemon: `quorate node up` as a user without rights. Jobs run in bubblewrap or, if
+# the container gets its socket, in the host's engine.
 #
 #   docker build -f docker/node.Dockerfile -t quorate-node .
 #
-# BASE is any image with Python 3.11 to 3.13 and its venv module. Wheels in docker/wheels are taken first; with
-# PIP_OPTIONS=--no-index nothing else is, so the build needs no network (.ci/make-images).
+# BASE is any image with Python 3.11 to 3.13 and its venv module. The build takes wheels in
+# docker/wheels first. With PIP_OPTIONS=--no-index it takes nothing else and needs no network
+# (.ci/make-images).
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build

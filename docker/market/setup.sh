@@ -1,6 +1,7 @@
 #!/bin/sh
-# What a market begins with: contracts, keys for everybody, money from the faucet. `setup.sh NET EXECUTOR`; repeating it does nothing
-# that was done. The same commands make a market on separate machines (docs/howto/operator.md).
+# Makes contracts, keys for all parties, and money from the faucet: `setup.sh NET EXECUTOR`. Steps
+# that were done are skipped. The same commands make a market on separate machines
+# (docs/howto/operator.md).
 set -eu
 umask 077
 
