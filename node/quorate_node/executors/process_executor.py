@@ -65,8 +65,7 @@ def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(
-            Code.UNSUPPORTED,
-            "mounts: without a container engine inputs can only stand below /inputs",
+            Code.UNSUPPORTED, "mounts: without a container engine inputs can only be below /inputs"
         )
     argv = task.argv or (*image.entrypoint, *image.command)
     refuse_shell_command(image, argv)

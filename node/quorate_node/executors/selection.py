@@ -52,7 +52,7 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
         except Unavailable as sandbox:
             if not config.is_devnet:
                 raise Unavailable(
-                    f"{engine}; nor is there another sandbox: {sandbox}", engine.retry_after
+                    f"{engine}; no other sandbox works: {sandbox}", engine.retry_after
                 ) from sandbox
             # Not re-raised on a devnet: the red banner says what it means.
             return await _process(config, clock)

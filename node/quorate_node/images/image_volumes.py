@@ -52,7 +52,7 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: Volumes: {path[:200]!r} would cover what every job needs; {_REMEDY}",
+            f"image: Volumes: {path[:200]!r} would cover a folder that every job needs; {_REMEDY}",
         )
     if any(_is_below(path, target) for target in inputs):
         raise Refused(

@@ -74,7 +74,8 @@ class RegistryHttp:
         except (OSError, http.client.HTTPException, TruncatedSource) as error:
             self._stop.check()
             raise Unavailable(
-                f"the registry {self._host} cannot be reached or broke off ({error})", 10.0
+                f"the registry {self._host} cannot be reached or closed the connection ({error})",
+                10.0,
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
@@ -127,8 +128,8 @@ class RegistryHttp:
         if status in (401, 403, 404):
             raise Refused(
                 Code.UNKNOWN,
-                f"image: the registry {self._host} has nothing at {self._path} that anybody may "
-                f"read ({status})",
+                f"image: the registry {self._host} has nothing at {self._path} that is "
+                f"readable without a login ({status})",
             )
         if status != 200:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
@@ -211,7 +212,8 @@ class RegistryHttp:
         except UnicodeError as error:  # a part of the name is empty or too long
             raise Refused(
                 Code.MALFORMED,
-                f"image: the registry {self._host} leads to {host[:200]!r}, which is no name",
+                f"image: the registry {self._host} leads to {host[:200]!r}, which is not a valid "
+                "host name",
             ) from error
         found = [(family, address) for family, _, _, _, address in answers]
         if self._may_be_private:

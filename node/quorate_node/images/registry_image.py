@@ -75,7 +75,7 @@ def parse_pinned(name: str) -> PinnedImage:
     if host and not ("." in host or ":" in host or host == "localhost"):
         host, path = "", f"{host}/{path}"
     if (host and not _is_place(host)) or ".." in path.split("/"):
-        raise Refused(Code.MALFORMED, f"image: {name[:200]!r} names no registry")
+        raise Refused(Code.MALFORMED, f"image: {name[:200]!r} does not name a registry")
     if host in ("", _HUB):
         return PinnedImage(name, _HUB_HOST, path if "/" in path else f"library/{path}", digest)
     return PinnedImage(name, host, path, digest)
@@ -132,7 +132,9 @@ def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
             and kind.get("architecture") == architecture
         ):
             return _document(image, registry, _digest(image, item.get("digest")))
-    raise Refused(Code.UNSUPPORTED, f"image: {image.name} has nothing for linux on {architecture}")
+    raise Refused(
+        Code.UNSUPPORTED, f"image: {image.name} has no variant for linux on {architecture}"
+    )
 
 
 def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[str, object]:
@@ -144,10 +146,10 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
         tree = canonical.loads(body)
     except ValueError as error:
         raise Refused(
-            Code.MALFORMED, f"image: the manifest of {image.name} is no JSON: {error}"
+            Code.MALFORMED, f"image: the manifest of {image.name} is not JSON: {error}"
         ) from error
     if not isinstance(tree, dict):
-        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is no JSON object")
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is not a JSON object")
     return dict(tree)
 
 
@@ -157,7 +159,7 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: {image.name} has {len(layers)} layers in a form known here, 1 to "
+            f"image: {image.name} has {len(layers)} layers in a known format; 1 to "
             f"{LAYERS_MAX} are allowed",
         )
     if any("zstd" in str(layer.get("mediaType")) for layer in layers):
@@ -178,21 +180,22 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
 def _blob(image: PinnedImage, item: dict[str, object]) -> _Blob:
     size = item.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} gives no sizes")
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} gives no valid sizes")
     return _Blob(_digest(image, item.get("digest")), size)
 
 
 def _digest(image: PinnedImage, value: object) -> str:
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise Refused(
-            Code.MALFORMED, f"image: the manifest of {image.name} names a blob by no sha256 digest"
+            Code.MALFORMED,
+            f"image: the manifest of {image.name} names a blob without a sha256 digest",
         )
     return value
 
 
 def _objects(value: object) -> list[dict[str, object]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise Refused(Code.MALFORMED, "image: the manifest is in no form known here")
+        raise Refused(Code.MALFORMED, "image: the manifest has an unknown format")
     return value
 
 
@@ -206,9 +209,7 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
             digest.update(chunk)
             _write(file, chunk)
     if part.stat().st_size < blob.size:
-        raise Unavailable(
-            f"the registry {image.host} broke off in the middle of {blob.digest}", 2.0
-        )
+        raise Unavailable(f"the registry {image.host} stopped in the middle of {blob.digest}", 2.0)
     if f"sha256:{digest.hexdigest()}" != blob.digest:
         raise _other(image, blob.digest)
     os.replace(part, target)
@@ -267,5 +268,5 @@ def _time(path: Path) -> float:
 def _other(image: PinnedImage, what: str) -> Refused:
     return Refused(
         Code.MALFORMED,
-        f"image: the registry {image.host} sends something else as {what} of {image.name}",
+        f"image: the registry {image.host} sends wrong bytes for {what} of {image.name}",
     )

@@ -92,7 +92,7 @@ async def test_a_manifest_swapped_at_the_pull_is_refused(
             with pytest.raises(Refused) as refusal:
                 await executor.start(task)
             assert refusal.value.code is Code.MALFORMED
-            assert "sends something else" in refusal.value.detail
+            assert "sends wrong bytes" in refusal.value.detail
             assert await executor.leases() == []
         finally:
             await executor.close()

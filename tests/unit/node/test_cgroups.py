@@ -1,5 +1,5 @@
-"""Limits and counters written to and read from both versions of control groups, on folders that
-look like the kernel's.
+"""Limits and counters of both versions of control groups, on folders that look like the
+kernel's.
 """
 
 from pathlib import Path
@@ -56,12 +56,12 @@ def test_version_2(tmp_path: Path) -> None:
     assert lease_counters("lease", tmp_path) == Counters(2500, 1000)
 
 
-def test_none_where_there_is_nothing_to_write_to(tmp_path: Path) -> None:
+def test_no_groups_are_made_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert make_lease_groups("lease", LIMITS, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     for name in ("memory", "pids", "cpu"):
         (tmp_path / name).mkdir()
-    (tmp_path / "pids/quorate").touch()  # in the way, as a read-only hierarchy would be
+    (tmp_path / "pids/quorate").touch()  # in the way, like a read-only hierarchy
     assert make_lease_groups("lease", LIMITS, tmp_path) is None
 
 

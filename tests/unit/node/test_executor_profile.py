@@ -1,4 +1,4 @@
-"""The one container request an engine ever sees, as a pure function: nothing of a job widens it."""
+"""The container request as a pure function: no job can widen it."""
 
 import json
 from collections.abc import Mapping
@@ -139,13 +139,13 @@ def test_outputs_in_memory_raise_the_limit() -> None:
         "/sys",
     ],
 )
-def test_inputs_cannot_stand_where_they_harm(target: str) -> None:
+def test_inputs_cannot_be_mounted_over_needed_folders(target: str) -> None:
     with pytest.raises(Refused) as refusal:
         check_targets([target])
     assert refusal.value.code is Code.UNSUPPORTED
 
 
-def test_inputs_cannot_stand_inside_each_other() -> None:
+def test_inputs_cannot_be_inside_each_other() -> None:
     check_targets(["/inputs/a", "/inputs/ab", "/data"])
     with pytest.raises(Refused):
         check_targets(["/inputs/a", "/inputs/a/b"])
@@ -210,9 +210,10 @@ def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int)
     assert exit_status(code, Milliseconds(wall_ms), Seconds(10), is_memory_kill) == status
 
 
-def test_what_an_image_calls_a_variable_and_is_none() -> None:
-    """Bubblewrap makes no sandbox with a variable that has no name; engines pass such words on,
-    and no program sees a variable.
+def test_words_of_an_image_that_are_no_variables_are_ignored() -> None:
+    """Bubblewrap fails on a variable without a name.
+
+    Engines pass such words on, and no program sees a variable.
     """
     plain = program_env(python_task("x", ""), ())
     assert program_env(python_task("x", ""), ("=x", "", "BARE", "A=1", "B=", "C==")) == {

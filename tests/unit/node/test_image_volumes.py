@@ -1,6 +1,4 @@
-"""The volumes that an image declares: which are covered, which are refused, and what an engine
-adds unasked.
-"""
+"""Volumes that an image declares: which are covered or refused, and what an engine adds."""
 
 import json
 import tarfile
@@ -32,7 +30,7 @@ def archive_with(folder: Path, volumes: object) -> Path:
     return path
 
 
-def test_what_is_covered() -> None:
+def test_declared_volumes_are_covered() -> None:
     declared = (
         "/data/",
         "//data",
@@ -83,7 +81,7 @@ def test_what_is_covered() -> None:
         "/" + "a" * 255,
     ],
 )
-def test_what_cannot_be_covered_is_refused(path: str) -> None:
+def test_volumes_that_cannot_be_covered_are_refused(path: str) -> None:
     with pytest.raises(Refused, match="Volumes") as refusal:
         paths_to_cover((path,), ())
     assert refusal.value.code is Code.UNSUPPORTED
@@ -98,7 +96,7 @@ def test_a_volume_inside_an_input_and_too_many() -> None:
         paths_to_cover([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
 
 
-def test_the_reader_tells_them_and_bounds_them(tmp_path: Path) -> None:
+def test_the_archive_reader_lists_and_bounds_volumes(tmp_path: Path) -> None:
     assert read_archive(archive_with(tmp_path, {"/b": {}, "/a": None})).volumes == ("/a", "/b")
     assert read_archive(archive_with(tmp_path, None)).volumes == ()
     for wrong in (["/a"], "/a", {"/a\0b": {}}):
@@ -122,7 +120,7 @@ def test_the_reader_tells_them_and_bounds_them(tmp_path: Path) -> None:
         ([[entry("a", kind=tarfile.DIRTYPE)], [entry("a", kind=tarfile.SYMTYPE, link="b")]], True),
     ],
 )
-def test_a_link_in_the_way_of_a_volume(
+def test_a_volume_behind_a_link_to_no_folder_is_refused(
     tmp_path: Path, layers: list[list[Member]], is_refused: bool
 ) -> None:
     path = tmp_path / "image.tar"
@@ -137,7 +135,7 @@ def test_a_link_in_the_way_of_a_volume(
     assert refusal.value.code is Code.UNSUPPORTED
 
 
-def test_the_request_covers_them_and_what_an_engine_adds_is_strange() -> None:
+def test_the_request_covers_volumes_and_mounts_that_an_engine_adds_are_found() -> None:
     image = ImageFacts("sha256:ab", (), ("/entry",), (), True, ("/data",))
     body = container_request(
         python_task("x", "", scratch_bytes=MIB), "owner", EngineFacts("{}"), image, PLACES

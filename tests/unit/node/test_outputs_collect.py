@@ -1,4 +1,4 @@
-"""Outputs of hostile programs: what may be collected, and what is refused without harm."""
+"""Outputs of hostile programs: what is collected, and what is refused without harm."""
 
 import io
 import os
@@ -17,7 +17,7 @@ CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)
 
 
 def deep(root: Path, depth: int) -> None:
-    """A chain of directories deeper than any path may be long."""
+    """A chain of directories that is deeper than any path may be long."""
     here = os.open(root, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=here)
@@ -110,7 +110,7 @@ def test_exact_caps_are_allowed_and_open_files_do_not_leak(tmp_path: Path) -> No
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_left_over_of_a_crash_is_replaced(tmp_path: Path) -> None:
+def test_a_partial_copy_of_a_crash_is_replaced(tmp_path: Path) -> None:
     source = tmp_path / "outputs"
     source.mkdir()
     (source / "x").write_text("new")
@@ -180,7 +180,7 @@ def test_cut_stream_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Path) -> None:
-    """By the name it has, without one name more being read."""
+    """The walk stops at the first entry too many, without reading another name."""
     source = tmp_path / "outputs"
     for number in range(40):
         (source / f"{number:02}").mkdir(parents=True)
@@ -197,11 +197,9 @@ def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
 
 
-def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_again(
-    tmp_path: Path,
-) -> None:
-    """What a job links out of its scratch space is its own; it costs as much as it holds, once
-    for every name.
+def test_a_second_name_of_a_file_is_copied_and_counts_again(tmp_path: Path) -> None:
+    """A job may link files of its scratch space into its outputs; each name counts all its
+    bytes.
     """
     (tmp_path / "outputs").mkdir()
     (tmp_path / "scratch").write_bytes(b"s" * 400_000)
@@ -233,9 +231,10 @@ NAMES = (
 )
 
 
-def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
-    """Bytes are compared, never letters: which letters are alike depends on the version of a
-    table, and honest providers must agree.
+def test_names_that_look_alike_stay_different(tmp_path: Path) -> None:
+    """Names are compared as bytes: which letters look alike depends on the version of a table.
+
+    Honest providers must agree on the result.
     """
     source = tmp_path / "outputs"
     source.mkdir()

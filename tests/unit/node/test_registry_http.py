@@ -1,6 +1,4 @@
-"""Registries without a socket: addresses, names of images, places to be sent to, and what is
-remembered of images that were brought.
-"""
+"""Registries without a socket: addresses, image names, redirects, and records of loaded images."""
 
 import ipaddress
 import os
@@ -45,7 +43,7 @@ DIGEST = "sha256:" + "ab" * 32
         ("2001:0:4136:e378:8000:63bf:80ff:fffe", False),
     ],
 )
-def test_addresses_that_anybody_could_reach(text: str, expected: bool) -> None:
+def test_only_public_addresses_are_public(text: str, expected: bool) -> None:
     assert is_public(ipaddress.ip_address(text)) is expected
 
 
@@ -95,7 +93,7 @@ def test_plain_http_for_this_machine_only() -> None:
     } == {"https"}
 
 
-def test_where_a_registry_sends_us() -> None:
+def test_redirects_stay_on_https() -> None:
     assert redirect_target("https://a.example/v2/x", "/y?z=1") == "https://a.example/y?z=1"
     assert redirect_target("http://127.0.0.1:5/x", "https://b.example/y") == "https://b.example/y"
     for location in (
@@ -115,7 +113,7 @@ def test_where_a_registry_sends_us() -> None:
             redirect_target("https://a.example/v2/x", location)
 
 
-def test_what_is_kept_survives_and_is_bounded(tmp_path: Path) -> None:
+def test_image_records_survive_a_restart_and_are_bounded(tmp_path: Path) -> None:
     kept, (one, two) = (
         ImageCache(tmp_path / "kept", 100),
         ("sha256:" + "01" * 32, "sha256:" + "02" * 32),

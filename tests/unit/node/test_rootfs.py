@@ -1,6 +1,4 @@
-"""Unpacking images without an engine: what layers mean, and that no archive writes outside its
-root.
-"""
+"""Unpacking images without an engine: the layer rules, and no write outside the root."""
 
 import hashlib
 import os
@@ -85,7 +83,7 @@ def test_layers_add_replace_and_remove(tmp_path: Path) -> None:
 
 
 def test_names_are_resolved_inside_the_root(tmp_path: Path) -> None:
-    """The classic: a link out of the root in one layer, a file through it in the next."""
+    """A link out of the root in one layer, and a file through it in the next."""
     outside = tmp_path / "outside"
     outside.mkdir()
     root = unpacked(
@@ -148,28 +146,31 @@ def test_modes_times_and_owners(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "word"),
     [
-        ([entry("a", kind=HARD, link="nothing")], "no file of the image"),
-        ([entry("f", b"x"), entry("f/y", b"y")], "no directory"),
+        ([entry("a", kind=HARD, link="nothing")], "not a file of the image"),
+        ([entry("f", b"x"), entry("f/y", b"y")], "not a directory"),
         (
             [
                 entry("l1", kind=LINK, link="l2"),
                 entry("l2", kind=LINK, link="l1"),
                 entry("l1/x", b"x"),
             ],
-            "no directory",
+            "not a directory",
         ),
         ([entry("tmp", kind=LINK, link="/etc")], "/tmp must be a directory"),
         ([entry("proc", b"file")], "/proc must be a directory"),
-        ([entry("a/.wh...")], "no whiteout"),
+        ([entry("a/.wh...")], "not a valid whiteout"),
     ],
 )
-def test_layers_that_make_no_sense(tmp_path: Path, members: list[Member], word: str) -> None:
+def test_invalid_layers_are_refused(tmp_path: Path, members: list[Member], word: str) -> None:
     with pytest.raises(Refused, match=word):
         unpacked(tmp_path, members)
 
 
 def test_sparse_files_are_refused(tmp_path: Path) -> None:
-    """A terabyte of nothing is a few bytes of archive. Made by hand: the tar module writes none."""
+    """A terabyte of nothing is a few bytes of archive.
+
+    It is made by hand, because the tar module writes none.
+    """
     info = tarfile.TarInfo("huge")
     info.size, info.type = 1 << 40, tarfile.GNUTYPE_SPARSE
     info.sparse = [(0, 0)]  # type: ignore[attr-defined]
@@ -179,10 +180,8 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
     assert refusal.value.code is Code.UNSUPPORTED
 
 
-def test_layer_that_is_not_the_config_s(tmp_path: Path) -> None:
-    """Two archives with one config share a cache entry: the second must not be able to choose
-    its content.
-    """
+def test_a_layer_with_another_hash_than_the_configs_is_refused(tmp_path: Path) -> None:
+    """Two archives with one config share a cache entry: the second must not choose its content."""
     honest = "sha256:" + hashlib.sha256(tar([entry("a", b"honest")])).hexdigest()
     path, info = archive(
         tmp_path, [entry("a", b"poison")], rootfs={"type": "layers", "diff_ids": [honest]}
@@ -194,7 +193,7 @@ def test_layer_that_is_not_the_config_s(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_cache_unpacks_once_and_keeps_what_is_used(tmp_path: Path) -> None:
+def test_the_cache_unpacks_once_and_keeps_images_in_use(tmp_path: Path) -> None:
     used: set[str] = set()
     cache = RootfsCache(tmp_path / "cache", lambda: frozenset(used))
     for number in range(IMAGES_MAX + 3):
@@ -210,7 +209,7 @@ def test_cache_unpacks_once_and_keeps_what_is_used(tmp_path: Path) -> None:
     assert (cache.ensure(path, info) / "mark").exists()
 
 
-def test_cache_holds_so_many_bytes_and_the_longest_unused_make_room(
+def test_the_cache_removes_the_longest_unused_images_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: set[str] = set()

@@ -1,5 +1,6 @@
-"""The seccomp program, run by a small interpreter, against the profile read as engines read it:
-every call, and arguments at the edges.
+"""Runs the seccomp program in a small interpreter and compares it with the profile.
+
+Every call is compared, and arguments at the edges.
 """
 
 import itertools
@@ -51,7 +52,7 @@ def run(program: bytes, architecture: int, number: int, arguments: tuple[int, ..
 
 
 def meaning(name: str, arguments: tuple[int, ...]) -> int:
-    """The profile's own words."""
+    """What the profile says."""
     padded = (*arguments, 0, 0, 0, 0, 0, 0)
     for entry in PROFILE["syscalls"]:
         if name not in entry["names"]:
@@ -68,7 +69,7 @@ def meaning(name: str, arguments: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_every_number_as_the_profile_says(machine: str) -> None:
+def test_every_call_is_treated_as_the_profile_says(machine: str) -> None:
     program, architecture = filter_for(machine), ARCHITECTURES[machine]
     names = {number: name for name, number in NUMBERS[machine].items()}
     edges = (
@@ -113,7 +114,7 @@ def test_every_number_as_the_profile_says(machine: str) -> None:
             ), (name, arguments)
 
 
-def test_what_matters_most() -> None:
+def test_dangerous_calls_are_refused() -> None:
     program, here = filter_for("x86_64"), ARCHITECTURES["x86_64"]
     forbidden = {
         "unshare": 272,
@@ -144,8 +145,8 @@ def test_what_matters_most() -> None:
 
 
 def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
-    """A name that is spelt wrong would silently allow nothing. These are calls of other
-    architectures than the two.
+    """A misspelt name would silently allow nothing. The listed calls belong to other
+    architectures.
     """
     foreign = {
         "arm_fadvise64_64",
@@ -164,7 +165,7 @@ def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
     assert len(NUMBERS["x86_64"]) == len(set(NUMBERS["x86_64"].values()))
 
 
-def test_unknown_words_are_not_guessed() -> None:
+def test_unknown_words_of_a_profile_are_errors() -> None:
     for entry in (
         {"names": ["read"], "action": "SCMP_ACT_TRACE"},
         {

@@ -81,7 +81,8 @@ def test_the_supervisor_needs_only_the_standard_library() -> None:
     code = (
         "import sys; sys.path.append(sys.argv[1]);"
         "import quorate_node.executors.supervisor.lease_run;"
-        "print(*{name for name in sys.modules if name.split('.')[0] not in sys.stdlib_module_names})"
+        "known = sys.stdlib_module_names;"
+        "print(*{name for name in sys.modules if name.split('.')[0] not in known})"
     )
     assert quorate_node.__file__ is not None
     folder = str(Path(quorate_node.__file__).parents[1])

@@ -1,6 +1,4 @@
-"""The table of crash points and the source say the same: none is forgotten, and none is listed
-that nothing passes.
-"""
+"""The table of crash points and the points in the source are the same."""
 
 import ast
 import os
@@ -17,7 +15,7 @@ PACKAGES = ("sdk", "node", "coordinator", "contracts")
 
 
 def written() -> dict[str, set[Kind]]:
-    """Names of all `crash_point("...")` in the source, and whether each is completed by a type."""
+    """Names of all `crash_point("...")` in the source, and whether a type completes each."""
     found: dict[str, set[Kind]] = {}
     for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -56,7 +54,7 @@ def test_every_program_has_points_and_every_type_of_its_core_has_two() -> None:
     assert len(points_of(Program.COORDINATOR)) > 40 and len(points_of(Program.PROVIDER)) > 100
 
 
-def test_a_program_that_runs_is_armed_by_a_file_and_once(
+def test_a_running_program_is_armed_by_a_file_and_dies_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[int] = []
@@ -77,7 +75,7 @@ def test_a_program_that_runs_is_armed_by_a_file_and_once(
         crash_points.configure("")
 
 
-def test_a_devnet_arms_each_child_alone(tmp_path: Path) -> None:
+def test_a_devnet_arms_each_child_separately(tmp_path: Path) -> None:
     from quorate_devnet.config import DevnetConfig
 
     armed = DevnetConfig(tmp_path, 2, crash_folder=tmp_path / "crash")

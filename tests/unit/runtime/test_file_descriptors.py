@@ -18,7 +18,7 @@ from quorate_runtime.process import file_descriptors
         ((1 << 16, 1 << 20), 1 << 16, 8_192),
     ],
 )
-def test_they_are_raised_as_far_as_they_may(
+def test_the_limit_is_raised_as_far_as_allowed(
     limits: tuple[int, int], raised: int, fitting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = list(limits)
@@ -31,7 +31,7 @@ def test_they_are_raised_as_far_as_they_may(
     assert file_descriptors.connections_max(8_192) == fitting and now[0] == raised
 
 
-def test_where_they_cannot_be_raised_fewer_are_let_in(
+def test_fewer_connections_are_allowed_where_the_limit_stays_low(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: int, asked: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""The memory of a daemon: what has cycles goes in time although the collector looks away."""
+"""A daemon's memory: cycles are collected in time although the collector runs rarely."""
 
 import asyncio
 import gc
@@ -11,8 +11,8 @@ from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process import gc_tuning
 
 
-class Knot:
-    """Refers to itself."""
+class Cycle:
+    """An object that refers to itself."""
 
     def __init__(self) -> None:
         self.me = self
@@ -20,16 +20,16 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """The collector of the process that runs the tests."""
+    """Restores the collector of the process that runs the tests."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
 
 
-async def test_what_has_cycles_goes_after_a_while() -> None:
+async def test_cycles_are_collected_after_a_while() -> None:
     gc_tuning.tune_memory()
-    clock, knot = VirtualClock(0.0), Knot()
+    clock, knot = VirtualClock(0.0), Cycle()
     tidying = asyncio.create_task(gc_tuning.collect_periodically(clock))
     await asyncio.sleep(0)
     gone = weakref.ref(knot)
@@ -43,17 +43,17 @@ async def test_what_has_cycles_goes_after_a_while() -> None:
     tidying.cancel()
 
 
-def test_what_is_loaded_is_never_walked_again() -> None:
+def test_loaded_modules_are_never_scanned_again() -> None:
     before = gc.get_freeze_count()
     gc_tuning.tune_memory()
     assert gc.get_freeze_count() > before and gc.get_threshold()[0] == gc_tuning.YOUNG_MAX
 
 
-def test_all_objects_are_walked_as_often_as_the_walk_is_cheap() -> None:
-    ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two walks over everything
-    walks, old = gc_tuning.CollectionSchedule(), Knot()
+def test_full_scans_run_as_often_as_they_are_cheap() -> None:
+    ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two full scans
+    walks, old = gc_tuning.CollectionSchedule(), Cycle()
     gc.collect(1)
-    gc.collect(1)  # it is as old as can be now
+    gc.collect(1)  # it is in the oldest generation now
     gone = weakref.ref(old)
     assert walks.collect(100.0, lambda: next(ticks)) == 2
     del old

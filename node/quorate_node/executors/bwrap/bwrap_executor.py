@@ -58,7 +58,7 @@ _BESIDE = 1
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
 _WATCHED = (
-    "processes and memory by watching (kernels from "
+    "processes and memory by polling (kernels from "
     f"{'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
 )
 _UNCOUNTED = frozenset(
@@ -108,7 +108,7 @@ class BwrapExecutor(SupervisedExecutor):
         if self._has_groups:
             return f"limits by control groups, outputs in a {self._outputs.value}"
         counted = (
-            "processes by the kernel, memory by watching"
+            "processes by the kernel, memory by polling"
             if cgroups.counts_by_namespace(platform.release())
             else _WATCHED
         )
@@ -256,7 +256,7 @@ class BwrapExecutor(SupervisedExecutor):
             and not mounts.is_mounted(folder / "outputs")
         ):
             raise Unavailable(
-                f"the outputs of lease {folder.name} are gone with a restart of the machine", 60.0
+                f"the outputs of lease {folder.name} were lost when the machine restarted", 60.0
             )
         if self._outputs is BwrapOutputs.FOLDER:
             open_up(
@@ -310,7 +310,8 @@ def check_bwrap() -> None:
             "kernel.apparmor_restrict_unprivileged_userns=0)"
         )
         raise Unavailable(
-            f"bubblewrap makes no sandbox here ({done.stderr.decode(errors='replace').strip()}); "
+            f"bubblewrap cannot make a sandbox here "
+            f"({done.stderr.decode(errors='replace').strip()}); "
             f"{remedy}",
             3600.0,
         )

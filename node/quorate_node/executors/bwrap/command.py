@@ -38,7 +38,7 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
         if not mount.target.startswith("/inputs/"):
             raise Refused(
                 Code.UNSUPPORTED,
-                f"mounts: {mount.target[:200]!r}: in this sandbox inputs stand below /inputs only",
+                f"mounts: {mount.target[:200]!r}: in this sandbox inputs must be below /inputs",
             )
     if task.gpus:
         raise Refused(Code.UNSUPPORTED, "gpus: they need a container engine")

@@ -195,8 +195,8 @@ def _verified_bytes(layer: Layer) -> int:
     if layer.diff_id != f"sha256:{digest.hexdigest()}":
         raise Refused(
             Code.MALFORMED,
-            f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config "
-            "names",
+            f"image: {layer.member.name} does not have the hash "
+            f"{layer.diff_id[:80]} that the config gives",
         )
     return size
 
@@ -241,7 +241,7 @@ class RootfsTree:
             for name in os.listdir(parent):
                 _remove(posixpath.join(parent, name))
         elif gone in ("", ".", ".."):
-            raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} is no whiteout")
+            raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} is not a valid whiteout")
         else:
             _remove(posixpath.join(parent, gone))
 
@@ -267,7 +267,7 @@ class RootfsTree:
             os.mkfifo(path, entry.mode & 0o777)
         else:
             raise Refused(
-                Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link"
+                Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is not a file, directory or link"
             )
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
@@ -300,7 +300,7 @@ class RootfsTree:
             elif not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise Refused(
                     Code.UNSUPPORTED,
-                    f"image: /{name} must be a directory, for something is mounted there",
+                    f"image: /{name} must be a directory, because something is mounted there",
                 )
         for name, text in _FILES.items():
             path = posixpath.join(self._folder(posixpath.dirname(name)), posixpath.basename(name))
@@ -321,8 +321,8 @@ class RootfsTree:
         if base in ("", ".") or not os.path.lexists(first) or stat.S_ISDIR(os.lstat(first).st_mode):
             raise Refused(
                 Code.MALFORMED,
-                f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no "
-                "file of the image",
+                f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is not "
+                "a file of the image",
             )
         os.link(first, path, follow_symlinks=False)
 
@@ -353,7 +353,7 @@ class RootfsTree:
             else:
                 raise Refused(
                     Code.MALFORMED,
-                    f"image: {name[:200]!r} leads through something that is no directory",
+                    f"image: {name[:200]!r} leads through something that is not a directory",
                 )
         return posixpath.join(self._root, *real)
 

@@ -153,7 +153,8 @@ class DockerExecutor:
             match state:
                 case TaskState.ABSENT:
                     raise Unavailable(
-                        f"lease {lease_id} has no container, or one that ended with the engine"
+                        f"lease {lease_id} has no container, or its container ended when the "
+                        "engine stopped"
                     )
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
@@ -291,8 +292,8 @@ class DockerExecutor:
         if added:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"image: the engine mounts {added} for it, which was not asked; build it without "
-                "VOLUME",
+                f"image: the engine would mount {added}, which the job did not ask for; build the "
+                "image without VOLUME",
             )
 
     def _remove(self, lease_id: str) -> None:

@@ -44,7 +44,7 @@ class ImageFetches:
         except TimeoutError as error:
             raise Unavailable(f"image {name} did not arrive within its deadline", 1.0) from error
         except Stopped as error:
-            raise Unavailable(f"the lease that wanted {name} has ended", 1.0) from error
+            raise Unavailable(f"the lease that needs {name} has ended", 1.0) from error
         finally:
             if self._stops.get(lease_id) is stop:
                 del self._stops[lease_id]

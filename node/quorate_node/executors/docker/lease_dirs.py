@@ -93,7 +93,7 @@ class LeaseDirs:
             )  # a restart of the machine unmounted it
             collect_tree(folder / "outputs", destination, caps)
             return
-        gone = f"the outputs of lease {lease_id} are gone with the container that held them"
+        gone = f"the outputs of lease {lease_id} were lost with the container that held them"
         try:
             # After the engine stopped, the engine still gives an archive, but of an empty volume.
             if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:

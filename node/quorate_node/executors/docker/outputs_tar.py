@@ -29,7 +29,7 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
                     except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
                         raise Refused(
                             Code.MALFORMED,
-                            f"{member.name[:200]!r}: comes twice, or before its folder",
+                            f"{member.name[:200]!r}: appears twice, or before its folder",
                         ) from error
                     # the module would keep every header in memory
                     archive.members = []  # type: ignore[attr-defined]
