@@ -1,10 +1,9 @@
-"""Content benchmark: one JSON line with the figures of DESIGN §9, each the best of a few rounds.
+"""Content benchmark: one JSON line, each figure the best of a few rounds.
 
-cid_mb_s: CID of a local file in the page cache. fetch_mb_s and fetch_verify_write_vs_curl: a
-whole `get` (fetch, verify, write, fsync, rename) over loopback, and its ratio to curl writing
-the same CAR to the same disk. rss_growth_mb: peak memory of the fetching process above its
-start. hit_ms: a `get` of what is stored. Usage: content.py [MiB, default 128] [folder, default a
-temporary one].
+cid_mb_s: CID of a local file in the page cache. fetch_mb_s: a whole `get` (fetch, verify, write,
+fsync, rename) over loopback. fetch_verify_write_vs_curl: its ratio to curl writing the same CAR to
+the same disk. rss_growth_mb: peak memory of the fetching process above its start. hit_ms: a `get`
+of stored content. Usage: content.py [MiB, default 128] [folder, default a temporary one].
 """
 
 import asyncio
@@ -30,8 +29,9 @@ GET = """
 import asyncio, json, sys, time
 from pathlib import Path
 from quorate_content.store.content_store import ContentStore
-def peak_kib():  # of this image alone; getrusage keeps the parent's peak over exec
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+def peak_kib():  # of this program only; getrusage keeps the parent's peak over exec
+    lines = open("/proc/self/status")
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 async def main(root, url, cid):
     store = ContentStore(Path(root), 1 << 40)
     before = peak_kib()
@@ -83,9 +83,7 @@ def timed_cid(path: Path) -> float:
 
 
 def timed_curl(url: str, target: Path) -> float | None:
-    """Seconds of curl writing the same CAR, made durable as ours is; None where there is no
-    curl.
-    """
+    """Seconds of curl writing the same CAR durably; None without curl."""
     if shutil.which("curl") is None:
         return None
     start = time.perf_counter()

@@ -1,7 +1,6 @@
-"""Appends a second of the journal at 1, 16 and 128 callers, each with one effect. Prints one
-JSON line.
+"""Appends per second of the journal at 1, 16 and 128 callers, each with one effect.
 
-Run: python tests/bench/journal.py [folder on the disk to measure]
+Prints one JSON line. Run: python tests/bench/journal.py [folder on the disk to measure]
 """
 
 import asyncio
@@ -22,8 +21,8 @@ PAYLOAD = os.urandom(300)
 
 
 async def measure(folder: Path, callers: int) -> dict[str, float]:
-    """Runs for SECONDS: appends a second, and milliseconds at the median and the 99th
-    percentile.
+    """Runs for SECONDS; returns appends per second, and median and 99th percentile in
+    milliseconds.
     """
     journal = Journal.open(folder)
     before = journal.commits
@@ -55,7 +54,7 @@ async def measure(folder: Path, callers: int) -> dict[str, float]:
 
 
 def main(parent: Path) -> None:
-    """Each number of callers on a fresh journal."""
+    """Measures each number of callers on a new journal."""
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         runs = [asyncio.run(measure(Path(folder) / str(callers), callers)) for callers in CALLERS]
     print(json.dumps({"bench": "journal", "synchronous": "FULL", "runs": runs}))

@@ -1,34 +1,34 @@
-"""What the coordinator carries: whole jobs a second, and matches a second among 10^5 and 10^6
-offers. Prints one JSON line.
+"""Measures the coordinator: jobs per second, and matches per second among 10^5 and 10^6 offers.
 
-Run: python tests/bench/market.py --json [--jobs N] [--matches N] [--folder
-DIR-ON-THE-DISK-TO-MEASURE]
+Prints one JSON line. Run:
 
-noop_jobs_s     one execution a job and no audit; signatures are constants and their check is a
-pass; everything else is real:
-                codec, core, journal with fsync before anybody is told, effects. The goal is 2,000 on two cores.
-signed_jobs_s   the same with every signature made and checked. `crypto_share` is the share of
-that run's seconds which the
-                coordinator spent signing and recovering. The scripted providers sign for themselves in a process of their own, on
-                the second core; orders are signed beforehand. The goal is 600.
-*_cpu_ms        milliseconds of processor a job, all threads of the coordinator's process, with
-the pipe that stands for its
-                providers' sockets (below 0.1): what to compare by where others use the machine too.
-audited_jobs_s  tier `standard` of the adaptive rule, 64 staked providers of long standing, so
-the audit rate is at its floor;
-                `audited_executions` says how many executions a job had.
-job_p50_ms, job_p99_ms   of signed jobs, 16 at a time, from the posted order to the verdict. The
-beacon's round appears at once:
-                add two to three beacon periods for a job that waits for a real one.
-fsyncs_per_job  transactions of the journal in the signed run, each with one fsync. matches_s_*,
-match_p99_ms_*   a reprice, a choice with its claim and a claim given back, among so many live
-offers; single core. rss_mb_1m       resident memory of a process with 10^6 offers in the
-coordinator's state and in the columns. machine         cores, load of the last minute before the
-run, and microseconds of one signature, to compare runs by.
+    python tests/bench/market.py --json [--jobs N] [--matches N] [--folder FOLDER-ON-THE-DISK]
 
-The tier `none` of the goals is not offered to clients (`order.validate` refuses it); the rule
-`unverified` of a market without staked owners has the same path: one execution, no draw of
-auditors.
+    noop_jobs_s     one execution per job and no audit; signatures are constants whose check
+                    always passes. Codec, core, effects, and the journal with its fsync before any
+                    answer are real. The goal is 2,000 on two cores.
+    signed_jobs_s   the same with every signature made and checked. The goal is 600. The scripted
+                    providers sign in a process of their own, on the second core; orders are
+                    signed beforehand.
+    crypto_share    the share of that run's seconds in which the coordinator signed and recovered.
+    *_cpu_ms        processor milliseconds per job, of all threads of the coordinator's process.
+                    The pipe that replaces its providers' sockets is included (below 0.1).
+                    Compare this on a machine that other programs use.
+    audited_jobs_s  tier `standard` of the adaptive rule with 64 staked providers that have passed
+                    many audits, so the audit rate is at its minimum.
+    audited_executions  executions per job of that run.
+    job_p50_ms, job_p99_ms
+                    signed jobs, 16 at a time, from the posted order to the verdict. The beacon's
+                    round appears at once: with a real beacon add two to three periods.
+    fsyncs_per_job  transactions of the journal in the signed run, each with one fsync.
+    matches_s_*, match_p99_ms_*
+                    a new price, a choice with its claim, and a claim given back, among so many
+                    live offers; on one core.
+    rss_mb_1m       resident memory with 10^6 offers in the coordinator's state and columns.
+    machine         cores, load of the minute before the run, microseconds per signature.
+
+Clients cannot order the tier `none` (`order.validate` refuses it). The rule `unverified` of a
+market without staked owners has the same path: one execution, no draw of auditors.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from quorate_runtime.keys.crypto import KeySigner
 
 
 def jobs(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:
-    """One run on a fresh journal."""
+    """One run on a new journal."""
     with tempfile.TemporaryDirectory(dir=folder) as path:
         return asyncio.run(market_jobs.measure(Path(path), setup))
 
@@ -61,7 +61,7 @@ def apart(work: Callable[..., object], *arguments: object) -> object:
 
 
 def machine() -> dict[str, float]:
-    """What there is to compare by."""
+    """Facts to compare runs by."""
     key, digest = KeySigner(b"\x01" * 32), hash_tuple("bench")
     begun = time.perf_counter()
     for _ in range(2000):

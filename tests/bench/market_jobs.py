@@ -1,13 +1,12 @@
-"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted
-clients and providers.
+"""Runs whole jobs through the coordinator's real actor, journal, codec and core.
 
-What is real: decoding of every incoming frame, the gate's signature checks, the core, the
-journal with its fsync before anybody is told anything, encoding of every outgoing frame. What is
-scripted: the work (none), the content store (nothing is stored), the network (a pipe) and the
-beacon, whose round appears as soon as somebody waits for it, so that a job's time is the
-machinery's and not the beacon's. The providers sign and encode in a process of their own
-(`market_providers`), on the second core; what the pipe costs the coordinator's process stands
-for its sockets and is part of every figure. Orders are signed beforehand.
+Real are: decoding of every incoming frame, signature checks, the core, the journal with its fsync
+before any answer, and encoding of every outgoing frame. Scripted are: the work (none), the content
+store (it stores nothing), the network (a pipe), and the beacon. A round appears as soon as it is
+wanted, so a job's time is that of the code and not of the beacon. The providers sign and encode in
+a process of their own (`market_providers`), on the second core. The cost of the pipe in the
+coordinator's process replaces that of its sockets and is part of every figure. Orders are signed
+beforehand.
 """
 
 import asyncio
@@ -28,6 +27,7 @@ from market_providers import (
     parties,
     seal,
 )
+from market_setup import Crypto, Figures, Setup
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -51,7 +51,7 @@ from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages import offer as offers
-from quorate_protocol.messages.envelope import AnyEnvelope, Sign, signer
+from quorate_protocol.messages.envelope import AnyEnvelope, signer
 from quorate_protocol.messages.job_spec import input_root
 from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
 from quorate_protocol.rules import orders as orders_module
@@ -72,7 +72,6 @@ from quorate_protocol.units import (
     Price,
     Seconds,
     Sequence,
-    Signature,
     Small,
     UnixSeconds,
     VerifyTier,
@@ -81,79 +80,25 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.keys.crypto import KeySigner, SecretStream, recover, recover_again
+from quorate_runtime.keys.crypto import KeySigner, SecretStream
 from quorate_runtime.process import gc_tuning
 
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
+
+
 CLIENTS = 8
+
+
 BEACON_POLL_SECONDS = 0.02
+
+
 TICK_SECONDS = 0.5
+
+
 VOUCHER_SECONDS = 0.25
+
+
 HEARTBEAT_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """One run. `is_signed` False: signatures are 65 bytes of digest and their check a pass.
-    Unstaked: one execution, no audit.
-    """
-
-    jobs: int
-    outstanding: int
-    is_signed: bool
-    is_staked: bool
-    providers: int = 64
-    slots: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a run showed."""
-
-    jobs_s: float
-    p50_ms: float
-    p99_ms: float
-    fsyncs_per_job: float
-    cpu_ms_per_job: (
-        float  # of all threads of the process: what to compare by on a machine that others use too
-    )
-    crypto_share: float  # of the run's seconds, spent in the coordinator's own signing and checking
-    executions_per_job: float
-
-
-@dataclass(slots=True)
-class Crypto:
-    """Signing and recovering, timed."""
-
-    is_real: bool
-    seconds: float = 0.0
-
-    def signing(self, key: KeySigner) -> Sign:
-        """`key.sign`, timed, or the pass."""
-
-        def sign(hashed: Hash32) -> Signature:
-            if not self.is_real:
-                return Signature(hashed + hashed + b"\x1b")
-            begun = time.perf_counter()
-            signature = key.sign(hashed)
-            self.seconds += time.perf_counter() - begun
-            return signature
-
-        return sign
-
-    def recover(self, hashed: Hash32, signature: Signature) -> Address:
-        """As the gate does it, timed."""
-        begun = time.perf_counter()
-        address = recover(hashed, signature)
-        self.seconds += time.perf_counter() - begun
-        return address
-
-    def recover_again(self, hashed: Hash32, signature: Signature) -> Address:
-        """As the API does it for orders, timed."""
-        begun = time.perf_counter()
-        address = recover_again(hashed, signature)
-        self.seconds += time.perf_counter() - begun
-        return address
 
 
 @dataclass(slots=True)
@@ -175,7 +120,7 @@ class Market:
 
     @classmethod
     def of(cls, setup: Setup) -> "Market":
-        """Keys and a core whose providers have a history, so that audits are at their steady
+        """Keys and a core whose providers have passed audits, so that audits are at their steady
         rate.
         """
         crypto = Crypto(setup.is_signed)
@@ -213,13 +158,13 @@ class Market:
     # ------------------------------------------------------------------------------------- the gate
 
     def signer_of(self, envelope: AnyEnvelope, party: Party) -> Address:
-        """Checked as `FrameHandler` does it, or believed."""
+        """Checks the signature as `FrameHandler` does, or trusts it."""
         return (
             signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
         )
 
     async def frame(self, peer: Address, data: bytes) -> None:
-        """One frame of a provider."""
+        """Takes one frame of a provider."""
         party = self.providers[peer]
         match frames.decode(data):
             case frames.AcceptSent(accept):
@@ -236,7 +181,7 @@ class Market:
     # ------------------------------------------------------------------------------------ providers
 
     async def perform(self, effect: Effect) -> None:
-        """Encodes as the performer does; the provider's answer comes later, by itself."""
+        """Encodes the frame as the effect performer does; the provider's answer comes later."""
         match effect:
             case Send():
                 self.apart.pipe.send(effect.peer, 0, frames.encode(effect.frame))
@@ -255,7 +200,7 @@ class Market:
                 pass
 
     async def keep(self, job_id: Hash32) -> None:
-        """The store has every document by now."""
+        """The store has every document at once."""
 
     def _see(self, frame: frames.Frame) -> None:
         match frame:
@@ -271,7 +216,7 @@ class Market:
     # -------------------------------------------------------------------------------------- clients
 
     def orders(self) -> list[bytes]:
-        """All submissions, signed and encoded beforehand: what an API would be posted."""
+        """All submissions, signed and encoded beforehand, as they would be posted to the API."""
         return [canonical.encode(self._submission(number)) for number in range(self.setup.jobs)]
 
     def _submission(self, number: int) -> Submission:
@@ -330,7 +275,7 @@ class Market:
         )
 
     async def job(self, data: bytes) -> float:
-        """One job from its order to its verdict; seconds."""
+        """One job from its order to its verdict; returns seconds."""
         begun = time.perf_counter()
         submission = canonical.decode(Submission, data)
         if self.setup.is_signed:
@@ -349,7 +294,7 @@ class Market:
         return time.perf_counter() - begun
 
     async def vouch(self) -> None:
-        """Clients cover what they owe, again and again."""
+        """Clients sign vouchers for what they owe, again and again."""
         while True:
             await asyncio.sleep(VOUCHER_SECONDS)
             for party, session in zip(self.clients, self.sessions, strict=True):
@@ -369,7 +314,7 @@ class Market:
     # ------------------------------------------------------------------------------ time and beacon
 
     async def tick(self) -> None:
-        """As the service does."""
+        """Ticks as the service does."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if self.core.needs_tick(int(time.time())):
@@ -403,7 +348,7 @@ class Market:
         await self._beat(Sequence(1))
 
     async def beat(self) -> None:
-        """Providers stay alive, however slow the machine is."""
+        """Sends the providers' heartbeats, however slow the machine is."""
         for number in itertools.count(2):
             await asyncio.sleep(HEARTBEAT_SECONDS)
             await self._beat(Sequence(number))
@@ -447,7 +392,7 @@ HARDWARE = offers.Hardware(64, 1 << 37, 1 << 40)
 async def measure(
     folder: Path, setup: Setup, profiled: Callable[[], None] | None = None
 ) -> Figures:
-    """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
+    """Runs `setup.jobs` jobs, `setup.outstanding` at a time."""
     market, journal = Market.of(setup), Journal.open(folder)
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, SecretStream())
     market.actor.bind(market.perform)
@@ -499,5 +444,5 @@ async def measure(
 
 
 def without(setup: Setup, **changes: int) -> Setup:
-    """The same run, changed."""
+    """The same run with changes."""
     return replace(setup, **changes)  # type: ignore[arg-type]

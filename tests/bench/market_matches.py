@@ -1,12 +1,11 @@
-"""Matching over 10^5 and 10^6 live offers: the book's own search and score, on the coordinator's
-own state.
+"""Matching over 10^5 and 10^6 live offers, on the coordinator's own state.
 
 One match is: a provider offers a new price, the best provider for a waiting job is chosen and
-claimed, and an earlier claim is given back; three writes to the state's tables in one
-transaction each, as three events would make them. No signature, no journal: those are in the
-figures of whole jobs; and the new offer is there when the clock starts, as one that arrived. The
-market is that of the prototype: 40 classes of GPUs, the most common with a fifth of all offers,
-and jobs of which one in twenty asks for what almost nobody has.
+claimed, and an earlier claim is given back. These are three writes to the state's tables in one
+transaction each, as three events would make them. There is no signature and no journal: those are
+in the figures of whole jobs. The new offer exists when the clock starts. The market is that of the
+prototype: 40 classes of GPUs, the most common with a fifth of all offers. One job in twenty asks
+for what very few offer.
 """
 
 import gc
@@ -64,7 +63,7 @@ NO_SIGNATURE = Signature(bytes(65))
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Matches a second and milliseconds, among so many offers; resident megabytes afterwards."""
+    """Matches per second and milliseconds at so many offers; resident megabytes afterwards."""
 
     matches_s: float
     p50_ms: float
@@ -166,7 +165,7 @@ class Market:
         return StepContext(self.core.state, self.core.rules, NOW, hash_tuple("bench", self.steps))
 
     def repriced(self) -> Offer:
-        """Somebody's next offer, at another price."""
+        """An owner's next offer, at another price."""
         offer = self.core.state.providers[self.random.choice(self.owners)].offer
         assert offer is not None
         slot = replace(offer.slots[0], on_demand=Price(self.random.randrange(100_000, 4_000_000)))

@@ -1,10 +1,9 @@
-"""The scripted providers of the jobs' bench, in a process of their own, as providers are: they
-decode, sign and encode there.
+"""The scripted providers of the jobs benchmark, in a process of their own.
 
-Frames go over two pipes, all of one turn of the loop together: what the coordinator would send
-each over its socket, as the bytes that it would send. A provider takes every assignment, has
-done the work at once and reveals when it is asked to; its commit waits until its accept was
-answered.
+They decode, sign and encode there, as real providers do. Frames go over two pipes, all of one turn
+of the loop together, with the bytes that the coordinator would send over its sockets. A provider
+takes every assignment, has done the work at once and reveals when it is asked to. Its commit waits
+until its accept was answered.
 """
 
 import asyncio
@@ -45,15 +44,15 @@ CHUNK_BYTES = 1 << 20
 BATCH_BYTES_MAX = 64 << 20
 
 Batch = list[tuple[Address, int, bytes]]
-"""Frames with whom they are of or for. `number` 0: nobody waits for an answer; an answer has no bytes."""
+"""Frames with the provider that they are from or for. `number` 0: no answer is wanted; an answer
+has no bytes.
+"""
 
 M = TypeVar("M")
 
 
 def digest(domain: Domain, message: object) -> Hash32:
-    """`eip712.digest`, as in another process: what a party computes must not be at hand when the
-    coordinator needs it.
-    """
+    """`eip712.digest`, computed without the coordinator's caches, as in another process."""
     return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
 
 
@@ -71,7 +70,7 @@ class Party:
         self._is_real = is_real
 
     def sign(self, hashed: Hash32) -> Signature:
-        """Real, or the pass."""
+        """A real signature, or the constant."""
         return self.key.sign(hashed) if self._is_real else Signature(hashed + hashed + b"\x1b")
 
 
@@ -81,7 +80,7 @@ def parties(count: int, is_real: bool) -> list[Party]:
 
 
 def now_seconds() -> UnixSeconds:
-    """The present moment, whole seconds."""
+    """The present time in whole seconds."""
     return UnixSeconds(int(time.time()))
 
 
@@ -89,7 +88,7 @@ def now_seconds() -> UnixSeconds:
 
 
 class Pipe:
-    """One end of both pipes: what is sent in one turn of the loop goes together."""
+    """One end of both pipes; everything sent in one turn of the loop goes together."""
 
     def __init__(self, reader: asyncio.StreamReader, write: Callable[[bytes], None]) -> None:
         self._reader, self._write = reader, write
@@ -142,7 +141,7 @@ class Providers:
     async def serve(
         self, take: Callable[[Address, bytes], Awaitable[None]], group: asyncio.TaskGroup
     ) -> None:
-        """Every frame in a task of its own, as a gateway does it; answers when it was taken."""
+        """Handles every frame in a task of its own, as a gateway does, and answers afterwards."""
 
         async def one(peer: Address, number: int, data: bytes) -> None:
             await take(peer, data)
@@ -171,7 +170,7 @@ class _Fleet:
     sent: int = 0
 
     def take(self, peer: Address, number: int, data: bytes) -> None:
-        """A frame, or the answer to one."""
+        """Takes a frame, or the answer to one."""
         if not data:
             commit = self.commits.pop(number, None)
             if commit is not None:
@@ -181,7 +180,7 @@ class _Fleet:
             case frames.AssignmentSent(assignment, spec):
                 self._run(self.parties[peer], assignment.message, spec)
             case frames.CommitSetSent(assignment_hash):
-                # Again, if the set comes again: a coordinator that was slow has signed it anew.
+                # Repeated when the set comes again: a slow coordinator has signed it a second time.
                 self._send(peer, frames.encode(frames.RevealSent(self.reveals[assignment_hash])))
             case frames.VerdictSent(assignment_hash):
                 self.reveals.pop(assignment_hash, None)

@@ -1,5 +1,6 @@
-"""From start to exit of `python3 -c pass` in each sandbox of this machine, one after the other:
-one JSON line, milliseconds.
+"""Milliseconds from start to exit of `python3 -c pass` in each sandbox of this machine.
+
+The sandboxes run one after the other; prints one JSON line.
 """
 
 import argparse
@@ -18,9 +19,7 @@ KINDS = {"process": None, "bwrap": "bwrap", "docker-runc": "docker", "docker-run
 
 
 async def measure(kind: str, image: Path, folder: Path, count: int) -> dict[str, float]:
-    """Median and worst of `count` tasks, and what the program itself took by the executor's own
-    account.
-    """
+    """Median and worst of `count` tasks, and the program's own time as the executor reports it."""
     executor = make_executor(kind, folder)
     await executor.check()
     starts, totals, walls = [], [], []
@@ -48,7 +47,7 @@ async def measure(kind: str, image: Path, folder: Path, count: int) -> dict[str,
 
 
 async def main(count: int) -> None:
-    """All that are there."""
+    """Measures all sandboxes of this machine."""
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as text:
         image = build_python_image(Path(text) / "python.tar", ()).path

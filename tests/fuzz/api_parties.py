@@ -1,8 +1,8 @@
-"""A coordinator with everybody who may ask it: nobody, a stranger, a funded client by its
-session key, a provider by its operator's.
+"""A coordinator with everybody who may ask it: nobody, a stranger, a client and a provider.
 
-The client has uploaded a file and has two runs with the provider: one that may end at once, one
-that the provider holds.
+The client is funded and signs with its session key, the provider with its operator key. The client
+has uploaded a file and has two runs with the provider: one that may end at once, one that the
+provider keeps running.
 """
 
 import asyncio
@@ -32,8 +32,10 @@ SESSION, OPERATOR, UNKNOWN = (KeySigner(bytes([number]) * 32) for number in (0x4
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """`headers` of each of WHO; `known`: what a parameter of a path can be that means something
-    here, by its name.
+    """The parties of one service.
+
+    `headers` belong to each of WHO. `known`: values of path parameters that exist here, by
+    parameter name.
     """
 
     url: str
@@ -43,7 +45,7 @@ class Parties:
 
 @asynccontextmanager
 async def parties(folder: Path) -> AsyncIterator[Parties]:
-    """All of them, until the block ends."""
+    """Makes all parties, until the block ends."""
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(folder))
         service = await stack.enter_async_context(running(stage.service()))
@@ -78,8 +80,9 @@ async def parties(folder: Path) -> AsyncIterator[Parties]:
 
 
 async def _orders(stage: Stage, service: Service, now: int) -> list[str]:
-    """Ids of the client's two runs; none while the coordinator knows the money or the offer not
-    yet. The same again are the same.
+    """Ids of the client's two runs; none until the coordinator knows the money and the offer.
+
+    Repeating the call returns the same runs.
     """
     answers = [await _order(stage, service, number, now) for number in (1, 2)]
     return [str(tree["jobId"]) for tree in answers if "jobId" in tree]

@@ -1,11 +1,10 @@
-"""The whole fuzzing as one command: `python -m fuzz.campaign [--effort N] [pytest's options]`,
-with tests/ on the path.
+"""Runs the whole fuzzing: `python -m fuzz.campaign [--effort N] [pytest's options]`.
 
-Hypothesis and schemathesis by pytest, and beside it, on a second core, atheris over every
-target. The last line on stdout is one JSON object; its `untyped` counts what ended otherwise
-than in an answer or a typed refusal, `missed` names what was to be tried and was not, and the
-exit status says whether both are nothing. `requests` and `routes` of the API are counted by who
-asked. `cpu_seconds` says more than `seconds` on a machine that others use too.
+tests/ must be on the path. Hypothesis and schemathesis run by pytest, and atheris runs over every
+target on a second core. The last line on stdout is one JSON object. `untyped` counts what ended
+neither in an answer nor in a typed refusal, `missed` names what was to be tried and was not. The
+exit status is 0 if both are empty. `requests` and `routes` of the API are counted by who asked.
+`cpu_seconds` says more than `seconds` on a machine that other programs use.
 """
 
 import argparse
@@ -27,9 +26,9 @@ from fuzz.guided_targets import TARGETS
 from quorate_coordinator.api.openapi import document
 
 ROOT = Path(__file__).parents[2]
-CODEC_INPUTS_MIN, CODEC_EFFORT = 20_000, 10  # of that effort and above; below it, in proportion
+CODEC_INPUTS_MIN, CODEC_EFFORT = 20_000, 10  # from this effort on; below it in proportion
 ROUTES = sum(len(methods) for methods in document("")["paths"].values())
-GUIDED_RUNS = 1_000  # of each target and unit of effort
+GUIDED_RUNS = 1_000  # per target and unit of effort
 GUIDED_SECONDS = 12.0
 
 
@@ -61,7 +60,7 @@ def by_pytest(effort: int, options: list[str]) -> dict[str, int]:
 
 
 def by_atheris(effort: int) -> tuple[dict[str, int], int]:
-    """Inputs by target, and how many failed. Every unit of effort begins with another seed."""
+    """Inputs by target, and how many failed. Every unit of effort starts with another seed."""
     inputs: dict[str, int] = {}
     untyped = 0
     for target in TARGETS:
@@ -73,7 +72,7 @@ def by_atheris(effort: int) -> tuple[dict[str, int], int]:
 
 
 def missed(told: dict[str, Any], effort: int) -> list[str]:
-    """What a campaign was to try and did not, each as a sentence."""
+    """What a campaign should have tried and did not, each as a sentence."""
     wanted = CODEC_INPUTS_MIN * min(effort, CODEC_EFFORT) // CODEC_EFFORT
     found = (
         [f"codec inputs: {told['codec_inputs']} of {wanted}"]
@@ -87,7 +86,7 @@ def missed(told: dict[str, Any], effort: int) -> list[str]:
 
 
 def by_who(counts: dict[str, int], what: str) -> dict[str, int]:
-    """Takes "<what> as <who>" out of the counts."""
+    """Separates "<what> as <who>" in the counts."""
     return {
         name.removeprefix(f"{what} as "): counts.pop(name)
         for name in sorted(counts)

@@ -1,4 +1,4 @@
-"""What was tried, written to $QUORATE_FUZZ_COUNTS at the end for `python -m fuzz.campaign`."""
+"""Writes what was tried to $QUORATE_FUZZ_COUNTS, for `python -m fuzz.campaign`."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from support.fuzz_properties import COUNTS
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Counts by name, and how many tests failed."""
+    """Writes counts by name, and how many tests failed."""
     target = os.environ.get("QUORATE_FUZZ_COUNTS")
     if target:
         Path(target).write_text(

@@ -1,9 +1,8 @@
-"""A coordinator core with providers and clients that may send anything they can sign, for the
-fuzz test of the core.
+"""A coordinator core with providers and clients that may send everything they can sign.
 
-`World.send` does what the actor does around a step: codec there and back, effects with distinct
-keys, money that adds up. Whatever is raised but `Refused` is a bug, because in the running
-coordinator it ends the process.
+`World.send` does what the actor does around a step: it encodes and decodes, checks that effects
+have distinct keys and that money adds up. Every exception except `Refused` is a bug, because it
+would end the running coordinator.
 """
 
 from dataclasses import dataclass, field
@@ -64,15 +63,16 @@ HOSTS = (
     HostClass("x86_64", "v3", "AuthenticAMD"),
     HostClass("x86_64", "v4", "GenuineIntel"),
     HostClass("ada", sm_count=128, driver_branch="550"),
-    HostClass("aarch64", "armv8", "ARM"),  # offered, staked by nobody
+    HostClass("aarch64", "armv8", "ARM"),  # offered, but without stake
 )
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
 
 
 def check(context: StepContext) -> None:
-    """The ledger's check; a client that announced the release of more than it still has free is
-    the one thing it may find.
+    """The ledger's own check.
+
+    It may only find clients that announced the release of more than they still have free.
     """
     try:
         ledger.check(context)
@@ -91,8 +91,8 @@ class Owner:
 
 
 class World:
-    """One core, registered owners with a stake slot in each of the first three classes, and two
-    funded clients.
+    """One core, owners with a stake slot in each of the first three classes, and two funded
+    clients.
     """
 
     def __init__(self, limits: Limits, owner_count: int) -> None:
@@ -113,8 +113,8 @@ class World:
         self.refused, self.accepted = 0, 0
         self.purposes: list[str] = []
         self.leaving: list[tuple[Hash32, ...]] = []
-        self.deaf: set[Address] = set()  # do nothing on an ordinary day
-        self.mute: set[Address] = set()  # do not reveal
+        self.deaf: set[Address] = set()  # providers that do nothing in `market_goes_on`
+        self.mute: set[Address] = set()  # providers that do not reveal
         self.cases: list[tuple[int, Address]] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
@@ -125,7 +125,7 @@ class World:
         self._register()
 
     def send(self, event: ev.Event) -> bool:
-        """Whether the step was taken; False when it was refused."""
+        """Sends an event; False when the core refused it."""
         assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event, (
             "what is journaled is read back"
         )
@@ -151,12 +151,12 @@ class World:
         return True
 
     def archive(self) -> None:
-        """What waits for the archive is written there, at once or a little later."""
+        """Writes jobs that wait for the archive, at once or a little later."""
         while self.leaving:
             assert self.send(ev.RunsArchived(self.leaving.pop()))
 
     def notes(self, *notes: ev.ChainNote) -> bool:
-        """A further block with these notes."""
+        """One more block with these notes."""
         self.block += 1
         return self.send(
             ev.ChainAdvanced(
@@ -168,7 +168,7 @@ class World:
         )
 
     def restart(self) -> None:
-        """Snapshot, a new core, the same state."""
+        """Restores a new core from a snapshot; the state must be the same."""
         taken = self.core.snapshot()
         fresh = CoordinatorCore(self.core.rules, check)
         fresh.restore(taken)
@@ -176,7 +176,7 @@ class World:
         self.core = fresh
         assert self.send(ev.Restarted())
 
-    # ---- what is there
+    # ---- views of the state
 
     def leases(self) -> list[Lease]:
         """All leases, oldest first."""
@@ -187,13 +187,13 @@ class World:
         return list(self.core.state.jobs.values())
 
     def owner_of(self, lease: Lease) -> Owner:
-        """Who runs it."""
+        """The provider that runs the lease."""
         return next(owner for owner in self.owners if owner.address == lease.provider)
 
-    # ---- honest moves, so that deep states are reached
+    # ---- honest moves, which lead to deep states
 
     def beat(self, seconds: int) -> None:
-        """Time passes, and everybody is alive."""
+        """Lets time pass; every provider sends a heartbeat."""
         self.at += seconds
         for owner in self.owners:
             provider = self.core.state.providers[owner.address]
@@ -209,7 +209,7 @@ class World:
         assert self.send(ev.Tick())
 
     def work(self, lease: Lease, lie: int, usage: int) -> None:
-        """Accepts, commits, and reveals, as far as the lease lets it."""
+        """Accepts, commits and reveals, as far as the lease allows."""
         owner = self.owner_of(lease)
         accept = Accept(
             lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at)
@@ -237,7 +237,7 @@ class World:
         )
 
     def moves(self, lease: Lease, steps: str, lie: int) -> None:
-        """Accept, Commit, Decline, Reveal of one execution in any order, each good by itself."""
+        """Accept, Commit, Decline, Reveal of one execution in any order, each valid by itself."""
         owner, at = self.owner_of(lease), UnixSeconds(self.at)
         reveal = self.reveal(lease, lie)
         value = commitment(
@@ -352,7 +352,7 @@ class World:
             "accept_unwitnessed": False,
             "host_class": HOSTS[0].id()
             if self.limits.class_owner_age
-            else ZERO_HASH,  # nobody has been there for long
+            else ZERO_HASH,  # all known heartbeats are old
         }
         order = an_order(
             client.address, COORDINATOR.address, spec, nonce, self.at + 600, **(wanted | changes)
@@ -377,9 +377,7 @@ class World:
         return self.send(ev.OrderReceived(submission))
 
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
-        """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in
-        every phase.
-        """
+        """One honest round of the market, so that other moves meet jobs in every phase."""
         self.notes()
         for context in range(turns):
             self.beat(2)
@@ -402,7 +400,7 @@ class World:
                         self.send(ev.RevealReceived(self.reveal(lease, lie), has_opened=True))
 
     def everybody_is_well(self) -> None:
-        """Money, stake and freedom for all again; an ordinary day can follow."""
+        """Gives all parties money, stake and freedom again."""
         self.deaf.clear()
         self.mute.clear()
         notes: list[ev.ChainNote] = [

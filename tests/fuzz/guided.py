@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing of one target: `python -m fuzz.guided TARGET RUNS`, with tests/ on the
-path. Ends with one JSON line.
+"""Coverage-guided fuzzing of one target: `python -m fuzz.guided TARGET RUNS`.
 
-atheris (https://github.com/google/atheris) instruments our packages while they are imported, so
-nothing of ours may be imported before. An input that takes more than 10 s or 1 GiB fails like
-one that raises; what failed is kept in the folder that is printed.
+tests/ must be on the path. It ends with one JSON line. atheris (https://github.com/google/atheris)
+instruments our packages while they are imported, so nothing of ours may be imported before. An
+input that takes more than 10 s or 1 GiB fails like one that raises. Failing inputs are kept in the
+folder that is printed.
 """
 
 import json
@@ -20,7 +20,7 @@ PACKAGES = ["quorate_protocol", "quorate_content", "quorate_runtime", "quorate",
 
 
 def fuzz(target: str, arguments: list[str]) -> None:
-    """The instrumented process: ends by itself."""
+    """The instrumented process; it ends by itself."""
     import atheris
 
     with atheris.instrument_imports(include=PACKAGES):
@@ -51,7 +51,7 @@ def run(target: str, runs: int, seconds: float, seed: int) -> dict[str, object]:
         f"{folder}/corpus",
     ]
     command = [sys.executable, "-m", "fuzz.guided", "--inside", target, *arguments]
-    # The interpreter's own hash seed: the same seed then gives the same course.
+    # Python's hash seed is fixed, so that the same seed gives the same run.
     path = os.pathsep.join(
         filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
     )

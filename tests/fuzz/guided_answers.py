@@ -1,6 +1,7 @@
-"""What coverage-guided fuzzing feeds of whoever is asked: a beacon, a coordinator's event
-stream, a registry as a provider asks it, and bubblewrap's own report. As in `guided_targets`:
-each returns, or raises what no stranger may cause.
+"""Targets of coverage-guided fuzzing: answers of a beacon, a coordinator's event stream, a registry
+as a provider asks it, and bubblewrap's status.
+
+As in `guided_targets`, each function returns, or raises what a stranger must not be able to cause.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ IMAGE_BYTES = 1 << 20
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives that never waits, without a loop."""
+    """The result of a coroutine that never waits, without a loop."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -45,7 +46,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 class _Still:
-    """A clock that stands."""
+    """A clock that does not move."""
 
     def now(self) -> float:
         return 2_000.0
@@ -55,7 +56,7 @@ class _Still:
 
 
 def fuzz_beacon(data: bytes) -> None:
-    """A relay: a status, what it says of itself, and a round, apart by an empty line."""
+    """A beacon relay's status, description and round, separated by an empty line."""
     status, (about, body) = (
         STATUSES[data[0] & 3 if data else 0],
         (*data[1:].split(b"\n\n", 1), b"")[:2],
@@ -74,7 +75,7 @@ def fuzz_beacon(data: bytes) -> None:
 
 
 def beacon_seeds() -> list[bytes]:
-    """A beacon that is in order, one that is not there yet, and times beyond every clock."""
+    """A valid beacon, one that does not answer yet, and times beyond every clock."""
     info = {
         "period": 3,
         "genesis_time": 1_000,
@@ -89,8 +90,9 @@ def beacon_seeds() -> list[bytes]:
 
 
 def fuzz_events(data: bytes) -> None:
-    """A coordinator's event stream in pieces of so many bytes as the first one says; and the
-    same as the answer to a request.
+    """A coordinator's event stream in pieces of the size in the first byte.
+
+    The same bytes are also the answer to a request.
     """
     step, body = data[0] + 1 if data else 1, data[1:]
 
@@ -124,9 +126,7 @@ def event_seeds() -> list[bytes]:
 
 
 class _Offline(RegistryHttp):
-    """A registry of which each connection gives the next answer. Its own `_connected` needs a
-    network.
-    """
+    """A registry whose every connection gives the next answer; it needs no network."""
 
     def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
         super().__init__(image.host, image.path, False, StopSignal(60.0), TransferRate())
@@ -145,8 +145,9 @@ class _Offline(RegistryHttp):
 
 
 def fuzz_image_registry(data: bytes) -> None:
-    """An image's name, then a registry's answers, each behind two bytes of length. Its digest is
-    that of the first good answer's body that is no token.
+    """An image's name, then a registry's answers, each behind two bytes of length.
+
+    The image's digest is that of the first good answer's body that is no token.
     """
     name, *answers = [*pieces(data)] or [b""]
     parted = (answer.partition(b"\r\n\r\n") for answer in answers)
@@ -183,9 +184,7 @@ def _digest(body: bytes) -> str:
 
 
 def image_registry_seeds() -> list[bytes]:
-    """A registry that is in order: with one image, with an index, with a token and a redirect,
-    and one that sends chunks.
-    """
+    """Valid registries: with one image, with an index, with a token and a redirect, with chunks."""
     config, layer = b"{}", b"layer" * 20
     blobs = [
         {"digest": _digest(body), "size": len(body), "mediaType": "application/x"}

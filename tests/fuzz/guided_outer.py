@@ -1,6 +1,6 @@
-"""What coverage-guided fuzzing feeds of the outer world: outputs as an engine and a provider
-send them, registries, and the heads of requests. As in `guided_targets`: each returns, or raises
-what no stranger may cause.
+"""Targets of coverage-guided fuzzing: outputs of engines and providers, registries, HTTP heads.
+
+As in `guided_targets`, each function returns, or raises what a stranger must not be able to cause.
 """
 
 import asyncio
@@ -42,8 +42,9 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def fuzz_outputs(data: bytes) -> None:
-    """The tar in which an engine hands over a job's outputs: files and folders inside, within
-    the caps, or nothing.
+    """The tar stream in which an engine returns a job's outputs.
+
+    Either files and folders are written inside the destination and within the caps, or nothing.
     """
     with scratch_folder() as folder:
         try:
@@ -61,8 +62,9 @@ def fuzz_outputs(data: bytes) -> None:
 
 
 def fuzz_sealed(data: bytes) -> None:
-    """A provider's ciphertext: a mode, 32 bytes of digest, then the sealed bytes, or (mode odd)
-    what is to be sealed with its salt.
+    """A provider's ciphertext: a mode, 32 bytes of digest, then the sealed bytes.
+
+    With an odd mode the bytes are sealed with their salt first.
     """
     digest, content = Hash32(data[1:33].ljust(32, b"\0")), data[33:]
     if data[:1] and data[0] & 1:
@@ -85,7 +87,7 @@ def fuzz_sealed(data: bytes) -> None:
 
 
 class Answer:
-    """As much of an HTTP answer as the client reads."""
+    """The parts of an HTTP answer that the client reads."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status, self.headers, self._body, self.content = status, headers, body, self
@@ -102,7 +104,7 @@ class Answer:
 
 
 class Session:
-    """Answers in their order; a place that is none is refused as aiohttp does it."""
+    """Gives answers in order; refuses an invalid URL as aiohttp does."""
 
     def __init__(self, answers: list[Answer]) -> None:
         self._answers = iter(answers)
@@ -116,9 +118,7 @@ class Session:
 
 
 def fuzz_registry(data: bytes) -> None:
-    """A registry's challenge, its token and its manifest, apart by empty lines: for a client
-    that resolves a tag.
-    """
+    """A registry's challenge, token and manifest, separated by empty lines, for resolving a tag."""
     challenge, token, manifest = (*data.split(b"\n\n", 2), b"", b"")[:3]
     head = challenge.decode("latin-1").replace("\r", "").replace("\n", "")
     kind = {"Content-Type": MANIFEST_TYPES[0]}
@@ -135,8 +135,9 @@ def fuzz_registry(data: bytes) -> None:
 
 
 def fuzz_head(data: bytes) -> None:
-    """What stands in the head of a request, or says why a peer's request failed: tokens, whom a
-    proxy speaks for, refusals.
+    """Values in the head of a request, and reasons of failed peer requests.
+
+    These are tokens, addresses from a proxy, and refusals.
     """
     text = data.decode("latin-1")
     try:
@@ -154,7 +155,7 @@ def fuzz_head(data: bytes) -> None:
 
 
 def head_seeds() -> list[bytes]:
-    """Heads that are in order."""
+    """Valid heads."""
     token = make_token(
         Bearer(KEY.address, KEY.address, UnixSeconds(AT + 60)), 1, COORDINATOR, KEY.sign
     )
@@ -169,7 +170,7 @@ def head_seeds() -> list[bytes]:
 
 
 def registry_seeds() -> list[bytes]:
-    """Registries that are in order, with one image and with an index."""
+    """Valid registries, with one image and with an index."""
     digest = (
         b'"digest":"sha256:'
         + b"1" * 64
@@ -185,7 +186,7 @@ def registry_seeds() -> list[bytes]:
 
 
 def output_seeds() -> list[bytes]:
-    """A folder of outputs with everything that may be in one, and with links, which may not."""
+    """A valid output folder with everything that is allowed, and one with links, which are not."""
     good = [
         entry("out", kind=b"5", mode=0o755),
         entry("out/a", b"abc"),
@@ -204,4 +205,4 @@ OUTER: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
     "registry": (fuzz_registry, registry_seeds),
     "head": (fuzz_head, head_seeds),
 }
-"""Targets with their seeds; `sealed` has its seeds in `guided_seeds`, which knows a CAR."""
+"""Targets with their seeds; `sealed` has its seeds in `guided_seeds`, where CARs are made."""

@@ -1,6 +1,4 @@
-"""First inputs of each target: small and in order, so that coverage begins behind the first
-check.
-"""
+"""First inputs of each target: small and valid, so that fuzzing starts behind the first check."""
 
 from pathlib import Path
 from typing import Any
@@ -77,7 +75,7 @@ ANSWERS: list[Any] = [
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """The same examples every time."""
+    """The same examples in every run."""
     found: list[Any] = []
 
     @settings(
@@ -96,7 +94,7 @@ def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 
 def seeds(target: str) -> list[bytes]:
-    """For one target by its name."""
+    """The first inputs of one target."""
     return SEEDS[target]()
 
 

@@ -1,7 +1,7 @@
-"""What coverage-guided fuzzing feeds: one function a reader of strangers' bytes. Each returns,
-or raises what no stranger may cause.
+"""Targets of coverage-guided fuzzing: one function for each reader of strangers' bytes.
 
-Bounds are set small where a property is a bound, so that a short input can reach it.
+Each returns, or raises what a stranger must not be able to cause. Bounds are small where a property
+is a bound, so that a short input can reach it.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ def fuzz_frames(data: bytes) -> None:
 
 
 def fuzz_receipt(data: bytes) -> None:
-    """The receipt checker: whatever it is given, a report or a refusal."""
+    """The receipt checker: for any input it gives a report or a refusal."""
     try:
         report = verify(data)
     except Refused:
@@ -85,8 +85,9 @@ def fuzz_receipt(data: bytes) -> None:
 
 
 def planted(data: bytes) -> None:
-    """The receipt checker with a bug that it once had: numbers that fit no word. A campaign that
-    does not find it finds nothing.
+    """The receipt checker with a bug that it once had: numbers that fit no machine word.
+
+    A campaign that does not find this bug is useless.
     """
     try:
         found = canonical.from_json(Receipt, canonical.parse(data, 1 << 20)["body"])  # type: ignore[index, call-overload]
@@ -105,7 +106,7 @@ def fuzz_job_file(data: bytes) -> None:
 
 
 class _Strict(NullSink):
-    """Holds the walk to its promises: calls nest, offsets grow, no file is longer than it said."""
+    """Checks the walk's promises: calls nest, offsets grow, no file is longer than announced."""
 
     def __init__(self) -> None:
         self.folders: list[TreePath] = []
@@ -137,7 +138,7 @@ class _Strict(NullSink):
 
 
 def fuzz_unixfs(data: bytes) -> None:
-    """Blocks of a DAG whose hashes are right: each is two bytes of length and its bytes."""
+    """Blocks of a DAG with correct hashes; each is two bytes of length and its bytes."""
     walk = DagWalk(Cid(1, Codec.DAG_PB, Hash32(bytes(32))), _Strict(), SMALL)
     blocks = pieces(data)
     try:
@@ -151,7 +152,7 @@ def fuzz_unixfs(data: bytes) -> None:
 
 
 def fuzz_car(data: bytes) -> None:
-    """A CAR written to the disk, as an upload is."""
+    """A CAR that is written to the disk, as an upload is."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     writer = TreeWriter(folder / "tree", SMALL)
     try:
@@ -159,7 +160,7 @@ def fuzz_car(data: bytes) -> None:
             io.BytesIO(data), DagWalk(TREE_ROOT, writer, SMALL), SMALL, writer.known, writer.seen
         )
     except Refused:
-        pass  # the answer to a CAR that is not that tree's
+        pass  # the answer to a CAR of another tree
     finally:
         writer.abandon()
         assert {path.name for path in folder.iterdir()} <= {"tree"}
@@ -167,8 +168,9 @@ def fuzz_car(data: bytes) -> None:
 
 
 def fuzz_image(data: bytes) -> None:
-    """An image archive: read, shown to an engine, unpacked without one. Nothing appears outside
-    its root.
+    """An image archive: read, prepared for an engine, and unpacked without one.
+
+    Nothing may appear outside its root.
     """
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     try:
@@ -187,7 +189,7 @@ def fuzz_image(data: bytes) -> None:
 
 
 class _Wire:
-    """As much of a socket as an HTTP answer is read from."""
+    """The parts of a socket that reading an HTTP answer needs."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -223,7 +225,7 @@ _LOOP = asyncio.new_event_loop()
 
 
 def fuzz_chain(data: bytes) -> None:
-    """A chain node's answer, read by every question of the chain client through web3."""
+    """A chain node's answer, read by every method of the chain client through web3."""
     try:
         _CHAIN_NODE.tree = canonical.loads(data)
     except ValueError:
@@ -269,7 +271,7 @@ SHELL = tar(
 
 
 def image_seed() -> bytes:
-    """A small archive that is in order."""
+    """A small valid archive."""
     return tar(image_entries([SHELL, SHELL], {"Env": ["A=1"], "Labels": {"quorate.python": "3"}}))
 
 
@@ -286,4 +288,4 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "sealed": fuzz_sealed,
     **{name: target for name, (target, _) in {**OUTER, **ASKED}.items()},
 }
-"""By the names that `python -m fuzz.guided` takes, beside `planted`."""
+"""By the names that `python -m fuzz.guided` takes; `planted` comes in addition."""

@@ -1,8 +1,7 @@
-"""Every route of the real service under requests made from its own OpenAPI document, fitting and
-unfitting, each asked as nobody, as a stranger, as a client and as a provider: documented and
-typed answers only.
+"""Requests to every route of the real service, made from its OpenAPI document.
 
-`QUORATE_FUZZ` multiplies the examples.
+Valid and invalid requests are sent as nobody, as a stranger, as a client and as a provider. Answers
+must be documented and typed. `QUORATE_FUZZ` multiplies the examples.
 """
 
 import asyncio
@@ -39,16 +38,16 @@ STREAMS = {
     item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"
 }
 DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
-SECONDS_MAX = 5.0  # of the processor, with those of whoever asks: what a request may cost
-WAIT_SECONDS = 60.0  # by the clock, which says nothing on a machine that others use too
+SECONDS_MAX = 5.0  # seconds of processor that a request may cost, including the asking side
+WAIT_SECONDS = 60.0  # by the clock, which says little on a machine that other programs use
 ASKED: Counter[tuple[str, str]] = Counter()
 GOOD: set[tuple[str, str]] = set()
-"""(who, route) that were answered with what was asked for."""
+"""(who, route) that were answered successfully."""
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
-    """The service and whoever asks it, in a thread with a loop of its own."""
+    """The service and its parties, in a thread with a loop of its own."""
     begun, ended = threading.Event(), asyncio.Event()
     found: dict[str, Any] = {}
 
@@ -78,12 +77,12 @@ def schema(served: Parties) -> BaseSchema:
 
 
 def takes_anything(item: Operation) -> bool:
-    """Whether a request to it can be wrong at all."""
+    """Whether every request to the route is valid."""
     return item.body is not None or bool(item.queries) or "{" in item.path
 
 
 def check(case: Any, response: requests.Response, seconds: float) -> None:
-    """Documented, typed, in time, and without a word about our insides."""
+    """The answer is documented, typed, in time, and shows no internals."""
     assert seconds < SECONDS_MAX
     if (
         response.status_code == 412
@@ -141,7 +140,7 @@ def test_every_answer_is_typed(
                 tell(who, route, response)
                 if (
                     item.path in STREAMS and response.status_code < 400
-                ):  # it may go on for ever: its head is looked at
+                ):  # it may continue for ever, so only its head is read
                     assert response.headers["Content-Type"].startswith(str(item.answer))
                 else:
                     check(case, response, time.process_time() - begun)
@@ -158,10 +157,8 @@ def tell(who: str, route: str, response: requests.Response) -> None:
         GOOD.add((who, route))
 
 
-def test_everybody_gets_what_is_theirs(served: Parties) -> None:
-    """The tokens are good: what is behind them was reached, so the answers above were not all
-    the first 401.
-    """
+def test_every_party_gets_successful_answers(served: Parties) -> None:
+    """The tokens are good, so the answers above were not all the first 401."""
     run, account, provider = served.known["job"][0], *served.known["address"]
     for path, those in (
         ("/v1/runs", {*WHO} - {"nobody"}),

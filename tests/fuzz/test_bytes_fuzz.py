@@ -1,5 +1,6 @@
-"""Strangers' bytes in quantity: codec, frames, CIDs, CARs and job files. `make fuzz` runs what
-is marked slow, too.
+"""Many inputs of strangers' bytes: codec, frames, CIDs, CARs and job files.
+
+`make fuzz` also runs the tests marked slow.
 """
 
 import io
@@ -80,9 +81,7 @@ def test_twenty_thousand_texts(data: bytes) -> None:
 
 @pytest.mark.parametrize("odd", ["[]", "{}", "[[]]", "null", "1", "true", '"x"'])
 def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
-    """What a name is looked up by may be anything that JSON has: a list is no key, and was a bug
-    once.
-    """
+    """A tag may be any JSON value: a list cannot be a dictionary key, which was a bug once."""
     for text in (
         '{"frame":{"kind":%s,"text":"x"}}',
         '{"body":{},"sig":"0x","type":%s}',
@@ -119,7 +118,7 @@ def test_any_bytes_are_a_car_or_refused(body: bytes, at: int, extra: bytes, has_
 
 
 def yaml_trees() -> st.SearchStrategy[str]:
-    """Job files with known keys and hostile values, aliases among them."""
+    """Job files with known keys and hostile values, among them aliases."""
     odd = [
         "1",
         "-1",

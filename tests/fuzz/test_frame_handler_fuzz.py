@@ -1,5 +1,6 @@
-"""Frames from a provider that is registered and means harm, at the gate before a real actor: Ok
-or a typed refusal, nothing else.
+"""Frames of a hostile registered provider to the frame handler before a real actor.
+
+The answer must be Ok or a typed refusal.
 """
 
 import asyncio
@@ -41,15 +42,15 @@ EXAMPLES = 60 * int(os.environ.get("QUORATE_FUZZ", "1"))
 
 
 @dataclass
-class Stand:
-    """A gate with everything behind it but the network."""
+class HandlerSetup:
+    """A frame handler with everything behind it except the network."""
 
     world: World
     frame_handler: FrameHandler
     outputs: Outputs
 
     async def take(self, sender: str, data: bytes) -> None:
-        """One frame; anything raised but the two typed errors fails the test."""
+        """Takes one frame; every exception except the two typed errors fails the test."""
         try:
             async with asyncio.timeout(10):
                 assert await self.frame_handler(sender, data) == frames_module.encode(
@@ -59,7 +60,7 @@ class Stand:
             return
 
     async def commit(self, lease: leases.Lease, owner: Owner, digest: Hash32) -> None:
-        """Accepts and commits to a ciphertext."""
+        """Accepts, and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
         accept = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), at)
         await self.frame_handler(
@@ -81,7 +82,7 @@ class Stand:
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+async def stand(tmp_path: Path) -> AsyncIterator[HandlerSetup]:
     world = World(DEVNET, 5)
     clock = VirtualClock(float(world.at))
 
@@ -97,7 +98,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     store = ContentStore(tmp_path / "store", 64 << 20)
     outputs = Outputs(world.core.state, MemoryArchive())
     tolerance = FrameLimits(DEVNET_BOUNDS, clock.now)
-    yield Stand(
+    yield HandlerSetup(
         world,
         FrameHandler(
             DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance
@@ -111,7 +112,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 
 @pytest.mark.rule("3.8")
-async def test_no_frame_ends_the_actor(stand: Stand) -> None:
+async def test_no_frame_ends_the_actor(stand: HandlerSetup) -> None:
     stand.world.order(0, 1, {}, {})
     lease = stand.world.leases()[-1]
     frames: list[Any] = []
@@ -139,7 +140,9 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
         )
 
 
-async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(stand: Stand) -> None:
+async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(
+    stand: HandlerSetup,
+) -> None:
     bad, good = ("0x" + owner.address.hex() for owner in stand.world.owners[:2])
     told: list[type] = []
     for _ in range(int(DEVNET_BOUNDS.offences_burst) + 5):
@@ -152,7 +155,7 @@ async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(sta
         await stand.frame_handler(good, b"nonsense")
 
 
-def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_client_cannot_take_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "JOBS_PER_CLIENT_MAX", 3)
     world = World(DEVNET, 5)
     assert all(world.order(0, nonce, {}, {}) for nonce in range(1, 4))
@@ -171,7 +174,7 @@ def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) ->
     assert first in live and third in live and second not in live
 
 
-async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Stand) -> None:
+async def test_only_its_client_and_its_provider_read_an_output(stand: HandlerSetup) -> None:
     world = stand.world
     stat = await stand.frame_handler.store.put(b"sealed" * 100, "x")
     digest = Hash32(stat.cid.digest)

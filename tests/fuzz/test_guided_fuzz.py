@@ -1,5 +1,6 @@
-"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a
-campaign finds a bug that was planted.
+"""Each target of the coverage-guided fuzzing takes its own seeds, cut and with noise.
+
+A campaign must find a planted bug.
 """
 
 import importlib.util
@@ -14,7 +15,7 @@ from fuzz.guided_targets import TARGETS
 
 @pytest.mark.rule("3.8")
 @pytest.mark.parametrize("target", TARGETS)
-def test_seeds_their_cuts_and_their_noise_are_typed(target: str) -> None:
+def test_seeds_cut_or_with_noise_raise_only_typed_errors(target: str) -> None:
     for data in seeds(target)[:40]:
         step = max(1, len(data) // 12)
         for at in range(0, len(data) + 1, step):
@@ -23,7 +24,7 @@ def test_seeds_their_cuts_and_their_noise_are_typed(target: str) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
-def test_a_planted_bug_is_found_told_and_kept(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_planted_bug_is_found_reported_and_kept(capfd: pytest.CaptureFixture[str]) -> None:
     found = run("planted", 3_000, 60.0, seed=1)
     assert found["untyped"] == 1 and list(Path(str(found["kept"])).glob("failed-*"))
     told = capfd.readouterr().err

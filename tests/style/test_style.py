@@ -32,8 +32,6 @@ FILE_LINES_MAX = 500
 EXCEPTIONS: dict[str, int] = {
     "coordinator/quorate_coordinator/core/matching/columns.py": 543,
     "sdk/quorate_protocol/messages/receipt.py": 604,
-    "tests/bench/market_jobs.py": 503,
-    "tests/fuzz/test_core_fuzz.py": 533,
     "tests/integration/coordinator/test_batch_claims.py::test_everybody_is_paid_once": 97,
     "tests/unit/coordinator/flow/test_matching.py::waiting": 71,
 }

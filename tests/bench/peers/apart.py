@@ -1,6 +1,4 @@
-"""The peers' own environment, and their programs: installed once, run alone, and ended with
-everything that they started.
-"""
+"""Runs the peers' programs in an environment of their own, and ends everything they started."""
 
 import json
 import os
@@ -18,7 +16,9 @@ VENV = HERE.parents[2] / ".venv-peers"
 INSTALL_SECONDS = 300
 RUN_SECONDS = 120
 MARK = "QUORATE_PEERS_RUN"
-"""A variable in the environment of every process that a peer starts, by which it is found after the peer's own goodbye."""
+"""A variable in the environment of every process that a peer starts; it finds processes that are
+left.
+"""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -32,7 +32,8 @@ class Missing(Exception):
 
 
 def install(name: str) -> None:
-    """The line of requirements.txt that starts with `name`, unless it is installed already.
+    """Installs the line of requirements.txt that starts with `name`, unless it is installed.
+
     Missing with pip's last line.
     """
     group = next(
@@ -68,7 +69,7 @@ def _silently(*words: str) -> None:
 
 
 def run(program: str, folder: Path, count: int, calm: int, *more: str) -> dict[str, float]:
-    """What `work_*.py` printed. Missing when it cannot run here."""
+    """The output of `work_*.py`. Missing when it cannot run here."""
     folder.mkdir(parents=True)
     mark = uuid.uuid4().hex
     words = ["--count", str(count), "--calm", str(calm), "--folder", str(folder), *more]
@@ -97,13 +98,13 @@ def run(program: str, folder: Path, count: int, calm: int, *more: str) -> dict[s
 
 
 def end_all(mark: str) -> int:
-    """Kills what carries the mark still; how many there were."""
+    """Kills processes that still carry the mark; returns how many there were."""
     deadline, killed = time.monotonic() + 10, set()
     while (left := _marked(mark)) and time.monotonic() < deadline:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:  # it went by itself
+            except ProcessLookupError:  # it has ended by itself
                 continue
             killed.add(pid)
         time.sleep(0.05)
@@ -116,6 +117,6 @@ def _marked(mark: str) -> list[int]:
         try:
             if folder.name.isdigit() and wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
-        except OSError:  # it ended meanwhile, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found

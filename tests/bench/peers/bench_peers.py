@@ -1,13 +1,17 @@
-"""`make bench-peers`: the same no-op work on Ray, Dask, Celery with Redis and Quorate, and
-`docker run` beside a lease's container.
+"""Compares Ray, Dask, Celery with Redis and Quorate at the same no-op work (`make bench-peers`).
 
-One run on one machine, one system after the other. Prints the table of docs/performance.md, then
-one JSON line. Peers live in .venv-peers; their servers meet no network but a loopback of their
-own, and everything they started is ended. Never in CI.
+It also compares `docker run` with a lease's container. One run on one machine measures one system
+after the other. It prints the table of docs/performance.md, then one JSON line. Peers are installed
+in .venv-peers; their servers have no network but a loopback of their own, and everything that they
+started is ended. It never runs in CI.
 
-    --count N   tasks of a throughput run    --calm N   tasks one at a time    --lease N   containers of each kind
-    --only KEY  (repeatable) these rows      --folder   where journals are written: on the disk that is to be measured
-    --write docs/performance.md   puts the table between that page's two marks
+    --count N      tasks of a throughput run
+    --calm N       tasks one at a time
+    --lease N      containers of each kind
+    --only KEY     only these rows (repeatable)
+    --folder       the folder of journals, on the disk that is to be measured
+    --write docs/performance.md
+                   puts the table between that page's two marks
 """
 
 import argparse
@@ -95,7 +99,7 @@ def leases(folder: str, calm: int) -> dict[str, Callable[[], Figures]]:
 
 
 def machine() -> str:
-    """What the figures were measured on; no date and no name."""
+    """What the figures were measured on, without date and name."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,6 +1,4 @@
-"""From start to exit of `python3 -c pass`: a process, `docker run`, and the container, with
-everything around it, of a provider.
-"""
+"""Time from start to exit of `python3 -c pass`: a process, `docker run`, and a provider's lease."""
 
 import asyncio
 import os
@@ -19,7 +17,7 @@ CODE = "pass"
 
 
 async def _measure(once: Callable[[], Awaitable[None]], calm: int) -> dict[str, float]:
-    """One at a time, then one a core."""
+    """Runs one at a time, then one per core."""
     await once()  # loads what is loaded once
     took = []
     for _ in range(calm):
@@ -38,14 +36,12 @@ async def _measure(once: Callable[[], Awaitable[None]], calm: int) -> dict[str, 
 
 
 def plain_process(calm: int) -> dict[str, float]:
-    """What the interpreter takes by itself."""
+    """The time of the interpreter itself."""
     return asyncio.run(_measure(lambda: _command(sys.executable, "-c", CODE), calm))
 
 
 def docker_run(image: Path, calm: int) -> dict[str, float]:
-    """As one types it, without a network, so that both set up the same. Needs the `docker`
-    command.
-    """
+    """`docker run` without a network, so that both set up the same. Needs the `docker` command."""
     loaded = subprocess.run(
         ["docker", "load", "--quiet", "-i", str(image)],
         check=True,

@@ -1,7 +1,6 @@
-"""The same questions to every peer: how many no-op tasks a second, and how long one takes by
-itself. Standard library only.
+"""Measures any peer: no-op tasks per second, and the time of one task. Standard library only.
 
-Each `work_*.py` beside this file is run by .venv-peers' interpreter, asks `measure`, and prints
+Each `work_*.py` beside this file is run by .venv-peers' interpreter, calls `measure`, and prints
 one JSON line.
 """
 
@@ -13,14 +12,15 @@ from typing import TypeVar
 
 Handle = TypeVar("Handle")
 WARM_UP = 50
-"""Tasks before the first figure: workers import and connect."""
+"""Tasks before the first figure, in which workers import and connect."""
 
 
 def measure(
     submit: Callable[[], Handle], collect: Callable[[Handle], None], count: int, calm: int
 ) -> dict[str, float]:
-    """Tasks a second of `count` tasks that one client submits all at once and collects;
-    milliseconds of `calm` tasks, one at a time.
+    """Tasks per second of `count` tasks that one client submits at once and collects.
+
+    Also milliseconds of `calm` tasks, one at a time.
     """
     for handle in [submit() for _ in range(WARM_UP)]:
         collect(handle)
@@ -37,7 +37,7 @@ def measure(
 
 
 def figures(tasks_s: float, took: list[float]) -> dict[str, float]:
-    """As every row has them; `took` in seconds."""
+    """The figures of a row; `took` is in seconds."""
     took = sorted(took)
     return {
         "tasks_s": tasks_s,
@@ -47,7 +47,7 @@ def figures(tasks_s: float, took: list[float]) -> dict[str, float]:
 
 
 def options() -> argparse.Namespace:
-    """What the bench tells a peer's program."""
+    """The arguments that the benchmark gives a peer's program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--calm", type=int, required=True)
@@ -59,5 +59,5 @@ def options() -> argparse.Namespace:
 
 
 def tell(found: dict[str, float]) -> None:
-    """The program's last line."""
+    """Prints the program's last line."""
     print(json.dumps(found), flush=True)

@@ -1,8 +1,7 @@
-"""Run as a program: the loopback interface up, then the words after it. For the inside of a
-fresh network namespace.
+"""Brings the loopback interface up, then runs a command, inside a new network namespace.
 
-Ray's servers listen on every address of the machine, whatever they are told; in a namespace
-there is none but 127.0.0.1.
+Ray's servers listen on every address of the machine, whatever their options. In a namespace there
+is only 127.0.0.1.
 """
 
 import fcntl
@@ -24,8 +23,9 @@ def up() -> None:
 
 
 def entering() -> list[str]:
-    """The words before a command that must meet no network but loopback. OSError where this
-    machine lets nobody make a namespace.
+    """The words before a command that must have no network but loopback.
+
+    OSError if this machine does not allow a namespace.
     """
     words = [shutil.which("unshare") or "unshare", "--net"]
     if os.geteuid() != 0:

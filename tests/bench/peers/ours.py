@@ -1,6 +1,4 @@
-"""Quorate's own figures for the same question: the coordinator with scripted parties, and a
-whole devnet whose programs are no-ops.
-"""
+"""Quorate's own figures: the coordinator with scripted parties, and a devnet with no-op jobs."""
 
 import asyncio
 import tempfile
@@ -14,7 +12,7 @@ from quorate import Job, Market
 from quorate.images import build_python_image
 
 OUTSTANDING = 256
-"""Jobs under way at once in a throughput run; peers get all their tasks at once."""
+"""Jobs in progress at once in a throughput run; peers get all their tasks at once."""
 DEVNET_JOBS = 24
 DEVNET_CALM = 4
 
@@ -22,7 +20,7 @@ DEVNET_CALM = 4
 def coordinator(
     folder: str, count: int, calm: int, is_signed: bool, is_staked: bool
 ) -> dict[str, float]:
-    """Jobs from posted order to verdict. Throughput with OUTSTANDING under way, latency one at a
+    """Jobs from order to verdict: throughput with OUTSTANDING in progress, latency one at a
     time.
     """
     many = market_jobs.Setup(count, OUTSTANDING, is_signed=is_signed, is_staked=is_staked)
@@ -42,8 +40,9 @@ def _play(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:
 
 
 def devnet(folder: str) -> dict[str, float]:
-    """Chain, beacon, coordinator and three providers as processes; the client uploads, pays, and
-    rechecks every result.
+    """Chain, beacon, coordinator and three providers as processes.
+
+    The client uploads, pays, and rechecks every result.
     """
     with tempfile.TemporaryDirectory(dir=folder) as path:
         return asyncio.run(_devnet(Path(path)))

