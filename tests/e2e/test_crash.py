@@ -22,7 +22,7 @@ from quorate_devnet.config import ExecutorChoice
 from support.crash import crash_court
 from support.crash.crash_chain import node_that_can_go
 from support.crash.crash_checks import Checks
-from support.crash.crash_devnet import Mortal
+from support.crash.crash_devnet import KilledDevnet
 from support.crash.crash_market import CrashMarket, crash_market
 from support.crash.crash_plan import (
     CONTAINER_STEPS,
@@ -40,7 +40,7 @@ from support.requirements import missing, require, required
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
 CI_SECONDS = 15.0  # after the market is up; a round that has begun is finished
-CI_OTHER_SECONDS = 10.0  # likewise of the market whose turn it is
+CI_OTHER_SECONDS = 10.0  # the same for the market whose turn it is
 CI_PATIENCE = 4  # times as long at most, until every program has died once
 TRIES = 3  # rounds in which a point may be passed
 AWAY_SECONDS = 600.0 if wants_all() else 12.0
@@ -49,7 +49,8 @@ ORDERING_AWAY_SECONDS = (
 )  # no order is taken once the newest block is ten minutes old (PROTOCOL §3 Ack)
 HANGING_SECONDS = 75.0
 BACK_SECONDS = 90.0
-CI_DYING = 2  # providers a round: with two others alive, no job waits until a lost execution lapses
+# providers per round: with two others alive, no job waits until a lost execution lapses
+CI_DYING = 2
 CI_JUDGED = 6  # deaths of one case
 CI_DEVNETS = 1  # starts of a devnet that are killed
 NOT_SANDBOXED = ("mount.", "unmount.")  # plain processes have no mounts
@@ -111,7 +112,7 @@ class Report:
         assert 2 * len(self.tried) >= len(self.armed), (
             f"less than half of what was armed has died: {sorted(self.armed - set(self.tried))}"
         )
-        assert not self.alive, f"nothing of these has died: {self.alive}"
+        assert not self.alive, f"no program of these has died: {self.alive}"
         assert self.tried or not self.points, "nothing was tried"
 
 
@@ -166,7 +167,7 @@ async def run_rounds(
                 flush=True,
             )
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
-        assert crash.slots.looks, "nobody was seen to run anything"
+        assert crash.slots.looks, "no program was seen running"
 
 
 @pytest.mark.rule("I6")
@@ -295,7 +296,7 @@ async def test_a_devnet_killed_during_start_or_end_leaves_nothing(tmp_path: Path
     report = Report(len(all_trials))
     executors = (_ordinary(), _without_engine())
     for executor in executors if wants_all() else executors[rotation() % 2 :][:1]:
-        mortal = Mortal(tmp_path / executor.value / "devnet", executor)
+        mortal = KilledDevnet(tmp_path / executor.value / "devnet", executor)
         for trial in all_trials if wants_all() else part(all_trials, CI_DEVNETS, rotation()):
             start = time.monotonic()
             problem = await asyncio.to_thread(mortal.die_at, trial.point)
@@ -325,7 +326,7 @@ async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) ->
             await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
             await crash.renew(
                 crash.providers[0], is_awaited=False
-            )  # it says that it stands once the chain says so
+            )  # it reports itself posted once the chain says so
             await crash.renew("coordinator")
             await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
             await asyncio.sleep(gone + AWAY_SECONDS - time.monotonic())
@@ -336,7 +337,7 @@ async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) ->
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)
         assert not crash.violations + await checks.problems()
-        assert crash.devnet.processes.ended() is None, "nobody gave up"
+        assert crash.devnet.processes.ended() is None, "no program gave up"
 
 
 async def jobs_for(crash: CrashMarket, seconds: float) -> None:
@@ -377,4 +378,4 @@ async def test_jobs_continue_while_the_chain_node_hangs(crash: CrashMarket) -> N
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)
         assert not crash.violations + await checks.problems()
-        assert crash.devnet.processes.ended() is None, "nobody gave up"
+        assert crash.devnet.processes.ended() is None, "no program gave up"

@@ -18,7 +18,7 @@ from quorate_content.dag.disk_tree import cid_of_path
 from support.requirements import missing, require, required
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
-SECONDS_MAX = 600  # its own bound on a machine that is busy with other tests
+SECONDS_MAX = 600  # the demo's own bound, for a machine that is busy with other tests
 JOBS_MIN = 12 + 6
 FIELDS = {
     "executor",

@@ -79,7 +79,7 @@ class Up:
                         .decode(errors="replace")
                     )
                 except OSError:
-                    continue  # it ended while we looked
+                    continue  # it ended during the read
                 if str(self.folder) in words or self._is_descendant(entry):
                     found.append(f"{entry.name}: {words}")
         return found
@@ -88,7 +88,7 @@ class Up:
         try:
             return str(self.folder) in os.readlink(entry / "cwd")
         except OSError:
-            return False  # it ended, or is somebody else's
+            return False  # it ended, or belongs to another user
 
 
 def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES_MAX = 5
-BOUND_SECONDS = 400.0  # three quarters of a minute with two cores free
+BOUND_SECONDS = 400.0  # 45 seconds with two free cores
 ACTIVATE = ". .venv/bin/activate"
 ADDED = {
     "quorate init": " --limits devnet",
@@ -58,7 +58,7 @@ def howto(name: str) -> list[list[str]]:
     ]
 
 
-class Newcomer:
+class NewUser:
     """A user in the root of a clone, with an installed .venv and a passphrase file."""
 
     def __init__(self, folder: Path) -> None:
@@ -157,7 +157,7 @@ class Newcomer:
                 timeout=120,
                 check=False,
             )  # it may be down
-        assert codes == [0] * len(codes), "whoever serves ends in order when it is interrupted"
+        assert codes == [0] * len(codes), "a daemon ends in order when it is interrupted"
 
 
 def added(line: str) -> str:
@@ -167,13 +167,13 @@ def added(line: str) -> str:
 
 
 @pytest.fixture
-def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
+def new_user(tmp_path: Path) -> Iterator[NewUser]:
     if sys.prefix == sys.base_prefix:
         pytest.skip(
             "venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not "
             "run in a venv"
         )
-    somebody = Newcomer(tmp_path)
+    somebody = NewUser(tmp_path)
     try:
         yield somebody
     finally:
@@ -185,35 +185,34 @@ def test_a_start_is_short(role: str) -> None:
     assert 1 <= len(start_of(role)) <= LINES_MAX
 
 
-def test_the_three_starts_work_as_written(newcomer: Newcomer) -> None:
-    told = newcomer.type(start_of("client"))
+def test_the_three_starts_work_as_written(new_user: NewUser) -> None:
+    told = new_user.type(start_of("client"))
     assert "accepted (quorum-2): 2 providers agree" in told
     assert "78498 primes below a million" in told, "the output of the job"
 
-    follow_the_clients_guide(newcomer)
+    follow_the_clients_guide(new_user)
 
-    newcomer.serve(start_of("owner"), "on offer: waiting for jobs")
-    # The order book follows the chain and the offer: asked until it shows the newcomer, who is the
-    # cheapest.
-    while "  0.10 " not in newcomer.type([ACTIVATE, "quorate --devnet devnet/devnet.json offers"]):
-        assert time.monotonic() < newcomer.limit, "the owner's offer is listed"
+    new_user.serve(start_of("owner"), "on offer: waiting for jobs")
+    # The offers follow the chain: asked until they show the new provider, which is the cheapest.
+    while "  0.10 " not in new_user.type([ACTIVATE, "quorate --devnet devnet/devnet.json offers"]):
+        assert time.monotonic() < new_user.limit, "the owner's offer is listed"
         time.sleep(0.2)
 
-    newcomer.serve(start_of("operator"), "serves at http://127.0.0.1:")
-    assert "has ended" in newcomer.type([ACTIVATE, "quorate devnet down"])
+    new_user.serve(start_of("operator"), "serves at http://127.0.0.1:")
+    assert "has ended" in new_user.type([ACTIVATE, "quorate devnet down"])
 
 
-def follow_the_clients_guide(newcomer: Newcomer) -> None:
+def follow_the_clients_guide(new_user: NewUser) -> None:
     """Runs every command of docs/howto/client.md on the running market with a new profile."""
-    (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
-    url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
+    (new_user.folder / "table.csv").write_text("a,b\n1,2\n")
+    url = json.loads((new_user.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
     *before, after = howto("client.md")
-    told = newcomer.type_many(
+    told = new_user.type_many(
         [line.replace("http://127.0.0.1:7700", url) for block in before for line in block]
     )
     assert "accepted (quorum-2): 2 providers agree" in told
     receipt = re.search(r"^receipt +(\S+)$", told, re.MULTILINE)
     assert receipt, told
-    told = newcomer.type_many([line.replace("RECEIPT", receipt[1]) for line in after])
+    told = new_user.type_many([line.replace("RECEIPT", receipt[1]) for line in after])
     assert told.splitlines()[-1].startswith("valid: "), told
-    assert (newcomer.folder / "result" / "copy").read_text() == "a,b\n1,2\n"
+    assert (new_user.folder / "result" / "copy").read_text() == "a,b\n1,2\n"

@@ -30,7 +30,7 @@ VERIFIABLE = ("pure", "fails", "times-out", "memory")
 
 
 @dataclass(slots=True)
-class Books:
+class ReceiptLedger:
     """What every account owes and is owed, according to receipts."""
 
     charged: dict[Address, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class AccountChecks:
         self.coverage, self.conduct = coverage, conduct
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
-        self.books = Books()
+        self.ledger = ReceiptLedger()
         # job -> the list from which its auditors were drawn
         self.lists: dict[Hash32, EligibleList] = {}
         # Accounts before a step: the rates of a round's draws depend on them.
@@ -71,15 +71,15 @@ class AccountChecks:
         report = receipt.verify(document, recover, is_beacon_signature)
         assert report.valid, f"a receipt does not verify: {report.failures}"
         job_id = body.ack.message.job_id
-        first = self.books.receipts.get(job_id)
-        self.books.receipts[job_id] = body
+        first = self.ledger.receipts.get(job_id)
+        self.ledger.receipts[job_id] = body
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         self._check_group(body)
         self.conduct.judged(body)
         if first is None:
-            self._book(body)
+            self._add(body)
         else:
-            self._rebook(first, body)
+            self._adjust(first, body)
 
     def _check_group(self, body: Receipt) -> None:
         """I3: providers with the true result in time are in the group. I8: providers that copied
@@ -168,7 +168,7 @@ class AccountChecks:
         ]
         return len(kinds) > 1 and set(kinds) <= LYING
 
-    def _book(self, body: Receipt) -> None:
+    def _add(self, body: Receipt) -> None:
         """I4: computes charges from signed messages only, never above what the client signed."""
         order, verdict = body.order.message, body.verdict.message
         revealed = [item for item in body.executions if item.reveal is not None]
@@ -194,10 +194,10 @@ class AccountChecks:
             billed = 2 if is_audit_billed(body) else 1
             self._fund_owes(paid[billed:], pays[billed:])
             paid, pays = paid[:billed], pays[:billed]
-            self.coverage.facts["a client paid the audit of what nobody witnessed"] += billed - 1
-        self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
+            self.coverage.facts["a client paid the audit of an unwitnessed commit"] += billed - 1
+        self._add_sums(body, [item.assignment.message.provider for item in paid], pays)
 
-    def _rebook(self, first: Receipt, second: Receipt) -> None:
+    def _adjust(self, first: Receipt, second: Receipt) -> None:
         """Adjusts the ledger when a held job was executed again.
 
         The credit of the first verdict stays, is forfeited, or goes back to the client.
@@ -220,11 +220,11 @@ class AccountChecks:
             self.coverage.facts["held, confirmed"] += 1
             self._fund_owes(paid, pays)
             return
-        self.books.earned[owner] -= credit
+        self.ledger.earned[owner] -= credit
         self._given_back.add(owner)
         if hashed not in verdict.faulted:
             self.coverage.facts["held, gone"] += 1
-            self.books.refunds[client] = self.books.refunds.get(client, 0) + credit
+            self.ledger.refunds[client] = self.ledger.refunds.get(client, 0) + credit
             return
         self.coverage.facts["held, caught"] += 1
         for item, pay in zip(paid, pays, strict=True):
@@ -233,15 +233,15 @@ class AccountChecks:
                 continue
             credit -= pay
             helper = item.assignment.message.provider
-            self.books.earned[helper] = self.books.earned.get(helper, 0) + pay
-        self.books.premiums += credit
+            self.ledger.earned[helper] = self.ledger.earned.get(helper, 0) + pay
+        self.ledger.premiums += credit
 
     def compare_given_back(self) -> None:
         """I1: compared after a whole step, because one tick may decide several jobs of one
         provider.
         """
         for owner in sorted(self._given_back):
-            booked = self._earned.get(owner, 0) - self.books.earned[owner]
+            booked = self._earned.get(owner, 0) - self.ledger.earned[owner]
             fell = self._credits.get(owner, 0) - self._credit_of(owner)
             assert fell == booked, (
                 f"I1: {booked} of held pay was forfeited or gone, the credit fell by {fell}"
@@ -261,10 +261,10 @@ class AccountChecks:
         """Adds pay of auditors, which the audit fund pays and not the client."""
         for item, pay in zip(audits, pays, strict=True):
             owner = item.assignment.message.provider
-            self.books.earned[owner] = self.books.earned.get(owner, 0) + pay
-            self.books.from_fund += pay
+            self.ledger.earned[owner] = self.ledger.earned.get(owner, 0) + pay
+            self.ledger.from_fund += pay
 
-    def _book_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
+    def _add_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
         order = body.order.message
         job = self.coordinator.core.state.jobs[body.ack.message.job_id]
         has_premium = body.ack.message.rule is Label.ADAPTIVE and not is_audit_billed(body)
@@ -281,31 +281,31 @@ class AccountChecks:
         assert job.split.charged <= min(total, order.budget), (
             "I4: charged more than was earned, or than the budget"
         )
-        self.books.charged[order.client] = (
-            self.books.charged.get(order.client, 0) + job.split.charged
+        self.ledger.charged[order.client] = (
+            self.ledger.charged.get(order.client, 0) + job.split.charged
         )
-        self.books.fees += job.split.fee
-        self.books.premiums += job.split.fund
+        self.ledger.fees += job.split.fee
+        self.ledger.premiums += job.split.fund
         for owner, credit, pay in zip(owners, job.split.credits, pays, strict=True):
             assert credit.amount <= pay, "I4: a credit above the pay"
-            self.books.earned[owner] = self.books.earned.get(owner, 0) + credit.amount
+            self.ledger.earned[owner] = self.ledger.earned.get(owner, 0) + credit.amount
         if body.ack.message.rule is Label.ADAPTIVE and len(body.executions) == 1:
             self.coverage.facts["held"] += 1
             self._held[digest(DOMAIN, body.executions[0].assignment.message)] = sum(
                 credit.amount for credit in job.split.credits
             )
 
-    def compare_books(self, core: CoordinatorCore) -> None:
+    def compare_accounts(self, core: CoordinatorCore) -> None:
         """I1: the core's accounts equal this ledger's."""
         state, own = core.state, core.state.own
         self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}
-        self._earned = dict(self.books.earned)
+        self._earned = dict(self.ledger.earned)
         self.held_before = {owner: item.held for owner, item in state.providers.items()}
         self.trust_before = dict(state.trust.items())
         past = state.clients.get(key("stranger", 1).address)
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():
-            assert client is past or client.charged == self.books.charged.get(account, 0), (
+            assert client is past or client.charged == self.ledger.charged.get(account, 0), (
                 "I1: charged otherwise than receipts say"
             )
             chain = self.coordinator.chain
@@ -318,15 +318,15 @@ class AccountChecks:
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
         refunds = sum(client.refund + client.refund_held for client in state.clients.values())
-        assert refunds == sum(self.books.refunds.values()), (
+        assert refunds == sum(self.ledger.refunds.values()), (
             "I1: refunded otherwise than receipts say"
         )
-        assert credited + kept + refunds == sum(self.books.charged.values()) + history, (
+        assert credited + kept + refunds == sum(self.ledger.charged.values()) + history, (
             "I1: money was made or lost"
         )
-        spent = self.books.premiums + history - own.fund - own.fund_held
-        assert spent >= self.books.from_fund, "I3: audits are unpaid"
-        assert credited == sum(self.books.earned.values()) + spent - self.books.from_fund, (
+        spent = self.ledger.premiums + history - own.fund - own.fund_held
+        assert spent >= self.ledger.from_fund, "I3: audits are unpaid"
+        assert credited == sum(self.ledger.earned.values()) + spent - self.ledger.from_fund, (
             "I1: the fund paid otherwise than it fell"
         )
 

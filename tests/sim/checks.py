@@ -133,7 +133,7 @@ class Checks:
         if not isinstance(event, ev.HeartbeatReceived | ev.OfferReceived):
             self.conduct.compare_records(core)
             self.accounts.compare_given_back()
-            self.accounts.compare_books(core)
+            self.accounts.compare_accounts(core)
 
     def _effect(self, core: CoordinatorCore, effect: CoordinatorEffect) -> None:
         match effect:
@@ -252,7 +252,7 @@ class Checks:
         self.conduct.check_faults(self.coordinator.core, found)
         told = {
             digest(DOMAIN, item.assignment.message)
-            for body in self.accounts.books.receipts.values()
+            for body in self.accounts.ledger.receipts.values()
             for item in body.executions
         }
         missing = [

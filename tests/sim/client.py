@@ -33,7 +33,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from sim import workload
 from sim.chain import Chain
 from sim.clock import Clock, clock_of
-from sim.coordinator import Look
+from sim.coordinator import PollAnswer
 from sim.network import Answer, Network
 from sim.parties import DOMAIN, key
 from sim.plan import PAYS_LATE_SECONDS, JobPlan, Market, Plan, Release
@@ -49,7 +49,7 @@ class Api:
 
     take_order: Callable[[Submission], object]
     take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
-    look: Callable[[bytes, int], Look]
+    look: Callable[[bytes, int], PollAnswer]
 
 
 @dataclass(slots=True)
@@ -250,7 +250,7 @@ class Client:
 
     def _look(self) -> None:
         def answered(answer: Answer) -> None:
-            if isinstance(answer, Look):
+            if isinstance(answer, PollAnswer):
                 self._saw(answer)
             self.schedule.after(1 if self.is_calm else self.random.choice([1, 1, 2, 5]), self._look)
 
@@ -262,7 +262,7 @@ class Client:
             SEND_SECONDS,
         )
 
-    def _saw(self, look: Look) -> None:
+    def _saw(self, look: PollAnswer) -> None:
         for event in look.events:
             self.seq = max(self.seq, event.seq)
             if event.commit is not None and (self.is_calm or self.random.random() < 0.7):

@@ -65,7 +65,7 @@ CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ArchivedRows:
     """The rows of a job in the archive."""
 
     job: Job
@@ -74,7 +74,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PollAnswer:
     """What a client reads in one poll: the answers of several API calls at one time."""
 
     events: tuple[JobEvent, ...]
@@ -142,7 +142,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives the daemon
         self.documents: dict[str, bytes] = {}  # effect key -> document
-        self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives the daemon too
+        self.archive: dict[Hash32, ArchivedRows] = {}  # jobs that are over; survives the daemon too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
@@ -308,7 +308,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self.submit(ev.StopReceived(Envelope(envelope.message, envelope.sig), who))
         return True
 
-    def look(self, client: Address, after: int) -> Look:
+    def look(self, client: Address, after: int) -> PollAnswer:
         """GET of events, runs and account."""
         if not self.is_up:
             raise Silence
@@ -322,7 +322,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             for job in mine
             if job.id in named and job.id in state.jobs
         )
-        return Look(seen, runs, queries.account_view(state, client))
+        return PollAnswer(seen, runs, queries.account_view(state, client))
 
     # ------------------------------------------------------------------ what there is and there was
 
@@ -385,7 +385,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             if job is not None:
                 self._keep_documents(job)
                 kept = tuple(state.leases[digest] for digest in job.leases)
-                self.archive[job_id] = Kept(job, kept, state.events.get(job_id) or ())
+                self.archive[job_id] = ArchivedRows(job, kept, state.events.get(job_id) or ())
 
     def _keep_documents(self, job: Job) -> None:
         """Stores documents, as `Documents.keep` of the daemon does."""

@@ -220,7 +220,7 @@ def _disputes_go_on_at_once(patch: Patch) -> None:
 def _empty_draws_are_drawn_anew(patch: Patch) -> None:
     draw = draw_module.draw
 
-    def anew(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
+    def drawn_again(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
         return draw(
             context,
             context.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job,
@@ -229,7 +229,7 @@ def _empty_draws_are_drawn_anew(patch: Patch) -> None:
             rate,
         )
 
-    patch.setattr(draw_module, "draw", anew)
+    patch.setattr(draw_module, "draw", drawn_again)
 
 
 def _sets_are_dated_by_the_clock(patch: Patch) -> None:
@@ -444,11 +444,13 @@ MUTANTS = (
     Mutant(
         "vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in
     ),
-    Mutant("epochs show what nobody paid for", "I1", _epochs_show_what_nobody_paid, _overtaken),
+    Mutant(
+        "epochs show credits that were not paid", "I1", _epochs_show_what_nobody_paid, _overtaken
+    ),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("a coordinator chooses when a dispute goes on", "I9", _disputes_go_on_at_once),
     Mutant(
-        "an empty draw is drawn anew",
+        "an empty draw is drawn again",
         "I9",
         _empty_draws_are_drawn_anew,
         only(lambda plan: plan.market is Market.SMALL),
@@ -491,6 +493,6 @@ MUTANTS = (
     Mutant("the output is shown before the verdict", "I8", _outputs_before_the_verdict),
     Mutant("a witness after its round counts", "I9", _late_witnesses, INTRUDED),
     Mutant("anybody may stop a job", "I4", _anybody_may_stop, INTRUDED),
-    Mutant("a refused epoch is not built anew", "I7", _refused_epochs_are_forgotten),
+    Mutant("a refused epoch is not built again", "I7", _refused_epochs_are_forgotten),
     Mutant("held jobs are never looked at again", "I7", _held_jobs_are_not_looked_at, LARGE),
 )

@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant("pay is rounded up", "I4", _pay_is_rounded_up),
     Mutant("the fee is charged twice", "I4", _fees_are_charged_twice),
     Mutant("a credit counts twice", "I1", _credits_count_twice),
-    Mutant("whoever committed is paid", "I4", _silence_is_paid),
+    Mutant("every provider that committed is paid", "I4", _silence_is_paid),
     Mutant("two different results are paid for", "I4", _two_results_are_the_clients_doing),
     Mutant("charges go beyond the reservation", "I4", _charges_beyond_the_reservation, _poor),
     Mutant("pay goes beyond the budget", "I4", _pay_beyond_the_budget, _poor),

@@ -93,16 +93,16 @@ class Provider(ProviderEffects):
     # ----------------------------------------------------------------------------------------- life
 
     def fresh_core(self) -> ProviderCore:
-        """As `Process`."""
+        """Implements `Process`."""
         return ProviderCore(self.terms)
 
     @property
     def any_core(self) -> ProviderCore:
-        """As `Process`."""
+        """Implements `Process`."""
         return self.core
 
     def set_core(self, core: object) -> None:
-        """As `Process`."""
+        """Implements `Process`."""
         assert isinstance(core, ProviderCore)
         self.core = core
 

@@ -16,7 +16,7 @@ from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
 from sim.checks import Checks
 from sim.client import Api, Client
-from sim.coordinator import CODEC, FUND, CoordinatorDaemon, Look, new_core, passed_before
+from sim.coordinator import CODEC, FUND, CoordinatorDaemon, PollAnswer, new_core, passed_before
 from sim.court import JURORS_MIN
 from sim.coverage import Coverage
 from sim.forgery import forgeries
@@ -87,7 +87,7 @@ class World:
             item.phase.reveal.output_digest for item in found if isinstance(item.phase, Revealed)
         ]
 
-    def _look(self, account: bytes, after: int) -> Look:
+    def _look(self, account: bytes, after: int) -> PollAnswer:
         return self.coordinator.look(Address(account), after)
 
     def _wire(self) -> None:
@@ -330,7 +330,7 @@ class World:
         """I2, I9: a coordinator that assigned against order or beacon has no receipt that
         verifies.
         """
-        real = list(self.checks.accounts.books.receipts.values())
+        real = list(self.checks.accounts.ledger.receipts.values())
         for body in real[:1] if self.plan.unbacked_chance == 0 else real:
             for wrong, forged in forgeries(
                 body, self.checks.accounts.lists[body.ack.message.job_id]

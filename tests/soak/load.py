@@ -1,9 +1,8 @@
-"""The soak's clients: they hand in no-op jobs through the SDK, wait for each end, and know at
-the end who was promised what.
+"""The soak's clients: they submit no-op jobs through the SDK and wait for each end.
 
-A job is acknowledged when `submit` returned: the client then holds an Ack under the
-coordinator's statement key. It is lost when the coordinator, killed and started a last time,
-knows no end of it.
+A job is acknowledged when `submit` has returned: the client then holds an Ack under the
+coordinator's statement key. It is lost if the coordinator, after its last kill and restart, knows
+no end of it.
 """
 
 import asyncio
@@ -18,45 +17,45 @@ from quorate.client.run import Run
 from quorate.errors import QuorateError, RefusedError, UnavailableError
 from quorate_protocol.units import Hash32
 
-IMAGE = "registry.example/soak@sha256:" + "5a" * 32  # the no-op executor looks at no image
+IMAGE = "registry.example/soak@sha256:" + "5a" * 32  # the no-op executor needs no image
 RETRY_SECONDS = 0.5
 PARALLEL = 16
 ASK_TRIES = 20
 
 
 @dataclass(slots=True)
-class Told:
-    """What the clients saw. Seconds of the monotonic clock."""
+class ClientRecord:
+    """What the clients saw, in seconds of the monotonic clock."""
 
     submitted: dict[Hash32, float] = field(
         default_factory=dict
-    )  # acknowledged jobs, when they were handed in
-    owners: dict[Hash32, int] = field(default_factory=dict)  # whose they are
+    )  # acknowledged jobs, and when they were submitted
+    owners: dict[Hash32, int] = field(default_factory=dict)  # the client of each job
     ended: dict[Hash32, float] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
-    unanswered: int = 0  # submissions that got no answer: promised nothing
+    unanswered: int = 0  # submissions without an answer, which promised nothing
 
     def open(self) -> int:
-        """Acknowledged jobs of which no end was seen."""
+        """Acknowledged jobs without an end."""
         return len(self.submitted) - len(self.ended)
 
     def milliseconds(self) -> list[float]:
-        """From the call of `submit` to the end as the client saw it."""
+        """Milliseconds from the call of `submit` to the end as the client saw it."""
         return [1000 * (ended - self.submitted[job_id]) for job_id, ended in self.ended.items()]
 
 
 class Load:
-    """Jobs at a steady rate from all clients in turn."""
+    """Submits jobs at a steady rate from all clients in turn."""
 
     def __init__(self, profiles: list[Profile], url: str, rate: float, outstanding: int) -> None:
         self._profiles = [replace(profile, coordinator_url=url) for profile in profiles]
         self._rate, self._gate = rate, asyncio.Semaphore(outstanding)
         self._markets: list[Market] = []
-        self.told = Told()
+        self.told = ClientRecord()
 
     async def run(self, until: float, drained_by: float) -> None:
-        """Hands in until `until`, then waits for ends until `drained_by` (both of the monotonic
+        """Submits until `until`, then waits for ends until `drained_by` (both of the monotonic
         clock).
         """
         number, next_at = 0, time.monotonic()
@@ -67,15 +66,15 @@ class Load:
                 number += 1
                 next_at = max(
                     next_at + 1 / self._rate, time.monotonic() - 1
-                )  # what a busy second missed is made up for, no more
+                )  # submissions that a busy second missed are made up for, but no more
                 await asyncio.sleep(max(0.0, next_at - time.monotonic()))
 
     async def open(self) -> None:
-        """All clients connect."""
+        """Connects all clients."""
         self._markets = [await Market(profile).__aenter__() for profile in self._profiles]
 
     async def close(self) -> None:
-        """All clients leave."""
+        """Disconnects all clients."""
         for market in self._markets:
             await market.__aexit__(None, None, None)
 
@@ -95,10 +94,10 @@ class Load:
             await self._end(run, drained_by)
         except RefusedError as error:
             self.told.refused[f"client:{error.code}"] += (
-                1  # not re-raised: it is counted, and the soak goes on
+                1  # not re-raised: it is counted, and the soak continues
             )
         except UnavailableError:
-            # The coordinator is being killed. The order may stand or not: nobody promised anything.
+            # The coordinator is being killed. The order may exist or not: nothing was promised.
             self.told.unanswered += 1
         finally:
             self._gate.release()
@@ -110,7 +109,7 @@ class Load:
             except (UnavailableError, TimeoutError):
                 await asyncio.sleep(
                     RETRY_SECONDS
-                )  # not re-raised: it is away for a moment, or the time is over
+                )  # not re-raised: the coordinator is away for a moment, or the time is over
             else:
                 self.told.ended[run.job_id] = time.monotonic()
                 self.told.verdicts[
@@ -121,7 +120,7 @@ class Load:
                 return
 
     async def lost(self) -> list[Hash32]:
-        """Acknowledged jobs of which the coordinator, as it is now, knows no end."""
+        """Acknowledged jobs of which the coordinator now knows no end."""
         gate, found = asyncio.Semaphore(PARALLEL), []
 
         async def look(job_id: Hash32) -> None:
@@ -141,7 +140,7 @@ class Load:
                 await asyncio.sleep(RETRY_SECONDS)  # not re-raised: it has just started again
             except QuorateError as error:
                 self.told.refused[f"end:{type(error).__name__}"] += (
-                    1  # not re-raised: no end is what is counted
+                    1  # not re-raised: a missing end is what we count
                 )
                 return False
         return False

@@ -1,4 +1,4 @@
-"""What a soak is made of: one frozen `Plan`, and the keys, homes and turns that follow from it."""
+"""A soak's `Plan`, and the keys, folders and times that follow from it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,30 +8,30 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.units import Price
 from quorate_runtime.keys.crypto import KeySigner
 
-PROVIDERS_MAX = 250  # each has a network (/24) of its own in 127.0.0.0/16
+PROVIDERS_MAX = 250  # each has its own network (/24) in 127.0.0.0/16
 PRICE = Price(3_600_000)
 SLOTS = 2
 NOOP_MILLISECONDS = 100
-WHOLE = 4  # providers that are whole daemons; the others leave out what only asks the chain
+WHOLE = 4  # providers that are whole daemons; the others lack what only asks the chain
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One soak. Rates a second, churn in percent of the providers a minute."""
+    """One soak. Rates are per second; churn is in percent of the providers per minute."""
 
     folder: Path
     seconds: float
     providers: int
     churn: float
-    rate: float  # jobs that clients hand in, at most
-    outstanding: int  # jobs under way, at most
+    rate: float  # jobs that clients submit, at most
+    outstanding: int  # jobs in progress, at most
     clients: int
     per_process: int
     coordinator_kills: int
     drain_seconds: float
 
     def __post_init__(self) -> None:
-        """ValueError names what cannot be."""
+        """ValueError names an invalid value."""
         if not 3 <= self.providers <= PROVIDERS_MAX or self.per_process < 1 or self.clients < 1:
             raise ValueError(
                 f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at "
@@ -50,15 +50,16 @@ class Plan:
         return self.folder / f"provider-host-{number}"
 
     def kill_every(self) -> float:
-        """Seconds between two kills of a process of providers, so that `churn` of them die in a
-        minute; 0 = never.
+        """Seconds between two kills of a provider process, so that `churn` die per minute; 0 =
+        never.
         """
         a_minute = self.providers * self.churn / 100
         return 60 * min(self.per_process, self.providers) / a_minute if a_minute else 0.0
 
     def coordinator_dies_at(self) -> list[float]:
-        """Seconds after the start: all in the first third, so that the rest shows how one
-        process grows.
+        """Seconds after the start at which the coordinator is killed.
+
+        All are in the first third, so that the rest shows how one process grows.
         """
         return [
             self.seconds / 3 * (context + 1) / (self.coordinator_kills + 1)
@@ -67,9 +68,7 @@ class Plan:
 
 
 def provider_keys(seed: bytes, index: int) -> ProviderKeys:
-    """Keys without a key store: what opening two hundred of those costs is not what a soak is
-    about.
-    """
+    """Keys without a key store, because opening two hundred key stores is not part of the test."""
     owner, operator = (
         KeySigner(hash_tuple("soak", seed, role, index)) for role in ("owner", "operator")
     )
@@ -78,5 +77,5 @@ def provider_keys(seed: bytes, index: int) -> ProviderKeys:
 
 
 def listen_host(index: int) -> str:
-    """Loopback address of a provider."""
+    """The loopback address of a provider."""
     return f"127.0.{index + 1}.1"

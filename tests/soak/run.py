@@ -1,20 +1,24 @@
-"""`python -m soak.run --minutes 10 --providers 200 --churn 10`: a market under load, its daemons
-killed with -9 all the time.
+"""Runs a market under load while its daemons are killed with SIGKILL again and again.
 
-Real chain, beacon, coordinator, journals, WebSocket peers and clients; jobs of the no-op
-executor. CHURN percent of the providers a minute are killed with their process and come back
-from their home folders; the coordinator is killed as often as asked in the first third of the
-run, and once more at the end, before it is asked for every job that it ever acknowledged. The
-last line is JSON:
+    python -m soak.run --minutes 10 --providers 200 --churn 10
 
-acknowledged_lost   jobs that a client holds an Ack of and that have no end at last; the goal is
-0 jobs_done, jobs_s   ends that clients saw, and those a second of the load; job_p50_ms,
-job_p99_ms from `submit` to the end, beacon
-                    rounds (two seconds each), kills and restarts included
-rss_slope_mb_min    growth of the coordinator's memory in its longest life, least squares after
-the warm-up; the goal is 0.5 at most home_mb_min         growth of its folder on disk in the same
-time; host_* the same, the median over the providers' processes refused             by code: the
-coordinator's own count over all its lives, and what clients were refused
+Chain, beacon, coordinator, journals, WebSocket peers and clients are real; jobs use the no-op
+executor. CHURN percent of the providers per minute are killed with their process and start again
+from their folders. The coordinator is killed as often as asked in the first third of the run, and
+once more at the end. Then it is asked for every job that it ever acknowledged. The last line is
+JSON:
+
+    acknowledged_lost   jobs for which a client holds an Ack and which have no end; the goal is 0
+    jobs_done, jobs_s   ends that clients saw, and ends per second of load
+    job_p50_ms, job_p99_ms
+                        from `submit` to the end, including beacon rounds (two seconds each),
+                        kills and restarts
+    rss_slope_mb_min    growth of the coordinator's memory in its longest run, by least squares
+                        after the warm-up; the goal is at most 0.5
+    home_mb_min         growth of its folder on disk in the same time
+    host_*              the same, as the median over the providers' processes
+    refused             by code: the coordinator's own count over all its runs, and refusals
+                        that clients got
 """
 
 import argparse
@@ -30,42 +34,51 @@ from pathlib import Path
 
 import aiohttp
 
-from soak.gauge import Lives, Refusals, folder_mb, parts_mb, quantile, rss_mb, slope, tables
 from soak.load import Load
+from soak.measurements import (
+    ProcessRuns,
+    Refusals,
+    folder_mb,
+    parts_mb,
+    quantile,
+    rss_mb,
+    slope,
+    tables,
+)
 from soak.plan import Plan
-from soak.stage import Stage, staged
+from soak.soak_market import SoakMarket, running_market
 
 LOOK_SECONDS = 1.0
 DISK_SECONDS = 5.0
-AWAY_SECONDS = (1.0, 6.0)  # how long a killed process of providers stays away
+AWAY_SECONDS = (1.0, 6.0)  # how long a killed provider process stays away
 SLOPE_MB_MIN_MAX = 0.5
 SLOPE_FROM_SECONDS = 300.0  # a shorter soak is not judged by its slope
-LOOKS_MIN = 60  # at the memory, for a slope that says anything
+LOOKS_MIN = 60  # readings of the memory that a slope needs
 
 
 @dataclass(slots=True)
 class Watch:
-    """Everything that is looked at while the soak runs."""
+    """Everything that is measured while the soak runs."""
 
-    stage: Stage
+    market: SoakMarket
     begun: float = field(default_factory=time.monotonic)
-    coordinator: Lives = field(default_factory=Lives)
-    coordinator_disk: Lives = field(default_factory=Lives)
-    hosts: dict[int, Lives] = field(default_factory=dict)
-    hosts_disk: dict[int, Lives] = field(default_factory=dict)
+    coordinator: ProcessRuns = field(default_factory=ProcessRuns)
+    coordinator_disk: ProcessRuns = field(default_factory=ProcessRuns)
+    hosts: dict[int, ProcessRuns] = field(default_factory=dict)
+    hosts_disk: dict[int, ProcessRuns] = field(default_factory=dict)
     refusals: Refusals = field(default_factory=Refusals)
     kills: int = 0
 
     def second(self) -> float:
-        """Of the soak."""
+        """The second of the soak."""
         return time.monotonic() - self.begun
 
     async def run(self) -> None:
-        """Until cancelled. RuntimeError when a process ended that nobody killed."""
+        """Measures until cancelled. RuntimeError when a process ended that was not killed."""
         disk_at = 0.0
         async with aiohttp.ClientSession() as session:
             while True:
-                problem = self.stage.died()
+                problem = self.market.died()
                 if problem:
                     raise RuntimeError(problem)
                 self._memory()
@@ -76,71 +89,71 @@ class Watch:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _memory(self) -> None:
-        if "coordinator" not in self.stage.expected_dead:
-            self.coordinator.add(self.second(), rss_mb(self.stage.pid("coordinator")))
-        for number in range(len(self.stage.plan.hosts())):
-            if f"host-{number}" not in self.stage.expected_dead:
-                self.hosts.setdefault(number, Lives()).add(
-                    self.second(), rss_mb(self.stage.pid(f"host-{number}"))
+        if "coordinator" not in self.market.expected_dead:
+            self.coordinator.add(self.second(), rss_mb(self.market.pid("coordinator")))
+        for number in range(len(self.market.plan.hosts())):
+            if f"host-{number}" not in self.market.expected_dead:
+                self.hosts.setdefault(number, ProcessRuns()).add(
+                    self.second(), rss_mb(self.market.pid(f"host-{number}"))
                 )
 
     def _disk(self) -> None:
-        self.coordinator_disk.add(self.second(), folder_mb(self.stage.coordinator_home))
-        for number in range(len(self.stage.plan.hosts())):
-            self.hosts_disk.setdefault(number, Lives()).add(
-                self.second(), folder_mb(self.stage.plan.host_home(number))
+        self.coordinator_disk.add(self.second(), folder_mb(self.market.coordinator_home))
+        for number in range(len(self.market.plan.hosts())):
+            self.hosts_disk.setdefault(number, ProcessRuns()).add(
+                self.second(), folder_mb(self.market.plan.host_home(number))
             )
 
     async def _metrics(self, session: aiohttp.ClientSession) -> None:
         try:
             async with session.get(
-                f"{self.stage.coordinator_url}/metrics", timeout=aiohttp.ClientTimeout(total=5)
+                f"{self.market.coordinator_url}/metrics", timeout=aiohttp.ClientTimeout(total=5)
             ) as answer:
                 self.refusals.read(await answer.text())
         except (aiohttp.ClientError, TimeoutError):
-            return  # it is being killed, or busy; the next look is soon
+            return  # it is being killed, or busy; the next reading is soon
 
     async def kill_coordinator(self) -> None:
-        """With -9, and at once again."""
-        self.stage.kill("coordinator")
+        """Kills it with SIGKILL and starts it again at once."""
+        self.market.kill("coordinator")
         self.kills += 1
         self.refusals.restarted()
         self.coordinator.restarted()
-        await self.stage.restart("coordinator")
+        await self.market.restart("coordinator")
 
 
 async def churn(watch: Watch, chance: random.Random) -> None:
-    """Kills processes of providers in turn, for ever; each comes back after some seconds."""
-    stage, every = watch.stage, watch.stage.plan.kill_every()
+    """Kills provider processes in turn, for ever; each is restarted after some seconds."""
+    market, every = watch.market, watch.market.plan.kill_every()
     numbers: list[int] = []
     while every:
         await asyncio.sleep(every * chance.uniform(0.5, 1.0))
         if not numbers:
-            numbers = list(range(len(stage.plan.hosts())))
+            numbers = list(range(len(market.plan.hosts())))
             chance.shuffle(numbers)
         number = numbers.pop()
-        stage.kill(f"host-{number}")
+        market.kill(f"host-{number}")
         watch.kills += 1
         watch.hosts[number].restarted()
         away = chance.uniform(*AWAY_SECONDS)
         await asyncio.sleep(away)
-        await stage.restart(f"host-{number}")
+        await market.restart(f"host-{number}")
         await asyncio.sleep(max(0.0, every / 2 - away))
 
 
 async def kill_coordinator(watch: Watch) -> None:
-    """At the plan's seconds."""
-    for at in watch.stage.plan.coordinator_dies_at():
+    """Kills the coordinator at the plan's seconds."""
+    for at in watch.market.plan.coordinator_dies_at():
         await asyncio.sleep(max(0.0, at - watch.second()))
         await watch.kill_coordinator()
 
 
 async def soak(plan: Plan, seed: int) -> dict[str, object]:
-    """The whole run; returns the line."""
+    """The whole run; returns the JSON line."""
     chance = random.Random(seed)
-    async with staged(plan) as stage:
-        watch = Watch(stage)
-        load = Load(stage.profiles, stage.coordinator_url, plan.rate, plan.outstanding)
+    async with running_market(plan) as market:
+        watch = Watch(market)
+        load = Load(market.profiles, market.coordinator_url, plan.rate, plan.outstanding)
         await load.open()
         try:
             _say(
@@ -175,29 +188,30 @@ async def _under_load(plan: Plan, watch: Watch, load: Load, chance: random.Rando
         working = group.create_task(load.run(until, until + plan.drain_seconds))
         await asyncio.sleep(max(0.0, until - time.monotonic()))
         dying[0].cancel()
-        await _all_back(watch.stage)
+        await _all_back(watch.market)
         await working
         for task in (watching, dying[1]):
             task.cancel()
 
 
-async def _all_back(stage: Stage) -> None:
-    """Nobody stays dead for the drain: a soak ends with the market whole."""
-    for name in sorted(stage.expected_dead):
+async def _all_back(market: SoakMarket) -> None:
+    """Starts every process again before the drain, so that the market ends complete."""
+    for name in sorted(market.expected_dead):
         if name.startswith("host-"):
-            await stage.restart(name)
+            await market.restart(name)
 
 
 def _diagnosis(watch: Watch) -> float:
-    """Says what is large; the second from which on memory is judged: a third of the run for the
-    kills, a sixth to warm up.
+    """Prints what is large, and returns from which second on memory is judged.
+
+    A third of the run is for the kills, and a sixth for warming up.
     """
-    home = watch.stage.coordinator_home
+    home = watch.market.coordinator_home
     _say(f"coordinator's folder, MB: {parts_mb(home)}; journal {parts_mb(home / 'journal')}")
     _say(f"a providers' folder, MB: {parts_mb(watch.stage.plan.host_home(0) / '0')}")
     for name, (rows, size) in list(tables(home / "journal").items())[:8]:
         _say(f"newest snapshot: {name} {rows} rows, {size} bytes")
-    return watch.stage.plan.seconds / 2
+    return watch.market.plan.seconds / 2
 
 
 def _line(plan: Plan, watch: Watch, load: Load, lost: int, warm: float) -> dict[str, object]:
@@ -205,7 +219,7 @@ def _line(plan: Plan, watch: Watch, load: Load, lost: int, warm: float) -> dict[
     until = plan.seconds
     took = told.milliseconds()
 
-    def growth(lives: Lives) -> float:
+    def growth(lives: ProcessRuns) -> float:
         return round(slope([point for point in lives.warm(warm) if point[0] <= until]), 3)
 
     return {
@@ -255,7 +269,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--per-process", type=int, default=20, help="providers in one process")
     parser.add_argument(
-        "--coordinator-kills", type=int, default=2, help="besides the one at the end"
+        "--coordinator-kills", type=int, default=2, help="in addition to the one at the end"
     )
     parser.add_argument(
         "--drain",
@@ -289,7 +303,7 @@ def main() -> int:
 
 
 def failures(line: dict[str, object], seconds: float) -> list[str]:
-    """What a run did not keep, each said on stderr."""
+    """The goals that a run missed, each printed on stderr."""
     slope_found = line["rss_slope_mb_min"]
     assert isinstance(slope_found, float)
     broken = {

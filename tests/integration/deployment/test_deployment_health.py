@@ -1,5 +1,6 @@
-"""A provider and a coordinator say what is wrong with them by name, and leave in order: what
-operators and supervisors act upon.
+"""A provider and a coordinator name their problems and end in order.
+
+Operators and service managers act on both.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ def root_logger() -> Iterator[logging.Logger]:
 # -------------------------------------------------------------------------------------------- parts
 
 
-def test_a_board_holds_the_newest_word_of_each_part() -> None:
+def test_the_board_keeps_the_newest_problem_of_each_part() -> None:
     board = Board()
     board.put("engine", "away\nfor a while")
     board.put("chain", "old")
@@ -59,7 +60,7 @@ def test_a_board_holds_the_newest_word_of_each_part() -> None:
     assert board.problems() == ()
 
 
-def test_a_chain_behind_and_a_full_disk_have_sentences(
+def test_a_late_chain_and_a_full_disk_are_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SystemClock()
@@ -75,7 +76,7 @@ def test_a_chain_behind_and_a_full_disk_have_sentences(
     assert "free some" in disk_problem(tmp_path)
 
 
-async def test_the_manager_hears_datagrams(tmp_path: Path) -> None:
+async def test_the_service_manager_gets_datagrams(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(5)
@@ -99,7 +100,7 @@ async def test_the_manager_hears_datagrams(tmp_path: Path) -> None:
         assert told[-1] == b"STOPPING=1"
 
 
-async def test_a_manager_that_is_gone_or_nobody_is_no_failure(tmp_path: Path) -> None:
+async def test_a_missing_service_manager_is_no_failure(tmp_path: Path) -> None:
     for environment in (
         {"NOTIFY_SOCKET": str(tmp_path / "gone")},
         {"NOTIFY_SOCKET": "relative"},
@@ -138,7 +139,7 @@ async def run_for_ever(ended: list[str]) -> None:
         ended.append("run")
 
 
-async def test_the_first_signal_lets_it_leave() -> None:
+async def test_the_first_signal_shuts_down_in_order() -> None:
     ended: list[str] = []
 
     async def leave() -> None:
@@ -150,7 +151,9 @@ async def test_the_first_signal_lets_it_leave() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "signals"), [(0.2, 1), (600.0, 2)])
-async def test_leaving_is_bounded_and_a_second_signal_ends_it(seconds: float, signals: int) -> None:
+async def test_shutdown_is_bounded_and_a_second_signal_ends_it(
+    seconds: float, signals: int
+) -> None:
     ended: list[str] = []
 
     async def never() -> None:
@@ -188,7 +191,7 @@ async def named(daemon_url: str) -> tuple[int, list[str]]:
         return response.status, tree["problems"]
 
 
-async def test_a_provider_names_what_is_away(
+async def test_a_provider_reports_which_part_is_away(
     market: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorate_node.ops.health_monitor.LOOK_SECONDS", 0.1)
@@ -213,9 +216,7 @@ async def test_a_provider_names_what_is_away(
         assert [item.text for item in daemon.board.problems()] == ["the engine sleeps"]
 
 
-async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_start(
-    market: Stage,
-) -> None:
+async def test_a_draining_provider_takes_no_jobs_until_its_next_start(market: Stage) -> None:
     first = market.daemon(market.coordinator.url)
 
     async def offered(is_withdrawn: bool) -> None:
@@ -256,7 +257,9 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
         await offered(False)
 
 
-async def test_a_kill_in_the_middle_of_draining_does_not_leave_it_drained(market: Stage) -> None:
+async def test_a_provider_killed_while_draining_takes_jobs_after_its_next_start(
+    market: Stage,
+) -> None:
     first = market.daemon(market.coordinator.url)
     async with running(market, first):
         assert first.drain is not None and first.core is not None
@@ -275,7 +278,7 @@ async def get(url: str) -> tuple[int, dict[str, object]]:
         return response.status, await response.json()
 
 
-async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_leaves(
+async def test_a_coordinator_reports_what_is_away_and_takes_no_orders_while_it_ends(
     stage: CoordinatorStage,
 ) -> None:
     async with running_service(stage.service()) as service:

@@ -1,7 +1,6 @@
-"""The systemd units of docker/systemd: systemd takes them, they are as closed as they claim, and
-what they start runs as they say it does.
+"""The systemd units of docker/systemd: systemd accepts them, and they are as restricted as claimed.
 
-A unit is run here as systemd would run it, in a scratch root: its command line, its credential,
+Each unit is run here as systemd would run it, in a scratch root: its command line, its credential,
 its notify socket, its way to stop.
 """
 
@@ -60,7 +59,7 @@ def fields(name: str) -> dict[str, list[str]]:
         ("quorate-node.service", "quorate-node-bwrap.conf"),
     ],
 )
-def test_systemd_takes_the_units(name: str, dropin: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(name: str, dropin: str, tmp_path: Path) -> None:
     text = (
         (UNITS / name)
         .read_text()
@@ -83,7 +82,7 @@ def test_systemd_takes_the_units(name: str, dropin: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", sorted(EXPOSURE_MAX))
-def test_a_long_start_is_not_killed_and_an_orderly_end_has_its_time(name: str) -> None:
+def test_a_long_start_and_an_orderly_end_are_not_killed(name: str) -> None:
     unit = fields(name)
     assert unit["TimeoutStartSec"] == ["infinity"] and unit["Restart"] == ["on-failure"]
     assert "StartLimitIntervalSec" not in unit and int(unit["RestartSec"][0]) * 5 > 10, (
@@ -95,7 +94,7 @@ def test_a_long_start_is_not_killed_and_an_orderly_end_has_its_time(name: str) -
 
 @pytest.mark.systemd
 @pytest.mark.parametrize("name", sorted(EXPOSURE_MAX))
-def test_the_units_are_as_closed_as_they_claim(name: str) -> None:
+def test_the_units_are_as_restricted_as_documented(name: str) -> None:
     command = [
         "systemd-analyze",
         "security",
@@ -109,7 +108,7 @@ def test_the_units_are_as_closed_as_they_claim(name: str) -> None:
 
 @dataclass
 class Started:
-    """What a unit started. `told` receives what it says to its manager."""
+    """A program that a unit started. `told` receives its messages to the service manager."""
 
     process: subprocess.Popen[bytes]
     told: socket.socket
@@ -117,7 +116,7 @@ class Started:
     log: Path
 
     def hears(self, wanted: bytes) -> None:
-        """Waits until the program says so to its manager."""
+        """Waits until the program sends this message to its service manager."""
         while True:
             assert self.process.poll() is None or wanted.startswith(b"STOPPING"), (
                 self.log.read_text()
@@ -129,9 +128,7 @@ class Started:
 
 @contextlib.contextmanager
 def started(name: str, role: str, folder: Path) -> Iterator[Started]:
-    """As systemd does it, as far as that needs no systemd: ExecStart, LoadCredential,
-    NOTIFY_SOCKET, StateDirectory.
-    """
+    """Starts a unit as systemd does: ExecStart, LoadCredential, NOTIFY_SOCKET, StateDirectory."""
     unit, home = fields(name), folder / role
     assert unit["StateDirectory"] == [f"quorate/{role}"] and unit["Type"] == ["notify"]
     (credential,) = (line.partition(":")[0] for line in unit["LoadCredential"])
@@ -168,7 +165,7 @@ def started(name: str, role: str, folder: Path) -> Iterator[Started]:
 
 
 def initialise(folder: Path, *words: str) -> None:
-    """`init` with the passphrase that the credential will hold."""
+    """Runs `init` with the passphrase that the credential will hold."""
     password = folder / "password"
     password.write_text("devnet\n")
     password.chmod(0o600)
@@ -178,9 +175,7 @@ def initialise(folder: Path, *words: str) -> None:
 
 
 def stop(unit: str, running: Started) -> None:
-    """SIGTERM; the program says that it leaves, and has left well within the unit's time, with
-    status 0.
-    """
+    """Sends SIGTERM; the program reports that it ends, and does so in time with status 0."""
     running.process.send_signal(signal.SIGTERM)
     running.hears(b"STOPPING=1")
     assert running.process.wait(float(fields(unit)["TimeoutStopSec"][0])) == 0, (

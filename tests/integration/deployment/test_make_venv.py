@@ -1,5 +1,6 @@
-"""A machine that lacks something: the script behind every make target names it and its remedy,
-and says nothing on stdout.
+"""On a machine that lacks something, `.ci/make-venv` names it and the remedy.
+
+Every make target runs this script; it writes nothing to stdout.
 """
 
 import os
@@ -16,7 +17,7 @@ OLD_PYTHON = """#!/bin/bash
 [[ "$1" == --version ]] && echo "Python 3.9.2" && exit 0
 exit 1
 """
-# Stands for a Python 3.11 whose venv cannot be made, or whose pip fails with the words given.
+# Replaces a Python 3.11 whose venv cannot be made, or whose pip fails with the given words.
 PYTHON = """#!/bin/bash
 case "$*" in
     *ensurepip*) exit {has_venv} ;;
@@ -28,8 +29,9 @@ esac
 
 
 def make_venv(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script in a copy of the little it reads, with nothing on PATH but `python` and a
-    few basic programs.
+    """Runs the script in a copy of the files that it reads.
+
+    PATH holds only `python` and a few basic programs.
     """
     programs = folder / "programs"
     programs.mkdir()

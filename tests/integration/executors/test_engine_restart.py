@@ -1,5 +1,6 @@
-"""An engine that stops under running containers: what it ends is nobody's result (I4, I5), and
-an engine that only hangs ends nothing.
+"""An engine that stops ends its containers, and that is no result (I4, I5).
+
+An engine that only hangs ends nothing.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ from support.requirements import require
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
 SLOW = (
-    "import os, time; open('/outputs/half', 'w').write('1'); time.sleep({}); "
+    "import os, time; open('/outputs/half', 'w').write('1'); print('half', flush=True); "
+    "time.sleep({}); "
     "open('/outputs/whole', 'w').write('2')"
 )
 
@@ -54,15 +56,22 @@ async def executor(engine: OwnEngine, tmp_path: Path) -> AsyncIterator[DockerExe
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
 
+async def first_output(executor: DockerExecutor, task: Task) -> None:
+    """Waits until the task's program has written something."""
+    async with asyncio.timeout(20):
+        async for _ in executor.logs(task.lease_id, follow=True):
+            return
+
+
 @pytest.mark.rule("I4")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
+async def test_a_container_ended_by_its_engine_gives_no_result_and_runs_again(
     engine: OwnEngine, executor: DockerExecutor, image: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     task = python_task(image, SLOW.format(6))
     await executor.start(task)
     waiting = asyncio.create_task(executor.wait(task.lease_id))
-    await asyncio.sleep(1)
+    await first_output(executor, task)
     await asyncio.to_thread(engine.stop, number)
     await asyncio.to_thread(engine.start)
     with pytest.raises(Unavailable):
@@ -70,7 +79,7 @@ async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
     api = connect(engine.url)
     try:
         record = api.inspect_container(PREFIX + task.lease_id)
-        # 143 after a stop, 137 or even 0 after a kill: as if the program had made it so.
+        # 143 after a stop, 137 or even 0 after a kill: as if the program had chosen it.
         assert (
             record["State"]["Status"] == "exited"
             and not record["State"]["OOMKilled"]
@@ -87,17 +96,17 @@ async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["half", "whole"]
 
 
-async def test_a_program_that_takes_the_engine_s_sigterm_for_its_own_end_gives_no_result(
+async def test_a_program_that_exits_at_the_engines_sigterm_gives_no_result(
     engine: OwnEngine, executor: DockerExecutor, image: Path
 ) -> None:
     code = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
-        "time.sleep(60)"
+        "print('ready', flush=True); time.sleep(60)"
     )
     task = python_task(image, code)
     await executor.start(task)
     waiting = asyncio.create_task(executor.wait(task.lease_id))
-    await asyncio.sleep(2)
+    await first_output(executor, task)
     await asyncio.to_thread(engine.stop, signal.SIGTERM)
     with pytest.raises(Unavailable):
         await waiting
@@ -105,7 +114,7 @@ async def test_a_program_that_takes_the_engine_s_sigterm_for_its_own_end_gives_n
     assert await executor.state(task.lease_id) is TaskState.ABSENT
 
 
-async def test_an_exit_while_nobody_watched_counts_in_the_same_life(
+async def test_an_exit_while_the_daemon_was_down_counts_if_the_engine_kept_running(
     executor: DockerExecutor, image: Path
 ) -> None:
     task = python_task(image, SLOW.format(0))
@@ -114,7 +123,7 @@ async def test_an_exit_while_nobody_watched_counts_in_the_same_life(
     assert await executor.state(task.lease_id) is TaskState.EXITED
 
 
-async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
+async def test_outputs_in_a_volume_are_lost_with_the_engine_and_reported(
     engine: OwnEngine, image: Path, tmp_path: Path
 ) -> None:
     executor = DockerExecutor(
@@ -132,7 +141,7 @@ async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
         await asyncio.to_thread(engine.stop, signal.SIGKILL)
         await asyncio.to_thread(engine.start)
         assert await executor.state(task.lease_id) is TaskState.ABSENT
-        with pytest.raises(Unavailable, match="gone"):
+        with pytest.raises(Unavailable, match="lost"):
             await executor.collect(task.lease_id, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     finally:
@@ -142,7 +151,7 @@ async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
 
 
 class Scripted(DockerExecutor):
-    """Its engine fails as it is told to."""
+    """An engine that fails as the test wants."""
 
     trouble: Exception
 
@@ -150,11 +159,11 @@ class Scripted(DockerExecutor):
         raise self.trouble
 
 
-async def test_an_engine_that_was_away_is_given_its_time_again(
+async def test_an_engine_that_was_away_gets_its_whole_time_again(
     engine: OwnEngine, tmp_path: Path
 ) -> None:
-    """It said no before a restart that took long, and once more just after: the lease was given
-    up in that moment.
+    """The engine refused before a long restart, and once more just after it: the lease must not be
+    given up.
     """
     clock, task = VirtualClock(), python_task(Path("image.tar"), "")
     executor = Scripted(tmp_path / "leases", OWNER, clock, engine.url, sandbox=Sandbox.DOCKER_RUNC)

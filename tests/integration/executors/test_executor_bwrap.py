@@ -1,6 +1,4 @@
-"""What only the bwrap executor has: limits without root, the reaper, ways to keep outputs, an
-image cache that a lease holds on to.
-"""
+"""Features of the bwrap executor: limits without root, cleanup, forms of outputs, image cache."""
 
 import asyncio
 import contextlib
@@ -44,7 +42,7 @@ def usable_python() -> str | None:
                 check=False,
             )
         except OSError:
-            continue  # not there, or in a folder that is closed to others
+            continue  # absent, or in a folder that is closed to others
         if done.returncode == 0:
             return program
     return None
@@ -84,11 +82,11 @@ def test_limits_without_root(image: Path) -> None:
     finally:
         shutil.rmtree(folder)
     found = json.loads(done.stdout)
-    assert "watching" in found["limits"]
+    assert "polling" in found["limits"]
     assert "folder" in found["limits"]
     assert found["plain"]["status"] == 0
     assert found["plain"]["collected"] == {"x": "65534", "y": "y"}, (
-        "what a program closed to its own user is collected as root would"
+        "files that a program closed to its own user are collected, as by root"
     )
     assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [
         513,
@@ -97,7 +95,7 @@ def test_limits_without_root(image: Path) -> None:
         512,
     ]
     assert found["forks"]["collected"] == {"made": "30"}, (
-        "the program and the sandbox's first process are of its 32, as in control groups"
+        "the program and the sandbox's first process count among its 32 processes"
     )
     assert found["outputs"]["collected"] == found["hidden"]["collected"] == {"refused": "oversize"}
     assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [
@@ -106,12 +104,12 @@ def test_limits_without_root(image: Path) -> None:
         513,
         0,
     ]
-    assert found["nameless"]["status"] == 513, "memory that is mapped nowhere counts too"
+    assert found["nameless"]["status"] == 513, "memory that is not mapped counts too"
     assert found["detached"]["collected"] == {"made": "[-1, -1, -1]"}, (
-        "of memory that no process holds nobody could tell"
+        "memory that belongs to no process could not be measured"
     )
     assert found["favoured"]["collected"] == {"score": "1000"}, (
-        "the first to go when memory is out, whatever it asks for"
+        "it stays the first to be killed when memory runs out"
     )
     assert found["time"]["cpu_ms"] > 100
     assert found["left"] == []
@@ -158,7 +156,7 @@ async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: P
     assert await asyncio.to_thread(what_is_left, "bwrap", tmp_path) == 0
 
 
-async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(
+async def test_a_killed_supervisor_ends_its_program_and_the_lease_can_start_again(
     image: Path, tmp_path: Path
 ) -> None:
     executor = make_executor("bwrap", tmp_path)
@@ -168,7 +166,7 @@ async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(
     folder = tmp_path / "leases" / task.lease_id
     async with asyncio.timeout(20):
         while not (supervisor := (folder / "lock").read_text()):
-            await asyncio.sleep(0.01)  # it is locked before its holder's number stands in it
+            await asyncio.sleep(0.01)  # the lock is held before it contains the holder's process id
         os.kill(int(supervisor), 9)
         while is_locked(folder):
             await asyncio.sleep(0.02)
@@ -181,7 +179,7 @@ async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(
     assert await asyncio.to_thread(what_is_left, "bwrap", tmp_path) == 0
 
 
-async def test_what_it_cannot_grant(image: Path, tmp_path: Path) -> None:
+async def test_tasks_that_it_cannot_run_are_refused(image: Path, tmp_path: Path) -> None:
     executor = make_executor("bwrap", tmp_path)
     await executor.check()
     asked = [
@@ -198,8 +196,10 @@ async def test_what_it_cannot_grant(image: Path, tmp_path: Path) -> None:
 
 
 async def test_nothing_is_made_outside_of_the_sandbox(image: Path, tmp_path: Path) -> None:
-    """While bubblewrap mounts, the machine's own root is at /oldroot: neither `..` nor an
-    image's link may lead there.
+    """Bubblewrap must make nothing outside the sandbox.
+
+    While it mounts, the machine's own root is at /oldroot: neither `..` nor an image's link may
+    lead there.
     """
     outside = Path(tempfile.mkdtemp(dir="/tmp"))
     outside.chmod(0o777)
@@ -245,7 +245,9 @@ async def test_a_volume_that_no_file_system_takes_is_refused(image: Path, tmp_pa
     assert await executor.leases() == []
 
 
-async def test_nothing_of_the_supervisor_is_open_inside(image: Path, tmp_path: Path) -> None:
+async def test_no_descriptor_of_the_supervisor_is_open_in_the_sandbox(
+    image: Path, tmp_path: Path
+) -> None:
     executor = make_executor("bwrap", tmp_path)
     await executor.check()
     task = python_task(
@@ -266,4 +268,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b""  # it ended while we looked
+        return b""  # it ended during the read

@@ -1,5 +1,6 @@
-"""What runs jobs where nobody said: an engine where one answers, else bubblewrap. That is the
-demo's second choice, and a daemon's.
+"""Which executor is chosen without a setting: an engine if one answers, else bubblewrap.
+
+The demo and the daemon choose alike.
 """
 
 from pathlib import Path
@@ -21,7 +22,7 @@ from quorate_runtime.clock import SystemClock
 
 @pytest.fixture
 def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An engine's address where nobody listens, which the environment names."""
+    """The environment names an engine's address where nothing listens."""
     away = f"unix://{tmp_path}/no.sock"
     monkeypatch.setenv("DOCKER_HOST", away)
     return away
@@ -34,10 +35,8 @@ def test_a_devnet_without_an_engine_takes_bwrap(no_engine: str) -> None:
         resolve_executor(ExecutorChoice.DOCKER)
 
 
-def test_the_demo_leaves_the_choice_open() -> None:
-    """`quorate devnet demo` without a word about it asks for what `resolve_executor` decides
-    above.
-    """
+def test_the_demo_does_not_fix_the_executor() -> None:
+    """`quorate devnet demo` without an option asks for what `resolve_executor` decides above."""
     words: Any = get_command(cli.app)
     option = next(item for item in words.commands["demo"].params if item.name == "executor")
     assert ExecutorChoice(option.default) is DemoOptions(Path()).executor is ExecutorChoice.AUTO
@@ -50,7 +49,7 @@ def test_an_engine_that_answers_comes_first() -> None:
 
 @pytest.mark.bwrap
 async def test_a_daemon_without_an_engine_takes_bwrap(no_engine: str, tmp_path: Path) -> None:
-    """Without being a devnet's, which would fall back to plain processes."""
+    """The daemon is no devnet's, which would fall back to plain processes."""
     executor = await choose(
         Config(tmp_path / "node", (), ExecutorKind.AUTO), "owner", SystemClock()
     )

@@ -1,6 +1,4 @@
-"""Programs that will not end, or leave behind what should not be there: in every sandbox, from
-the owner's side.
-"""
+"""Programs that do not end, or leave processes and files behind, in every sandbox."""
 
 import asyncio
 import subprocess
@@ -16,7 +14,9 @@ from support.executors.executor_cases import python_task
 NAMED = {"newline": "open(b'/outputs/a\\nb', 'w')", "latin": "open(b'/outputs/\\xff', 'w')"}
 KEPT = """
 import os
-open('/outputs/x', 'w').write('x'); os.link('/outputs/x', '/outputs/y'); os.chmod('/outputs/x', 0o6777)
+open('/outputs/x', 'w').write('x')
+os.link('/outputs/x', '/outputs/y')
+os.chmod('/outputs/x', 0o6777)
 os.mkdir('/outputs/d'); open('/outputs/d/z', 'w'); os.chmod('/outputs/d', 0)
 try: os.link('/inputs/a', '/outputs/a')
 except OSError: pass
@@ -24,7 +24,9 @@ os.chmod('/outputs', 0)
 """
 
 
-async def test_what_stands_in_outputs(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_strange_names_are_refused_and_modes_are_not_kept(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     (tmp_path / "input").write_text("given")
     for name, code in NAMED.items():
         task = python_task(image, code)
@@ -44,7 +46,7 @@ async def test_what_stands_in_outputs(executor: Executor, image: Path, tmp_path:
     assert modes == {"x": 0, "y": 0, "d": 0, "d/z": 0}
 
 
-async def test_a_program_that_nobody_can_stop_is_killed(executor: Executor, image: Path) -> None:
+async def test_a_program_that_ignores_sigterm_is_killed(executor: Executor, image: Path) -> None:
     code = """
 import os, signal, time
 for number in range(1, 65):
@@ -71,7 +73,7 @@ while True:
         assert await executor.state(task.lease_id) is TaskState.EXITED
 
 
-async def test_time_is_over_while_it_is_frozen(executor: Executor, image: Path) -> None:
+async def test_a_stopped_program_ends_at_its_time_limit(executor: Executor, image: Path) -> None:
     if executor.sandbox is Sandbox.BWRAP:
         code = "import os, signal\nfor _ in range(2):\n  os.fork()\nos.kill(0, signal.SIGSTOP)\n"
     else:

@@ -1,5 +1,6 @@
-"""An ordinary scientific image runs unchanged in every sandbox: numpy, worker processes, shared
-memory, a compiled extension of its own.
+"""An ordinary scientific image runs unchanged in every sandbox.
+
+It uses numpy, worker processes, shared memory, and a compiled extension of its own.
 """
 
 import hashlib
@@ -17,7 +18,9 @@ from support.requirements import require
 
 EXTENSION = """
 #include <Python.h>
-static PyObject *twice(PyObject *self, PyObject *value) { return PyLong_FromLong(2 * PyLong_AsLong(value)); }
+static PyObject *twice(PyObject *self, PyObject *value) {
+    return PyLong_FromLong(2 * PyLong_AsLong(value));
+}
 static PyMethodDef methods[] = {{"twice", twice, METH_O, 0}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fast", 0, -1, methods};
 PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&module); }
@@ -56,7 +59,9 @@ if __name__ == "__main__":
     with socket.create_connection(server.getsockname()) as client:
         word = client.recv(5).decode()
     thread.join()
-    print(json.dumps({"fast": fast.twice(21), "sums": sums, "word": word, "exit": worker.exitcode, "shm": os.path.isdir("/dev/shm")}))
+    shm = os.path.isdir("/dev/shm")
+    found = {"fast": fast.twice(21), "sums": sums, "word": word, "exit": worker.exitcode}
+    print(json.dumps({**found, "shm": shm}))
 """
 EXPECTED = {
     "fast": 42,
@@ -87,7 +92,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "fast.so"
 
 
-async def test_runs_unchanged(
+async def test_a_scientific_image_runs_unchanged(
     executor: Executor, image: Path, extension: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

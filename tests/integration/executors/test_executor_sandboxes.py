@@ -1,8 +1,6 @@
-"""The hardened sandboxes against what programs try: each attack that succeeds against an
-engine's defaults is tried and must fail.
+"""Attacks that succeed against an engine's defaults must fail in every hardened sandbox.
 
-One suite for all of them. gVisor is a kernel of its own: it refuses with other errors than ours,
-and tells less of itself in /proc.
+gVisor is a kernel of its own: it refuses with other errors than ours, and shows less in /proc.
 """
 
 import asyncio
@@ -20,16 +18,27 @@ FOLDERS = '"/data", "/made/here", "/tmp", "/data/below"'
 
 
 async def test_system_calls(executor: Executor, image: Path) -> None:
-    """Numbers are those of x86-64: a C library would hide some of the calls."""
+    """Numbers are those of x86-64, because a C library would hide some of the calls."""
     found = await attack(
         executor,
         image,
         """
 calls = {
-    "io_uring_setup": (425, 1, 0), "ptrace": (101, 0, 0, 0, 0), "unshare_user": (272, 0x10000000), "mount": (165, 0, 0, 0, 0, 0),
-    "keyctl": (250, 0, 0), "bpf": (321, 0, 0, 0), "perf_event_open": (298, 0, 0, 0, 0, 0), "userfaultfd": (323, 0),
-    "setns": (308, 0, 0), "open_by_handle_at": (304, 0, 0, 0), "init_module": (175, 0, 0, 0), "chroot": (161, b"/tmp"),
-    "process_vm_readv": (310, 1, 0, 0, 0, 0, 0), "reboot": (169, 0, 0, 0, 0), "personality": (135, 0x0040000),
+    "io_uring_setup": (425, 1, 0),
+    "ptrace": (101, 0, 0, 0, 0),
+    "unshare_user": (272, 0x10000000),
+    "mount": (165, 0, 0, 0, 0, 0),
+    "keyctl": (250, 0, 0),
+    "bpf": (321, 0, 0, 0),
+    "perf_event_open": (298, 0, 0, 0, 0, 0),
+    "userfaultfd": (323, 0),
+    "setns": (308, 0, 0),
+    "open_by_handle_at": (304, 0, 0, 0),
+    "init_module": (175, 0, 0, 0),
+    "chroot": (161, b"/tmp"),
+    "process_vm_readv": (310, 1, 0, 0, 0, 0, 0),
+    "reboot": (169, 0, 0, 0, 0),
+    "personality": (135, 0x0040000),
     "clone_newuser": (56, 0x10000000 | 17, 0, 0, 0, 0),
 }
 for name, arguments in calls.items():
@@ -39,8 +48,8 @@ results["clone3"] = syscall(435, 0, 0)
     )
     clone3 = found.pop("clone3")
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        # These it serves, to its own kernel and nothing else: a namespace there, a trace of a
-        # program of its own.
+        # gVisor serves these, but only on its own kernel: a namespace there, a trace of the
+        # program's own child.
         harmless = {
             "unshare_user",
             "clone_newuser",
@@ -98,8 +107,10 @@ async def test_privileges(executor: Executor, image: Path) -> None:
         executor,
         image,
         """
-status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line)
-results["capabilities"] = sum(int(status.get(name, "0"), 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
+lines = open("/proc/self/status").read().splitlines()
+status = dict(line.split(":", 1) for line in lines if ":" in line)
+names = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+results["capabilities"] = sum(int(status.get(name, "0"), 16) for name in names)
 results["no_new_privileges"] = status.get("NoNewPrivs", "1").strip()
 results["seccomp"] = status.get("Seccomp", "").strip()
 results["ids"] = [os.getuid(), os.getgid(), os.getgroups()]
@@ -117,10 +128,10 @@ results["ends first"] = open("/proc/self/oom_score_adj").read().strip()
     assert 0 not in ids[2]
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
         found["seccomp"] = (
-            "2"  # its own calls to the machine are filtered; what programs ask it is not
+            "2"  # its own calls to the machine are filtered; the program's calls to it are not
         )
-        found["device"] = "EPERM"  # a node of its own kernel, which has no such device
-        found["ends first"] = "1000"  # the sandbox does, and knows nothing of it
+        found["device"] = "EPERM"  # a device node on its own kernel, which has no such device
+        found["ends first"] = "1000"  # the sandbox process has it, but gVisor does not show it
     assert found == {
         "capabilities": 0,
         "no_new_privileges": "1",
@@ -137,9 +148,7 @@ results["ends first"] = open("/proc/self/oom_score_adj").read().strip()
 async def test_set_user_id_program_gains_nothing(
     executor: Executor, image: Path, tmp_path: Path
 ) -> None:
-    """A set-uid root copy of an interpreter, given as an input by somebody whose files stand on
-    the owner's disk.
-    """
+    """A set-uid root copy of an interpreter, given as an input by a client."""
     import shutil
     import sys
 
@@ -171,20 +180,25 @@ import stat, subprocess
 results["root"] = "done" if attempt(lambda: open("/x", "w")) == "done" else "refused"
 results["etc"] = attempt(lambda: open("/etc/passwd", "a"))
 results["input"] = attempt(lambda: open("/inputs/a", "a"))
-results["proc"] = "done" if attempt(lambda: open("/proc/sys/kernel/core_pattern", "w")) == "done" else "refused"
+pattern = attempt(lambda: open("/proc/sys/kernel/core_pattern", "w"))
+results["proc"] = "done" if pattern == "done" else "refused"
 os.symlink("/usr/local/bin/python3", "/scratch/link")
 def copy(to):
     open(to, "wb").write(open("/usr/local/bin/python3", "rb").read()); os.chmod(to, 0o755)
     subprocess.run([to, "-c", ""], check=True, env={"PYTHONHOME": "/usr/local"})
 results["run in scratch"] = attempt(lambda: copy("/scratch/p"))
 try:
-    results["run in outputs"] = "done" if attempt(lambda: copy("/outputs/p")) == "done" else "refused"
+    copied = attempt(lambda: copy("/outputs/p"))
+    results["run in outputs"] = "done" if copied == "done" else "refused"
 except subprocess.CalledProcessError:
-    results["run in outputs"] = "refused"  # gVisor maps no code from there, and the program dies of that
+    # gVisor maps no code from there, which kills the program
+    results["run in outputs"] = "refused"
 flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/proc/self/mountinfo")}
 wanted = {"ro", "rw", "nosuid", "nodev", "noexec"}
-results["flags"] = {name: sorted(flags[name] & wanted) for name in ("/outputs", "/scratch", "/tmp", "/inputs/a", "/dev/shm")}
-results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if flag != "noexec"]  # some add it; /scratch has it not
+folders = ("/outputs", "/scratch", "/tmp", "/inputs/a", "/dev/shm")
+results["flags"] = {name: sorted(flags[name] & wanted) for name in folders}
+# some sandboxes add noexec there; /scratch does not have it
+results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if flag != "noexec"]
 """
         + TELL,
         mounts={"/inputs/a": tmp_path / "input"},
@@ -201,7 +215,7 @@ results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if
         "run in outputs": "refused",
     }
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        return  # it keeps to the flags, as seen above, but does not tell them
+        return  # it keeps to the flags, as seen above, but does not show them
     assert flags == {
         "/outputs": ["nodev", "noexec", "nosuid", "rw"],
         "/scratch": ["nodev", "nosuid", "rw"],
@@ -268,13 +282,13 @@ results["share"] = (time.process_time() - used) / 1.5
     assert isinstance(share, float)
     if (
         executor.sandbox is not Sandbox.DOCKER_RUNSC
-    ):  # whose clock of a program's time runs while the machine holds it back
+    ):  # its clock of processor time runs while the machine holds it back
         assert share < 0.55
     assert found == {"files": "EMFILE"}
 
 
 async def test_shared_memory_counts_in_memory(executor: Executor, image: Path) -> None:
-    """What fits /dev/shm but not the memory ends the program instead of the machine."""
+    """A program that fits /dev/shm but not its memory is ended, instead of filling the machine."""
     code = "f=open('/dev/shm/x','wb')\nfor _ in range(120): f.write(bytes(1<<20))"
     task = python_task(image, code, memory_bytes=64 * MIB, shm_bytes=128 * MIB)
     async with asyncio.timeout(60):
@@ -328,8 +342,9 @@ async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> N
 async def test_volumes_that_an_image_declares_are_sized_memory(
     executor: Executor, image: Path, tmp_path: Path
 ) -> None:
-    """An engine would answer each with a folder on the owner's disk: without a size, and
-    set-user-id programs run from there.
+    """An engine would answer each volume with a folder on the owner's disk.
+
+    That folder would have no size limit, and set-user-id programs could run from it.
     """
     declare_volumes(
         image, tmp_path / "volumes.tar", ["/data/", "/made/here", "/tmp", "/data/below"]
@@ -340,8 +355,10 @@ async def test_volumes_that_an_image_declares_are_sized_memory(
         + FILL.replace('"/outputs", "/scratch", "/dev/shm"', FOLDERS)
         + """
 flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/proc/self/mountinfo")}
-results["flags"] = {name: sorted(flags.get(name, set()) & {"nosuid", "nodev"}) for name in ("/data", "/made/here", "/tmp")}
-results["kinds"] = sorted({line.split()[2] for line in open("/proc/self/mounts") if line.split()[1] in ("/data", "/made/here", "/tmp")})
+folders, safe = ("/data", "/made/here", "/tmp"), {"nosuid", "nodev"}
+results["flags"] = {name: sorted(flags.get(name, set()) & safe) for name in folders}
+mounts = [line.split() for line in open("/proc/self/mounts")]
+results["kinds"] = sorted({mount[2] for mount in mounts if mount[1] in folders})
 results["given"] = os.path.exists("/data/given")
 """
         + TELL,
@@ -357,7 +374,7 @@ results["given"] = os.path.exists("/data/given")
     assert found["kinds"] == ["tmpfs"]
     if (
         executor.sandbox is not Sandbox.DOCKER_RUNSC
-    ):  # which keeps to the flags, and does not tell them
+    ):  # which keeps to the flags, but does not show them
         assert found["flags"] == {
             name: ["nodev", "nosuid"] for name in ("/data", "/made/here", "/tmp")
         }
@@ -368,7 +385,7 @@ async def test_a_volume_that_cannot_be_covered_is_refused(
     executor: Executor, image: Path, tmp_path: Path, volume: str
 ) -> None:
     declare_volumes(image, tmp_path / "volumes.tar", [volume])
-    with pytest.raises(Refused, match="Volumes") as refusal:
+    with pytest.raises(Refused, match="[Vv]olume") as refusal:
         await executor.start(python_task(tmp_path / "volumes.tar", ""))
     assert refusal.value.code is Code.UNSUPPORTED
     assert await executor.leases() == []

@@ -1,6 +1,4 @@
-"""One suite for every executor: the contract of the port, then what programs do in the ones that
-run them.
-"""
+"""One suite for every executor: the port's contract, then what programs do in real sandboxes."""
 
 import asyncio
 import json
@@ -71,8 +69,8 @@ async def log(executor: Executor, task: Task, *, follow: bool = True) -> bytes:
 
 
 def portable(code: str) -> str:
-    """The process executor rewrites whole words, not program text: programs ask the environment
-    where the folders are.
+    """The process executor rewrites whole words and no program text, so programs read the folders
+    from the environment.
     """
     return "import os; OUT=os.environ['QUORATE_OUTPUTS']; IN=os.environ['QUORATE_INPUTS']; " + code
 
@@ -112,7 +110,9 @@ async def test_start_is_idempotent_and_removal_too(factory: Factory, image: Path
 
 
 @every
-async def test_what_is_not_there(factory: Factory, image: Path, tmp_path: Path) -> None:
+async def test_unknown_leases_and_images_are_refused(
+    factory: Factory, image: Path, tmp_path: Path
+) -> None:
     executor = factory()
     await executor.check()
     with pytest.raises(Unavailable):
@@ -188,13 +188,14 @@ async def test_time_out_is_a_result_that_is_paid(factory: Factory, image: Path) 
     ended = await run(factory(), python_task(image, "while True: pass", max_duration=Seconds(1)))
     assert ended.status == EXIT_TIMEOUT
     assert ended.usage.wall_ms == 1000
-    assert ended.usage.cpu_ms > 100  # of 1000, on a machine that others load
+    assert ended.usage.cpu_ms > 100  # of 1000, on a busy machine
 
 
 @running
-async def test_time_out_while_nobody_watched(factory: Factory, image: Path) -> None:
-    """The daemon was away longer than the task may run: what it finds is a time-out, and no more
-    than the limit is paid.
+async def test_a_time_out_while_the_daemon_was_down(factory: Factory, image: Path) -> None:
+    """The daemon was away for longer than the task may run.
+
+    It finds a time-out, and no more than the limit is paid.
     """
     task = python_task(image, "import time; time.sleep(1.3)", max_duration=Seconds(1))
     first = factory()
@@ -318,7 +319,7 @@ async def test_hostile_outputs_are_refused(factory: Factory, image: Path, tmp_pa
         "deep": "os.chdir(OUT)\nfor _ in range(150): os.mkdir('deep'); os.chdir('deep')",
     }
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        del attacks["fifo"]  # which never leaves gVisor's own kernel
+        del attacks["fifo"]  # which stays inside gVisor's own kernel
     for name, code in attacks.items():
         task = python_task(image, portable("\n" + code))
         assert (await run(executor, task)).status == 0, await log(executor, task)

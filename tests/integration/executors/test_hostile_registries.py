@@ -25,10 +25,10 @@ from support.http_server import on_loopback
 pytestmark = pytest.mark.docker
 
 
-async def test_no_login_of_the_owner_leaves(
+async def test_no_login_of_the_owner_is_sent(
     tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine's client would read the owner's logins from here, and send them."""
+    """The engine's own client would read the owner's logins from here and send them."""
     image = served(small(tmp_path))
     async with executing(tmp_path) as executor, serving(image, guarded) as (name, asked):
         login = {"auths": {name.partition("/")[0]: {"auth": "b3duZXI6c2VjcmV0"}}}
@@ -47,7 +47,7 @@ async def test_no_login_of_the_owner_leaves(
 
 
 async def guarded(request: web.Request, body: bytes) -> web.StreamResponse | None:
-    """A registry with anonymous tokens that sends blobs to another path."""
+    """A registry with anonymous tokens that redirects blobs to another path."""
     if request.path == "/token":
         return web.json_response({"token": "for-anybody"})
     if request.path.startswith("/elsewhere/"):
@@ -66,9 +66,11 @@ async def guarded(request: web.Request, body: bytes) -> web.StreamResponse | Non
 
 
 @pytest.mark.parametrize("lie", ["size", "blob", "manifest"])
-async def test_a_registry_that_lies(tmp_path: Path, engine: docker.APIClient, lie: str) -> None:
-    """More bytes than the manifest says, other bytes, another manifest: its digest is all that
-    is believed.
+async def test_false_sizes_blobs_and_manifests_are_refused(
+    tmp_path: Path, engine: docker.APIClient, lie: str
+) -> None:
+    """More bytes than the manifest says, other bytes, another manifest: only its digest is
+    trusted.
     """
     image = served(small(tmp_path, 64 << 10), **({"layer": 1000} if lie == "size" else {}))
 
@@ -80,7 +82,7 @@ async def test_a_registry_that_lies(tmp_path: Path, engine: docker.APIClient, li
         return None
 
     async with executing(tmp_path) as executor, serving(image, answer) as (name, _):
-        with pytest.raises(Refused, match="something else") as refusal:
+        with pytest.raises(Refused, match="sends more than|sends wrong bytes") as refusal:
             await executor.fetch_image(new_lease(), name, 60.0)
         assert refusal.value.code is Code.MALFORMED
     assert image.config not in image_ids(engine)
@@ -89,8 +91,9 @@ async def test_a_registry_that_lies(tmp_path: Path, engine: docker.APIClient, li
 async def test_a_registry_in_the_owners_own_network_is_not_asked(
     tmp_path: Path, engine: docker.APIClient
 ) -> None:
-    """Loopback stands for all of it; unit tests have the other addresses. An image that the
-    owner names may come from there.
+    """Loopback is tested here; unit tests have the other addresses.
+
+    An image that the owner names may come from there.
     """
     image = served(small(tmp_path))
     async with (
@@ -116,7 +119,7 @@ async def test_a_registry_in_the_owners_own_network_is_not_asked(
 async def test_a_registry_cannot_lead_into_the_owners_own_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """127.0.0.1 plays the public address, for nothing public is reachable here; 127.0.0.2 is the
+    """Nothing public is reachable here, so 127.0.0.1 counts as public and 127.0.0.2 as the
     owner's.
     """
     monkeypatch.setattr(registry_http, "is_public", lambda address: str(address) == "127.0.0.1")
@@ -185,7 +188,7 @@ async def test_a_registry_cannot_lead_into_the_owners_own_network(
     ids=lambda manifest: manifest[:20].decode(),
 )
 def test_manifests_of_every_kind_are_refused_by_type(tmp_path: Path, manifest: bytes) -> None:
-    """No engine is asked: nothing of it was believed."""
+    """No engine is needed: every manifest is refused before."""
 
     async def fetch() -> None:
         async with serving(
@@ -202,10 +205,10 @@ def test_manifests_of_every_kind_are_refused_by_type(tmp_path: Path, manifest: b
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
-async def test_blobs_by_https_from_a_known_certificate_only(
+async def test_blobs_over_https_need_a_known_certificate(
     tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As public registries have it: each blob is at another host, by HTTPS."""
+    """As in public registries: each blob is at another host, by HTTPS."""
     image, secret = served(small(tmp_path)), certificate(tmp_path)
 
     async def blob(request: web.Request) -> web.Response:
@@ -237,7 +240,7 @@ async def test_blobs_by_https_from_a_known_certificate_only(
 
 
 def certificate(folder: Path) -> Path:
-    """One file with a key and a certificate of its own for 127.0.0.1."""
+    """One file with a key and a certificate for 127.0.0.1."""
     words = (
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x "
         "-addext subjectAltName=IP:127.0.0.1"
@@ -252,7 +255,7 @@ def certificate(folder: Path) -> Path:
     return folder / "both.pem"
 
 
-def test_a_name_that_no_resolver_takes() -> None:
+def test_an_invalid_host_name_is_refused() -> None:
     registry = registry_http.RegistryHttp("a..b", "x", False, StopSignal(5.0), TransferRate())
-    with pytest.raises(Refused, match="no name"), registry.get("manifests/x"):
+    with pytest.raises(Refused, match="not a valid host name"), registry.get("manifests/x"):
         raise AssertionError("nobody answers")

@@ -34,10 +34,10 @@ async def test_an_image_larger_than_the_room_is_refused_before_it_is_fetched(
         assert not [request for request in asked if "/blobs/" in request.path]
 
 
-async def test_what_unpacks_to_more_than_there_is_room_for(
+async def test_an_image_that_unpacks_beyond_the_room_is_refused(
     tmp_path: Path, engine: docker.APIClient
 ) -> None:
-    """Thirty MiB of zeros in thirty KiB: what it is sent as is no measure."""
+    """Thirty MiB of zeros in thirty KiB: the compressed size says nothing."""
     path = tmp_path / "zeros.tar"
     path.write_bytes(
         tar(
@@ -58,7 +58,7 @@ async def test_what_unpacks_to_more_than_there_is_room_for(
     assert image.config not in image_ids(engine)
 
 
-async def test_the_longest_unused_images_go_and_never_the_owners(
+async def test_the_longest_unused_images_are_removed_but_never_the_owners(
     tmp_path: Path, engine: docker.APIClient
 ) -> None:
     images, theirs = (
@@ -79,14 +79,14 @@ async def test_the_longest_unused_images_go_and_never_the_owners(
             *names[:3],
             names[0],
             names[3],
-        ):  # the first is used again, so the second is the longest unused
+        ):  # The first is used again, so the second is the longest unused.
             await executor.fetch_image(new_lease(), name, 60.0)
         held = image_ids(engine)
         assert [image.config in held for image in images] == [True, False, True, True]
         assert known.reference in held, "the engine had it before the job came"
 
 
-async def test_images_that_somebody_needs_stay(tmp_path: Path, engine: docker.APIClient) -> None:
+async def test_images_in_use_are_kept(tmp_path: Path, engine: docker.APIClient) -> None:
     """One is in a container, the other got a name: nothing can go, and the third waits."""
     images = [served(small(tmp_path, 3 * MIB, str(index))) for index in range(3)]
     held, tag = f"holds-{tmp_path.name}", "quorate-test-owners:v1"

@@ -1,5 +1,6 @@
-"""A job that talks without end: its log is bounded where it lies and where it is read, it ends
-with its result, and whoever runs it does not grow.
+"""A job that writes logs without end: its log is bounded on disk and in memory.
+
+The job still ends with its result.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ both = pytest.mark.parametrize("executor", [RUNC, BWRAP], indirect=True)
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """Of logs under a folder, images apart."""
+    """Bytes of logs under a folder, without images."""
     return sum(
         path.stat().st_blocks * 512
         for path in (folder / "leases").rglob("*")
@@ -47,7 +48,7 @@ def blabbing(image: Path, megabytes: int) -> Task:
 
 
 @both
-async def test_a_flood_of_256_mib_costs_one(
+async def test_a_log_of_256_mib_costs_one_mib(
     executor: Executor, image: Path, tmp_path: Path
 ) -> None:
     task = blabbing(image, 256)
@@ -74,7 +75,7 @@ async def test_a_flood_of_256_mib_costs_one(
 async def test_a_log_that_is_full_stays_full(
     executor: Executor, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often the daemon looks again at the container, and after it was restarted."""
+    """The daemon reads the container again several times, and once more after a restart."""
     monkeypatch.setattr(docker_adapter, "_WAIT_SECONDS", 0.05)
     task = replace(blabbing(image, 1_000_000), max_duration=Seconds(4))
     await executor.start(task)

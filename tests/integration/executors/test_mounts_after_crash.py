@@ -1,5 +1,6 @@
-"""A daemon killed between two steps of a mount: the next one finishes it, and nobody can write
-an input or find a stranger's folder.
+"""A daemon killed between two steps of a mount: the next one finishes the mount.
+
+No job can then write an input or see another's folder.
 """
 
 import os

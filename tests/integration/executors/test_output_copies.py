@@ -1,5 +1,6 @@
-"""The copy that a provider keeps of what it committed to: past the verdict, and served, so that
-everybody may sleep (PROTOCOL §4).
+"""A provider keeps and serves a copy of its outputs after the verdict (PROTOCOL §4).
+
+So client and coordinator may be offline meanwhile.
 """
 
 from pathlib import Path
@@ -43,7 +44,7 @@ async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_pa
         session.get(f"{url}/ipfs/{cid}?format=raw") as response,
     ):
         assert response.status == 200 and raw_cid(await response.read()) == cid, (
-            "to whoever names it: without the salt it says nothing"
+            "everybody may read it: without the salt it shows nothing"
         )
     await gateway.close()
     owned = await store.owned()

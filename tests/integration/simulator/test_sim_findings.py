@@ -64,7 +64,7 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
     world = World(draw(seed))
     world.run()
     seen = Counter[str]()
-    for body in world.checks.accounts.books.receipts.values():
+    for body in world.checks.accounts.ledger.receipts.values():
         assert verify(document(body), recover, is_beacon_signature).valid
         for wrong, forged in forgeries(body, world.checks.accounts.lists[body.ack.message.job_id]):
             assert not verify(document(forged), recover, is_beacon_signature).valid, wrong

@@ -1,6 +1,4 @@
-"""The chain under a market whose programs are killed: its sums, a second holder of the posting
-key, and a node that is away.
-"""
+"""The chain of a market whose programs are killed: its sums, a second sender, a failing node."""
 
 import asyncio
 import signal
@@ -25,7 +23,7 @@ from support.crash.crash_market import CrashMarket
 
 
 async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
-    """I1 on chain."""
+    """I1 on chain: sums that do not add up."""
     devnet = crash.devnet
     client, contracts = (
         ChainClient(Rpc(devnet.chain_url, crash.session)),
@@ -52,8 +50,9 @@ UNSENT = (
 
 
 async def outbid(crash: CrashMarket) -> bool:
-    """Posts what the coordinator has just signed, from the same key, for more: its own
-    transaction can never stand. Whether it was so.
+    """Posts what the coordinator has just signed, from the same key, for a higher fee.
+
+    The coordinator's own transaction can then never be mined. Returns whether it was replaced.
     """
     devnet = crash.devnet
     with closing(
@@ -73,7 +72,7 @@ async def outbid(crash: CrashMarket) -> bool:
             sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw
         )
     except RpcFailure:
-        return False  # not re-raised: its block was faster
+        return False  # not re-raised: its block came first
     return True
 
 
@@ -82,8 +81,9 @@ async def outbid(crash: CrashMarket) -> bool:
 
 @dataclass(slots=True)
 class Node:
-    """The chain node as daemons reach it. Away: its process stands still, connections end, and
-    new ones are refused.
+    """The chain node as daemons reach it.
+
+    While it is away its process is stopped, connections end, and new ones are refused.
     """
 
     crash: CrashMarket
@@ -93,11 +93,11 @@ class Node:
 
     @property
     def url(self) -> str:
-        """What daemons are told."""
+        """The URL that daemons are given."""
         return f"http://127.0.0.1:{self.port}"
 
     async def come(self) -> None:
-        """Answers, on the same port and with the same state."""
+        """Answers again, on the same port and with the same state."""
         self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, reuse_address=True
@@ -105,7 +105,7 @@ class Node:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def go(self) -> None:
-        """As if it were killed; safe to repeat."""
+        """Goes away as if it were killed; safe to repeat."""
         self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGSTOP)
         if self._server is not None:
             self._server.close()
@@ -127,7 +127,7 @@ class Node:
             finally:
                 outer.close()
         except* (OSError, asyncio.CancelledError):
-            pass  # one side has gone, which is what this is for
+            pass  # one side is gone, which is intended here
         finally:
             self._pipes.discard(here)
             writer.close()

@@ -1,5 +1,6 @@
-"""What must hold of a market after its programs were killed (PROTOCOL §1, I1 to I7): asked until
-it does, or the time is over.
+"""Checks a market after its programs were killed (PROTOCOL §1, I1 to I7).
+
+Each check is repeated until it holds, or its time is over.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ DOCUMENT_BYTES_MAX = 1 << 20
 
 
 class Checks:
-    """The books of one market from outside. Views of runs are kept: the coordinator need not
-    show old ones for ever.
+    """Checks one market from outside.
+
+    Views of runs are kept, because the coordinator need not show old ones for ever.
     """
 
     def __init__(self, crash: CrashMarket, markets: tuple[Market, ...]) -> None:
@@ -35,10 +37,10 @@ class Checks:
         self.late: set[tuple[bytes, bytes]] = (
             set()
         )  # (job, provider) that came back too late to reveal
-        self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
+        self.unresolved: set[str] = set()  # ids of runs for which too few owners were alive
 
     async def problems(self) -> list[str]:
-        """Nothing, or what still does not hold after a while."""
+        """Problems that remain after a while; empty if there are none."""
         limit = time.monotonic() + SETTLED_SECONDS
         while True:
             try:
@@ -62,7 +64,7 @@ class Checks:
         return problems or await sums_that_do_not_hold(self._crash)
 
     def _lost(self, market: Market, known: set[bytes]) -> list[str]:
-        """I6: an order that was acknowledged is there."""
+        """I6: every acknowledged order exists."""
         acknowledged = [entry for entry in market.entries() if entry.ack is not None]
         return [
             f"{entry.name}: acknowledged and lost"
@@ -71,8 +73,9 @@ class Checks:
         ]
 
     async def _charges(self, market: Market, views: dict[bytes, RunView]) -> list[str]:
-        """I4: charged once and no more than ordered; the client's own books agree, and its
-        voucher covers all of it.
+        """I4: each order is charged once and within its budget.
+
+        The client's own ledger agrees, and its voucher covers all of it.
         """
         account = await market.account()
         charged = sum(
@@ -93,8 +96,9 @@ class Checks:
         return problems
 
     def _ends(self, view: RunView) -> list[str]:
-        """I7, I3, I5, I2: every run has ended well, nobody honest was outvoted, nobody is paid
-        twice, and one primary at most is.
+        """I7, I3, I5, I2: every run has ended well.
+
+        No honest provider was outvoted, none is paid twice, and there was at most one primary.
         """
         run = "0x" + view.job_id.hex()
         if view.verdict is None and view.phase.lower() != "ended":
@@ -107,8 +111,8 @@ class Checks:
         ]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
-            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the
-            # fund as far as that goes (a young market has none), and never by the client.
+            # PROTOCOL §5: every other owner failed it twice, because it was dead. The fund pays
+            # honest work as far as it can (a young market has none), and the client never does.
             self.unresolved.add(run)
             if view.charged:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
@@ -134,9 +138,10 @@ class Checks:
         return problems
 
     def _is_late(self, view: RunView, item: ExecutionView) -> bool:
-        """PROTOCOL §5: who does not reveal in time is faulted. On a busy machine a daemon may
-        need longer than a devnet's six seconds to come back; whoever was there all the time has
-        no such excuse.
+        """PROTOCOL §5: a provider that does not reveal in time is faulted.
+
+        On a busy machine a daemon may need longer than a devnet's six seconds to come back. A
+        provider that ran all the time has no such excuse.
         """
         devnet = self._crash.devnet
         name = f"provider-{devnet.providers.index(item.provider)}"
@@ -149,8 +154,9 @@ class Checks:
         return True
 
     def _shared_slots(self) -> list[str]:
-        """I2: of two leases that one run slot ran at one time, one at most is paid: the other
-        had lapsed or was stopped.
+        """I2: of two leases that one run slot ran at one time, at most one is paid.
+
+        The other had lapsed or was stopped.
         """
         paid = {
             item.assignment_hash.hex()
@@ -165,9 +171,7 @@ class Checks:
         ]
 
     async def _pay(self) -> list[str]:
-        """I1, I3: what honest providers are owed is what the runs say, to the last micro-dollar;
-        no strikes.
-        """
+        """I1, I3: honest providers are owed exactly what the runs say, and have no strikes."""
         owed: Counter[bytes] = Counter()
         for view in self._views.values():
             for item in view.executions:
@@ -192,7 +196,7 @@ class Checks:
         return problems
 
     def _left(self) -> list[str]:
-        """No container, mount, process or folder of a lease is left."""
+        """Containers, mounts, processes and folders of leases that are left; there must be none."""
         config, executor = self._crash.devnet.config, self._crash.devnet.executor
         mounts = [
             line.split(" ")[4]

@@ -1,9 +1,9 @@
-"""A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it
-has said what came of it.
+"""A client session that may be killed anywhere: `crash_client.py PLAN`.
 
-The plan is JSON: `home`, `password`, `name`, `image`, `seconds` that its job runs, and for
-funding `fund` (USD), `chain`. The second life of a session finds its order in the profile's
-books and goes on from there, as `quorate` does; only an order that never arrived is made anew.
+It is started again until it has reported the result. The plan is JSON: `home`, `password`, `name`,
+`image`, `seconds` that its job runs, and for funding `fund` (USD), `chain`. After a kill the
+session finds its order in the profile's ledger and continues, as `quorate` does. It makes a new
+order only if the first never arrived.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
         f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the "
         f"answer of {name}')"
     )
-    # An execution that is lost says nothing: its job waits until its whole time and the grace after
-    # it are over.
+    # A lost execution sends nothing: its job waits until its whole time and the grace after it are
+    # over.
     longest = f"{max(LONGEST_SECONDS, 2 * seconds):.0f}s"
     return Job(
         name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest
@@ -43,13 +43,13 @@ def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
 
 
 async def found_or_submitted(market: Market, name: str, image: Path, seconds: float) -> Run:
-    """The run of an earlier life if the coordinator has it, else a new one."""
+    """The run of an earlier start if the coordinator has it, else a new one."""
     if any(entry.name == name for entry in market.entries()):
         run = await market.run(name)
         try:
             await run.status()
         except RefusedError as error:
-            # Not re-raised: the order never arrived, so nobody can be charged for it.
+            # Not re-raised: the order never arrived, so nothing can be charged for it.
             assert error.code == "unknown", error
         else:
             return run
@@ -68,7 +68,7 @@ async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
             return {
                 "job": run.job_id.hex(),
                 "text": None,
-            }  # an end as well: the books decide whether it is a good one
+            }  # also an end: the ledger decides whether it is a good one
         text = (result.output / "answer.txt").read_text()
         async with asyncio.timeout(VOUCHED_SECONDS):
             while (account := await market.account()).vouched < account.charged:
@@ -89,7 +89,7 @@ async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
 
 
 def main() -> None:
-    """One life."""
+    """One run of the program."""
     plan: dict[str, str] = json.loads(sys.argv[1])
     crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
     profile = open_profile(Path(plan["home"]), plan["password"])

@@ -1,5 +1,6 @@
-"""A liar before the court while jurors and coordinator die: who dies where, and what the chain
-must say in the end.
+"""A liar before the court while jurors and coordinator are killed.
+
+Says which program dies where, and what the chain must show in the end.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from support.crash.crash_market import POLL_SECONDS, Armed, CrashMarket, Target
 from support.crash.crash_plan import Trial
 
 PROVIDERS, LIARS = 5, 1
-PARALLEL = 4  # jobs under way, of two clients by turns
-CASE_SECONDS = 120.0  # from the first job until everybody who is to die has died
+PARALLEL = 4  # jobs in progress, of two clients by turns
+CASE_SECONDS = 120.0  # from the first job until every program that is to die has died
 DECIDED_SECONDS = 120.0
-# In the order in which a juror passes them; what stands in one line lies within milliseconds.
+# In the order in which a juror passes them; points in one line are milliseconds apart.
 PASSED = (
     "actor.before-append.ChainCaseOpened",
     "actor.after-append.ChainCaseOpened",
@@ -49,8 +50,9 @@ PASSED = (
 
 
 def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
-    """Who dies where, in the order of deaths: jurors by turns, so that each has as long as can
-    be to come back.
+    """Which program dies where, in the order of deaths.
+
+    Jurors take turns, so that each has as long as possible to come back.
     """
     mine = sorted(
         (trial for trial in trials if trial.program is Program.PROVIDER),
@@ -63,8 +65,10 @@ def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
 
 
 async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
-    """One case from the first lie to the last juror's pay; the trials whose point was passed.
-    What is wrong goes to `violations`.
+    """One case from the first lie to the last juror's pay; returns the trials whose point was
+    passed.
+
+    Problems are added to `violations`.
     """
     placed = seats(trials, crash.providers[LIARS:])
     targets = {trial: Target([Armed(name, trial.point)]) for trial, name in placed.items()}
@@ -80,13 +84,14 @@ async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
                 await asyncio.sleep(POLL_SECONDS * 10)
                 await crash.revive([])
     except TimeoutError:
-        crash.violations += problems  # not re-raised: told with everything else
+        crash.violations += problems  # not re-raised: reported with everything else
     return {trial for trial, target in targets.items() if target.is_hit}
 
 
 async def _unsettled(crash: CrashMarket) -> list[str]:
-    """What the chain does not say yet: convicted once, stake lost once, jurors paid once, no
-    money lost (I1, I5).
+    """What is still missing on chain.
+
+    It must show one conviction, stake lost once, jurors paid once, and no money lost (I1, I5).
     """
     devnet = crash.devnet
     client, contracts = (

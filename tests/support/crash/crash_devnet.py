@@ -1,8 +1,7 @@
-"""A devnet's own process killed at a named place of its beginning or end: nothing of it is left,
-and its folder is good for the next.
+"""Kills a devnet's own process at a named place of its start or end.
 
-What is killed after its market is up has a job running then: a container, a sandbox or a process
-that somebody must end.
+Nothing of it may be left, and its folder must work for the next start. If the market was up before
+the kill, a job runs then: a container, a sandbox or a process that must be ended.
 """
 
 import json
@@ -24,18 +23,18 @@ CLIENT = Path(__file__).with_name("crash_client.py")
 UP_SECONDS = 90.0
 GONE_SECONDS = 40.0
 HELD_SECONDS = 30.0
-JOB_SECONDS = 60  # longer than anybody waits for it
-PROVIDERS = 3  # fewer check nothing, so that an ordinary order is refused
+JOB_SECONDS = 60  # longer than any test waits for it
+PROVIDERS = 3  # fewer providers could not audit, so that an ordinary order would be refused
 POLL_SECONDS = 0.1
 LATER = {
     "devnet.before-child": 3,
     "devnet.after-child": 4,
     "wallet.before-send": 20,
     "wallet.after-send": 22,
-}  # which pass
+}  # at which pass
 
 
-class Mortal:
+class KilledDevnet:
     """`quorate devnet up` in one folder, again and again."""
 
     def __init__(self, folder: Path, executor: ExecutorChoice) -> None:
@@ -45,15 +44,13 @@ class Mortal:
         self.held = 0  # ends that found a job running
 
     def die_at(self, point: str) -> str:
-        """One start that is killed; what was wrong, "" for nothing."""
+        """One start that is killed; returns the problem, "" for none."""
         process, client = self._start(f"{point}:{LATER.get(point, 1)}"), None
         limit = time.monotonic() + UP_SECONDS
         while process.poll() is None and time.monotonic() < limit:
             if client is None and self._is_up(process.pid):
                 client = self._order()
-                process.send_signal(
-                    signal.SIGTERM
-                )  # only what comes after this is left to be killed
+                process.send_signal(signal.SIGTERM)  # only later points are left to be passed
             time.sleep(POLL_SECONDS)
         if process.poll() is None:
             process.kill()
@@ -65,7 +62,7 @@ class Mortal:
         return f"{point}: left behind: {left}" if left else ""
 
     def live(self) -> str:
-        """One start and end that nobody disturbs."""
+        """One start and end without a kill."""
         process, client = self._start(""), None
         limit = time.monotonic() + UP_SECONDS
         while not self._is_up(process.pid) and process.poll() is None and time.monotonic() < limit:
@@ -83,7 +80,7 @@ class Mortal:
         )
 
     def _left(self) -> list[str]:
-        """Processes, mounts and containers, once they had time to go."""
+        """Processes, mounts and containers that are left after some time."""
         limit = time.monotonic() + GONE_SECONDS
         while (
             left := [*processes(self.folder), *self._mounts(), *self._containers()]
@@ -140,7 +137,7 @@ class Mortal:
         return client
 
     def _is_up(self, pid: int) -> bool:
-        """Its own word, and not what one that was killed has left."""
+        """Whether this devnet reports itself up; an earlier one may have left its file."""
         try:
             return bool(json.loads((self.folder / "devnet.json").read_text())["pid"] == pid)
         except FileNotFoundError:

@@ -27,12 +27,13 @@ END_SECONDS = 150.0  # every job ends within this time, whatever was killed
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
 FORGET_SECONDS = 6  # after a Decline, which may be asked for again for five
-RESTARTS_MAX = 4  # of one child in a row: one that cannot start at all is a violation
+# failed starts of one child in a row: a child that cannot start at all is a violation
+RESTARTS_MAX = 4
 
 
 @dataclass(slots=True)
 class Armed:
-    """A child that is to die once at a point."""
+    """A child that will die once at a point."""
 
     name: str
     point: str
@@ -41,26 +42,26 @@ class Armed:
 
 @dataclass(slots=True)
 class Target:
-    """One point: hit when any of those that are armed for it has died there."""
+    """One point to hit; several children may be armed for it."""
 
     armed: list[Armed]
 
     @property
     def is_hit(self) -> bool:
-        """Whether it was passed."""
+        """Whether a child has died at it."""
         return any(item.is_reached for item in self.armed)
 
 
 @dataclass(slots=True)
 class CrashMarket:
-    """One devnet for many rounds. `violations` is what went wrong while jobs ran."""
+    """One devnet for many rounds. `violations` lists what went wrong while jobs ran."""
 
     devnet: Devnet
     market: Market
     session: aiohttp.ClientSession
     image: Path
     slots: Slots
-    others: tuple[Market, ...] = ()  # whose clients order jobs by turns with the first
+    others: tuple[Market, ...] = ()  # clients that order jobs by turns with the first
     runs: dict[str, Run] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     jobs: int = 0
@@ -69,10 +70,10 @@ class CrashMarket:
     is_arming: bool = False  # whether a child that has died may be armed for its next point
     may_lapse: set[str] = field(
         default_factory=set
-    )  # ids of runs whose client or owner ended them, for all checks of this market
+    )  # ids of runs that their client or owner ended, for all checks of this market
     away: dict[str, float] = field(
         default_factory=dict
-    )  # the longest that a child that died needed to be back, in seconds
+    )  # the longest time that a child needed to come back, in seconds
     _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     @property
@@ -83,35 +84,34 @@ class CrashMarket:
     # ---------------------------------------------------------------------------------------- kills
 
     def arm(self, name: str, point: str) -> None:
-        """Has a running child, or the next one of that name, die at a point."""
+        """Makes a running child, or the next one of that name, die at a point."""
         part = self._file(name).with_suffix(".new")
         part.write_text(point)
         part.replace(self._file(name))
 
     def disarm(self, armed: Sequence[Armed]) -> None:
-        """Whoever is not dead by now lives."""
+        """Disarms every child that has not died yet."""
         for item in armed:
             self._file(item.name).unlink(missing_ok=True)
 
     async def revive(self, armed: Sequence[Armed]) -> None:
-        """Starts again whoever has died, and notes that it died as it should."""
+        """Restarts every child that has died, and notes that it died as intended."""
         for item in armed:
             if item.point.startswith(WITHOUT_ENGINE) and not self.is_armed(item.name):
-                item.is_reached = (
-                    True  # the small process that keeps its sandbox, and not the provider, has died
-                )
+                item.is_reached = True  # the supervisor of its sandbox has died, not the provider
         dead = [
             name for name, child in self.devnet.processes.children.items() if not child.is_running
         ]
         await asyncio.gather(*(self._revive(name, armed) for name in dead))
 
     async def renew(self, name: str, is_awaited: bool = True) -> None:
-        """Ends a child and starts it again, as its owner would; one that dies at its point on
-        the way up is left for `revive`.
+        """Ends a child and starts it again, as its owner would.
+
+        A child that dies at its point during the start is left for `revive`.
         """
         async with self._starting[name]:
             if not self.devnet.processes.children[name].is_running:
-                return  # it has just died at its point, and starts again by itself
+                return  # it has just died at its point, and is started again anyway
             self.devnet.kill(name)
             if not is_awaited:
                 return self.devnet.start(name)
@@ -130,7 +130,7 @@ class CrashMarket:
         for _ in range(RESTARTS_MAX):
             child = self.devnet.processes.children[name]
             if child.is_running:
-                return  # somebody else was faster
+                return  # it was started already
             meant = next(
                 (item for item in armed if item.name == name and not item.is_reached), None
             )
@@ -152,8 +152,8 @@ class CrashMarket:
                 self.away[name] = max(self.away.get(name, 0.0), time.monotonic() - began)
                 return
             except Unavailable:
-                # Not re-raised: it may be armed for its way up; one that never comes up is told
-                # below.
+                # Not re-raised: it may be armed for its start. A child that never starts is
+                # reported below.
                 if self.devnet.processes.children[name].is_running:
                     self.devnet.kill(name)
         raise AssertionError(
@@ -161,7 +161,7 @@ class CrashMarket:
         )
 
     def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:
-        """Before it starts again: what it is to die at next may lie on its way up."""
+        """Arms the next point before the start, because the point may be part of the start."""
         following = next(
             (item for item in armed if item.name == name and not item.is_reached), None
         )
@@ -169,7 +169,7 @@ class CrashMarket:
             self.arm(name, following.point)
 
     def is_armed(self, name: str) -> bool:
-        """Whether it has not come to its point yet."""
+        """Whether it has not reached its point yet."""
         return self._file(name).exists()
 
     def leases(self, index: int) -> list[str]:
@@ -191,8 +191,9 @@ class CrashMarket:
         deeds: Sequence[Awaitable[None]] = (),
         seconds: float = REACH_SECONDS,
     ) -> None:
-        """Keeps jobs under way until every target was hit or the time is over; returns when jobs
-        and deeds have ended.
+        """Keeps jobs in progress until every target was hit or the time is over.
+
+        Returns when jobs and actions have ended.
         """
         limit, armed = (
             time.monotonic() + seconds,
@@ -233,7 +234,7 @@ class CrashMarket:
         return {task for task in jobs if not _is_over(task)}
 
     async def submit(self, seconds: float = 0.2) -> Run | None:
-        """One job; None while the coordinator is away: then nobody has acknowledged it."""
+        """Submits one job; None while the coordinator is away, when nothing is acknowledged."""
         self.jobs += 1
         name = f"crash-{self.jobs}"
         try:
@@ -242,8 +243,8 @@ class CrashMarket:
         except UnavailableError:
             return None
         except RefusedError as error:
-            # Not re-raised: to a coordinator that has just come back nobody is on offer yet.
-            # Nothing was acknowledged.
+            # Not re-raised: a coordinator that has just come back knows no offers yet. Nothing was
+            # acknowledged.
             if error.code != Code.NO_OFFER.value:
                 raise
             await asyncio.sleep(AGAIN_SECONDS)
@@ -252,15 +253,15 @@ class CrashMarket:
         return run
 
     async def one(self) -> None:
-        """A job to its checked result."""
+        """One job to its checked result."""
         run = await self.submit()
         while run is not None:
             try:
                 result = await run.result()
             except UnavailableError:
-                await asyncio.sleep(POLL_SECONDS)  # the coordinator is on its way up
+                await asyncio.sleep(POLL_SECONDS)  # the coordinator is starting
             except NotVerifiedError:
-                # every other owner failed it twice while all of them died: `Checks` says whether
+                # every other owner failed it twice while all of them died; `Checks` decides whether
                 # that is so
                 return
             except QuorateError as error:
@@ -314,7 +315,7 @@ async def crash_market(
 
 
 def _is_over(task: "asyncio.Future[None]") -> bool:
-    """Raises what it raised."""
+    """Whether a task has ended; raises what it raised."""
     if task.done():
         task.result()
     return task.done()

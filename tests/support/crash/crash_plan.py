@@ -1,6 +1,4 @@
-"""The crash matrix as data: which scenario passes which crash point, and which part is tried
-this time.
-"""
+"""The crash matrix as data: which scenario passes which crash point, and what is tried now."""
 
 import os
 import re
@@ -19,15 +17,15 @@ class Scenario(StrEnum):
     """What has to happen so that a point is passed."""
 
     JOBS = "jobs"  # ordinary jobs, two executions each
-    STOP = "stop"  # the client stops a job that runs
-    LOSE = "lose"  # a container is removed under its provider
+    STOP = "stop"  # the client stops a running job
+    LOSE = "lose"  # a container is removed while its provider runs
     START = "start"  # the program starts
     DRAIN = "drain"  # the owner drains a provider
     CONFIGURE = "configure"  # a provider starts with another price
-    # an owner allows one image, which is not the jobs'; what was declined is soon forgotten
+    # an owner allows one image, which is not that of the jobs; declines are soon forgotten
     DECLINE = "decline"
-    REORGANISE = "reorganise"  # the chain takes blocks back
-    # another holder of the posting key posts the epoch first, so that the chain refuses it
+    REORGANISE = "reorganise"  # the chain reverts blocks
+    # another sender with the posting key posts the epoch first, so that the chain refuses it
     OUTBID = "outbid"
     SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits and allocates
@@ -78,7 +76,7 @@ OTHER_MARKETS = (
     Scenario.CLAIM,
     Scenario.SANDBOX,
     Scenario.COURT,
-)  # each in a market of its own; CI plays one of them by turns
+)  # each in a market of its own; CI runs one of them by turns
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
@@ -97,7 +95,7 @@ class Trial:
 
 
 def trials() -> tuple[Trial, ...]:
-    """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in
+    """All trials, or those that QUORATE_CRASH_ONLY, a regular expression, finds in
     `program:point`.
     """
     only = re.compile(os.environ.get(ONLY, ""))
@@ -115,10 +113,11 @@ def wanted(*scenarios: Scenario) -> tuple[Trial, ...]:
 
 
 def scenario_of(program: Program, point: str) -> Scenario:
-    """Where a point is passed."""
+    """The scenario that passes a point."""
     kind = point.rpartition(".")[2]
     if program is Program.PROVIDER and kind == "Tick":
-        return Scenario.DECLINE  # nothing of an ordinary job is due by time alone for ten minutes
+        # in an ordinary job nothing becomes due by time alone for ten minutes
+        return Scenario.DECLINE
     if program is Program.DEVNET:
         return Scenario.DEVNET
     if program is Program.CLIENT and point.startswith("chain."):
@@ -126,7 +125,7 @@ def scenario_of(program: Program, point: str) -> Scenario:
     if program is Program.PROVIDER and point.startswith("chain."):
         return (
             Scenario.COURT
-        )  # the coordinator claims for everybody: votes are a provider's usual transactions
+        )  # the coordinator claims for all: votes are a provider's usual transactions
     return (
         Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
     )
@@ -134,8 +133,9 @@ def scenario_of(program: Program, point: str) -> Scenario:
 
 @cache
 def rotation() -> int:
-    """Which part of the matrix is tried: QUORATE_CRASH_ROTATION, else what follows from the
-    commit, else from the day.
+    """Which part of the matrix is tried.
+
+    It is QUORATE_CRASH_ROTATION, else it follows from the commit, else from the day.
     """
     told = os.environ.get(ROTATION)
     if told:
@@ -149,16 +149,16 @@ def rotation() -> int:
             16,
         )
     except (OSError, subprocess.SubprocessError, ValueError):
-        return int(time.time() // 86_400)  # not re-raised: a copy without its history has days
+        return int(time.time() // 86_400)  # not re-raised: a copy without its history uses the day
 
 
 def wants_all() -> bool:
-    """`make crash`."""
+    """Whether the whole matrix is tried (`make crash`)."""
     return os.environ.get(ROTATION) == "all"
 
 
 def part(items: tuple[Trial, ...], count: int, context: int) -> tuple[Trial, ...]:
-    """`count` of them, others the next turn, all of them in as few turns as can be."""
+    """`count` trials, others in the next turn, and all of them in as few turns as possible."""
     if not items:
         return ()
     first = context * count % len(items)

@@ -1,4 +1,4 @@
-"""Rounds of the crash matrix: who dies where at once, and what has to happen meanwhile."""
+"""Rounds of the crash matrix: which programs die where at once, and what happens meanwhile."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ from support.crash.crash_market import (
 from support.crash.crash_plan import Scenario, Trial
 
 CLIENT = Path(__file__).with_name("crash_client.py")
-PARALLEL = 3  # jobs under way at one time
+PARALLEL = 3  # jobs in progress at one time
 IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
 QUICK_SECONDS = 0.02
@@ -56,8 +56,9 @@ BUSY = (Scenario.JOBS, Scenario.CLAIM)
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: the trials of each program that is killed, one after the other. `ANY`:
-    whichever provider comes there first.
+    """One round: the trials of each program, one after the other.
+
+    `ANY`: the provider that reaches the point first.
     """
 
     scenario: Scenario
@@ -65,7 +66,7 @@ class RoundPlan:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """What is tried."""
+        """The trials of the round."""
         return tuple(trial for _, trial in self.dying)
 
     def __str__(self) -> str:
@@ -77,8 +78,9 @@ class RoundPlan:
 def plan_rounds(
     wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW
 ) -> list[RoundPlan]:
-    """Ordinary jobs and claims kill all of `providers` in one round, and daemons several times;
-    others one provider at a time.
+    """Plans rounds: ordinary jobs and claims kill all `providers` in one round.
+
+    They also kill daemons several times. Other scenarios kill one provider at a time.
     """
     rounds = []
     for scenario in Scenario:
@@ -105,7 +107,10 @@ def plan_rounds(
 def rounds_of_turn(
     wanted: Sequence[Trial], providers: Sequence[str], context: int
 ) -> list[RoundPlan]:
-    """All rounds, each of them first in some turn but for one in which every program dies."""
+    """All rounds, ordered so that over several turns each comes first.
+
+    Rounds in which every program dies are an exception.
+    """
     rounds = plan_rounds(wanted, providers, 1)
     programs = {trial.program for trial in wanted}
     whole = [
@@ -116,7 +121,7 @@ def rounds_of_turn(
 
 
 async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial]:
-    """Plays one round; the trials whose point was passed."""
+    """Plays one round; returns the trials whose point was passed."""
     client = next((trial for name, trial in plan.dying if name == Program.CLIENT), None)
     targets = {
         trial: _target(crash, name, trial) for name, trial in plan.dying if trial is not client
@@ -151,18 +156,18 @@ def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
 async def _deed(
     crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target], seconds: float
 ) -> None:
-    """Again and again until every target was hit."""
+    """Repeats the scenario's action until every target was hit."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and not all(target.is_hit for target in targets):
         try:
             await DEEDS[plan.scenario](crash, checks, plan)
         except (UnavailableError, aiohttp.ClientError):
-            pass  # whoever was asked has just died, which is what all this is for
+            pass  # the program has just died, as intended
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """A job that would run for long is stopped while it runs."""
+    """Stops a long job while it runs."""
     run = await crash.submit(seconds=30)
     if run is None:
         return
@@ -174,18 +179,18 @@ async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _insist(ask: Callable[[], Awaitable[object]]) -> None:
-    """What a client does whose coordinator is away: it asks again."""
+    """Repeats a request, as a client does while the coordinator is away."""
     async with asyncio.timeout(END_SECONDS):
         while True:
             try:
                 await ask()
                 return
             except UnavailableError:
-                await asyncio.sleep(POLL_SECONDS)  # it is on its way up
+                await asyncio.sleep(POLL_SECONDS)  # it is starting
 
 
 async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Something on the machine removes whatever runs of a job."""
+    """Removes a job's container or process behind the provider's back."""
     run = await crash.submit(seconds=4)
     if run is None:
         return
@@ -195,7 +200,7 @@ async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Everybody who is to die on the way up is killed and started."""
+    """Kills and restarts every program that is to die during its start."""
     names = {
         name: trial
         for name, trial in plan.dying
@@ -204,7 +209,7 @@ async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     for name, trial in names.items():
         started = (
             crash.providers[-1] if trial.point.endswith("OfferReceived") else name
-        )  # offers come when a provider starts
+        )  # offers are sent when a provider starts
         crash.devnet.kill(started)
         crash.devnet.start(started)
     await _until_hit(crash, list(names))
@@ -222,7 +227,7 @@ async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> Non
 
 
 async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The cheapest owner allows one image only, which is not the jobs', and after a while all."""
+    """The cheapest owner allows only one image, which is not that of the jobs, and later all."""
     name = crash.providers[-1]
     path = crash.devnet.config.folder / "ready" / f"{name}.settings"
     told = process_settings.read_provider(path)
@@ -239,7 +244,7 @@ async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Another holder of the posting key is faster once; the coordinator hears it some seconds
+    """Another sender with the posting key is faster once; the coordinator learns it seconds
     later.
     """
     limit = time.monotonic() + UP_SECONDS
@@ -259,7 +264,7 @@ async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The chain takes its newest block back."""
+    """The chain reverts its newest block."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "anvil_reorg", "params": [1, []]}
     async with crash.session.post(crash.devnet.chain_url, json=body) as response:
         assert "error" not in await response.json()
@@ -267,7 +272,7 @@ async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> No
 
 
 async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The client's newest session, once more."""
+    """The client's newest session is sent once more."""
     ledger = Ledger(crash.devnet.profiles[0].ledger_path)
     try:
         shown = ledger.newest_session(crash.devnet.coordinator)
@@ -294,7 +299,7 @@ DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]
 
 
 async def _until_hit(crash: CrashMarket, names: Sequence[str], seconds: float = UP_SECONDS) -> None:
-    """All have died on their way up, or have long been up."""
+    """Waits until all have died during their start, or have been up for long."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and any(crash.is_armed(name) for name in names):
         await asyncio.sleep(POLL_SECONDS)
@@ -336,9 +341,7 @@ def _remove(crash: CrashMarket, index: int, lease: str) -> None:
 
 
 async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
-    """A client session that is killed at a point, and others of the same profile until one has
-    done everything.
-    """
+    """A client session that is killed at a point, and is restarted until it has done everything."""
     profile = crash.devnet.profiles[1]
     crash.jobs += 1
     plan = {
@@ -365,7 +368,7 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         except TimeoutError:
             process.kill()
             await process.wait()
-            break  # not re-raised: told below
+            break  # not re-raised: reported below
         said = out.decode().strip()
         if process.returncode == 0:
             told = json.loads(said.splitlines()[-1])
@@ -378,7 +381,6 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         if process.returncode == -signal.SIGKILL:
             died.append(trial)
         elif "UnavailableError" not in said and f"({Code.NO_OFFER})" not in said:
-            # a coordinator that is away, or has just come back, is the one other thing that may end
-            # it
+            # it may otherwise only fail because the coordinator is away or has just come back
             break
     crash.violations.append(f"{plan['name']} after {trial.point}: {said[-600:]}")

@@ -1,6 +1,4 @@
-"""Who runs what at one time (I2), as the machine shows it while jobs run: two programs of one
-provider that has one run slot.
-"""
+"""Watches on the machine which leases run at one time (I2): one run slot must run one."""
 
 import asyncio
 from itertools import combinations
@@ -19,17 +17,18 @@ LOOK_SECONDS = 0.3
 
 
 class Slots:
-    """Pairs of leases that one run slot was seen to run at one time. One of them may have
-    lapsed; both paid is a violation.
+    """Pairs of leases that one run slot was seen to run at one time.
+
+    One of them may have lapsed; it is a violation if both are paid.
     """
 
     def __init__(self, config: DevnetConfig, executor: ExecutorChoice) -> None:
         self._config, self._executor = config, executor
-        self.looks = 0  # at which anything ran
+        self.looks = 0  # readings in which anything ran
         self.pairs: set[tuple[str, str]] = set()
 
     async def watch(self) -> None:
-        """Until it is cancelled."""
+        """Reads until it is cancelled."""
         api = connect() if self._executor.is_engine else None
         try:
             while True:

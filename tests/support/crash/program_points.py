@@ -1,4 +1,4 @@
-"""The crash points of each program with the types of its own core."""
+"""The crash points of each program, with the types of its own core."""
 
 from types import UnionType
 from typing import get_args

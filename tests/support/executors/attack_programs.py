@@ -1,4 +1,4 @@
-"""Programs that attack the sandbox they run in, and report as JSON what came of it."""
+"""Programs that attack the sandbox in which they run, and report the outcome as JSON."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ TELL = "\nprint(json.dumps(results))"
 
 
 async def results(executor: Executor, task: Task) -> dict[str, object]:
-    """What the attack program reports."""
+    """The report of an attack program."""
     found: dict[str, object] = json.loads((await said(executor, task)).splitlines()[-1])
     return found
 
@@ -57,8 +57,9 @@ results["files error"] = attempt(touch)
 
 
 def check_filled(found: dict[str, object]) -> None:
-    """What `FILL` must find with 8 MiB and 200 files of outputs, 16 MiB of scratch, 4 MiB of
-    shared memory.
+    """Checks the report of `FILL`.
+
+    The task has 8 MiB and 200 files of outputs, 16 MiB of scratch, and 4 MiB of shared memory.
     """
     for name, size in {"/outputs": 8, "/scratch": 16, "/dev/shm": 4}.items():
         reached, error = found[name], found[f"{name} error"]

@@ -1,6 +1,4 @@
-"""What the executor tests share: a clock, tasks, an image built once, and the executors under
-test.
-"""
+"""Shared by the executor tests: a clock, tasks, an image built once, and the executors."""
 
 import asyncio
 import uuid
@@ -57,16 +55,14 @@ def python_task(
 RUNC = pytest.param("docker-runc", marks=pytest.mark.docker)
 VOLUME = pytest.param(
     "docker-volume", marks=pytest.mark.docker
-)  # runc, with the outputs of a provider that is not root
+)  # runc, with the outputs of a provider without root
 RUNSC = pytest.param("docker-runsc", marks=pytest.mark.runsc)
 BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
 SANDBOXES = (RUNC, RUNSC, BWRAP)
 
 
 def make_executor(kind: str, folder: Path) -> Executor:
-    """An executor over `folder`; a second one over the same folder is what a restarted daemon
-    has.
-    """
+    """An executor over `folder`; a second one is what a restarted daemon would have."""
     home = folder / "leases"
     match kind:
         case "noop":
@@ -89,8 +85,8 @@ def make_executor(kind: str, folder: Path) -> Executor:
 
 @asynccontextmanager
 async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]:
-    """The one executor over `folder`, once it has looked around; at the end all its leases go,
-    and nothing may be left.
+    """An executor over `folder`, checked; at the end all its leases are removed, and nothing is
+    left.
     """
     try:
         await executor.check()
@@ -103,7 +99,7 @@ async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]
 
 
 async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
-    """What the task's program writes, which ends well within the time."""
+    """The output of a task's program, which must end within the time."""
     async with asyncio.timeout(seconds):
         await executor.start(task)
         ended = await executor.wait(task.lease_id)
@@ -113,13 +109,14 @@ async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
 
 
 def owner(folder: Path) -> str:
-    """The label of what an executor over `folder` makes."""
+    """The owner label of executors over `folder`."""
     return "test-" + folder.name
 
 
 def what_is_left(kind: str, folder: Path) -> int:
-    """Cleans up after executors over `folder` that removed all their leases; returns how many
-    containers or leases were there still.
+    """Cleans up after executors over `folder` that removed all their leases.
+
+    Returns how many containers or leases still existed.
     """
     if kind.startswith("docker"):
         return reap(owner(folder), folder / "leases")

@@ -1,6 +1,4 @@
-"""Docker archives made by hand: ordinary ones with a layer more, and the kinds that strangers
-would make.
-"""
+"""Docker archives made by hand: ordinary ones with one more layer, and hostile ones."""
 
 import hashlib
 import io
@@ -103,7 +101,7 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def reconfigured(base: Path, target: Path, changes: Mapping[str, object]) -> None:
-    """Writes an archive like `base` whose configuration says something else."""
+    """Writes an archive like `base` with another configuration."""
     with tarfile.open(base) as archive:
         manifest = json.loads(_read(archive, "manifest.json"))[0]
         config = json.loads(_read(archive, manifest["Config"]))["config"]

@@ -29,7 +29,7 @@ def executing(
 
 
 def small(folder: Path, size: int = 1000, name: str = "small") -> Path:
-    """An archive nobody else has, whose one file has so many random bytes."""
+    """A unique archive with one file of `size` random bytes."""
     path = folder / f"{name}.tar"
     path.write_bytes(tar(image_entries([tar([entry("x", os.urandom(size))])], {"Cmd": ["/x"]})))
     return path
@@ -40,12 +40,13 @@ def image_ids(engine: docker.APIClient) -> set[str]:
 
 
 async def drip(request: web.Request, body: bytes) -> web.StreamResponse | None:
-    """Layers at a hundred bytes a second, without end."""
+    """Sends layers at a hundred bytes a second, without end."""
     if "/blobs/" not in request.path or body.startswith(b"{"):
         return None
     response = web.StreamResponse(headers={"Content-Length": str(1 << 30)})
     await response.prepare(request)
-    with contextlib.suppress(ConnectionError):  # the provider hangs up, which is what is tested
+    # the provider closes the connection, as the test wants
+    with contextlib.suppress(ConnectionError):
         while True:
             await response.write(b"x" * 10)
             await asyncio.sleep(0.1)
@@ -53,7 +54,7 @@ async def drip(request: web.Request, body: bytes) -> web.StreamResponse | None:
 
 
 async def closed(asked: list[web.Request]) -> None:
-    """Once every connection to the registry is closed."""
+    """Waits until every connection to the registry is closed."""
     async with asyncio.timeout(10):
         while any(
             request.transport is not None and not request.transport.is_closing()
@@ -63,7 +64,7 @@ async def closed(asked: list[web.Request]) -> None:
 
 
 async def dripping(lists: list[list[web.Request]], count: int) -> None:
-    """Once so many registries were asked for blobs."""
+    """Waits until `count` registries were asked for blobs."""
     async with asyncio.timeout(20):
         while sum(any("/blobs/" in request.path for request in asked) for asked in lists) < count:
             await asyncio.sleep(0.02)

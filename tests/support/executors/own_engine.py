@@ -1,6 +1,4 @@
-"""A container engine of the test's own, which may be stopped and killed without hurting anybody
-else's containers.
-"""
+"""A container engine of the test's own, which it may stop and kill."""
 
 import os
 import signal
@@ -44,8 +42,9 @@ class OwnEngine:
         self.start()
 
     def start(self) -> None:
-        """Starts, and waits until it answers. After a kill it may need a second try: its
-        containerd is still ending.
+        """Starts, and waits until it answers.
+
+        After a kill it may need a second try, because its containerd is still ending.
         """
         for _ in range(TRIES):
             if self._start_once():
@@ -85,7 +84,7 @@ class OwnEngine:
         return True
 
     def stop(self, number: signal.Signals) -> None:
-        """SIGTERM, as for an upgrade, or SIGKILL."""
+        """Stops it by SIGTERM, as for an upgrade, or by SIGKILL."""
         assert self._process is not None, "it was started"
         self._process.send_signal(number)
         self._process.wait(DOWN_SECONDS)
@@ -99,8 +98,8 @@ class OwnEngine:
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
         unmount_below(
             self._folder
-            # an engine mounts its data folder upon itself, once more after each kill, and leaves
-            # that
+            # An engine mounts its data folder upon itself, once more after each kill, and leaves
+            # the mounts.
         )
 
     def _answers(self) -> bool:
@@ -123,8 +122,6 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Takes all of them away. CalledProcessError when one stays: pytest could not remove the
-    folder.
-    """
+    """Removes all of them. CalledProcessError if one stays: pytest could not remove the folder."""
     for point in mounts_below(folder):
         subprocess.run(["umount", point], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""A container registry on loopback, and one in front of it that lies."""
+"""A container registry on loopback, and a false registry in front of it."""
 
 import asyncio
 import contextlib
@@ -55,8 +55,9 @@ async def registry(folder: Path) -> AsyncIterator[str]:
 async def before(
     host: str, change: Callable[[str, bytes, dict[str, str]], bytes]
 ) -> AsyncIterator[str]:
-    """A registry that passes everything on, manifests through `change(path, body, headers)`;
-    yields host:port.
+    """A registry that forwards everything, and manifests through `change(path, body, headers)`.
+
+    Yields host:port.
     """
 
     async def handle(request: web.Request) -> web.Response:
@@ -90,12 +91,12 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
         async with session.get(url) as response:
             return response.status == 200
     except aiohttp.ClientError:
-        return False  # it has not begun to listen yet
+        return False  # it does not listen yet
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An image as a registry has it: the manifest's digest, and every document and blob by its
+    """An image as a registry has it: the manifest's digest, and each document and blob by its
     digest.
     """
 
@@ -112,8 +113,9 @@ def served(
     config_changes: Mapping[str, object] | None = None,
     **sizes: int,
 ) -> Served:
-    """What a registry would have of a docker archive, layers compressed. `sizes`: lies of the
-    manifest about `config` and `layer`.
+    """What a registry would have of a docker archive, with compressed layers.
+
+    `sizes` are false sizes in the manifest of `config` and `layer`.
     """
     with tarfile.open(archive) as file:
         manifest = json.loads(_member(file, "manifest.json"))[0]
@@ -159,8 +161,9 @@ async def serving(
     image: Served,
     answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse | None]] | None = None,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A registry with one image, and a word of the test's own in each answer (None = the
-    ordinary one); yields (name@digest, requests).
+    """A registry with one image; yields (name@digest, requests).
+
+    `answer` may replace each response; None = the ordinary one.
     """
     asked: list[web.Request] = []
 

@@ -1,5 +1,6 @@
-"""Run as a user without any rights: `python unprivileged_bwrap.py ARCHIVE FOLDER`. Prints as
-JSON what came of each program.
+"""Runs programs in bubblewrap as a user without rights: `unprivileged_bwrap.py ARCHIVE FOLDER`.
+
+Prints the outcome of each program as JSON.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ HIDE = (
 HOLD = """import os, time
 held = []
 for _ in range(200):
-    held.append(open('/outputs/x', 'wb', buffering=0)); held[-1].write(bytes(1 << 20)); os.unlink('/outputs/x'); time.sleep(0.03)
+    held.append(open('/outputs/x', 'wb', buffering=0))
+    held[-1].write(bytes(1 << 20)); os.unlink('/outputs/x'); time.sleep(0.03)
 """
 SCRATCH = FILL.replace("/outputs/", "/scratch/")
 MAPPED = """import mmap, os, time
@@ -79,7 +81,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 async def main(archive: Path, folder: Path) -> None:
-    """One after the other."""
+    """Runs the programs one after the other."""
     executor = BwrapExecutor(folder / "leases", folder / "images", SystemClock())
     await executor.check()
     found: dict[str, object] = {"limits": executor.limits}

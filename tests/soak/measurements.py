@@ -1,6 +1,4 @@
-"""What a soak measures from outside: memory of processes, bytes of folders, the coordinator's
-counters, rows of its state.
-"""
+"""Measures a soak from outside: memory, folder sizes, metrics, and rows of the state."""
 
 import os
 import re
@@ -23,7 +21,7 @@ def rss_mb(pid: int) -> float | None:
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None  # killed between two looks
+        return None  # it was killed between two readings
     found = re.search(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)
     return int(found[1]) / 1024 if found else None
 
@@ -31,19 +29,17 @@ def rss_mb(pid: int) -> float | None:
 def folder_mb(folder: Path) -> float:
     """Bytes that its files take on disk."""
     total = 0
-    for folder_name, _, names in os.walk(
-        folder
-    ):  # a folder that goes away meanwhile is passed over
+    for folder_name, _, names in os.walk(folder):  # a folder that is removed meanwhile is skipped
         for name in names:
             try:
                 total += os.lstat(os.path.join(folder_name, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # renamed or removed while we look
+                continue  # renamed or removed during the reading
     return total / MB
 
 
 def parts_mb(folder: Path) -> dict[str, float]:
-    """Megabytes of each file or folder right below."""
+    """Megabytes of each file and folder directly below a folder."""
     sizes = {
         path.name: folder_mb(path) if path.is_dir() else path.stat().st_size / MB
         for path in folder.iterdir()
@@ -56,7 +52,9 @@ def parts_mb(folder: Path) -> dict[str, float]:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Least squares through (seconds, value), as value a minute; 0 for fewer than two points."""
+    """Growth of a value per minute: least squares over (seconds, value); 0 for fewer than two
+    points.
+    """
     if len(points) < 2:
         return 0.0
     mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
@@ -71,50 +69,51 @@ def quantile(values: list[float], share: float) -> float:
 
 
 @dataclass(slots=True)
-class Lives:
-    """Points of one value over the lives of one process: a restart begins a new life."""
+class ProcessRuns:
+    """Points of one value, kept apart for each run of a process."""
 
     lives: list[list[tuple[float, float]]] = field(default_factory=lambda: [[]])
 
     def add(self, at: float, value: float | None) -> None:
-        """One look."""
+        """Adds a point."""
         if value is not None:
             self.lives[-1].append((at, value))
 
     def restarted(self) -> None:
-        """From now on it is another process."""
+        """Starts a new run."""
         self.lives.append([])
 
     def warm(self, from_second: float) -> list[tuple[float, float]]:
-        """Points of the longest life, from that second of the soak on."""
+        """Points of the longest run, from that second of the soak on."""
         longest = max(self.lives, key=lambda life: life[-1][0] - life[0][0] if life else 0.0)
         return [point for point in longest if point[0] >= from_second]
 
 
 @dataclass(slots=True)
 class Refusals:
-    """Refusals by code, summed over a coordinator's lives: its counters begin at zero in each."""
+    """Refusals by code, summed over a coordinator's restarts, each of which resets its counters."""
 
     before: Counter[str] = field(default_factory=Counter)
     now: Counter[str] = field(default_factory=Counter)
 
     def read(self, metrics: str) -> None:
-        """What the coordinator's metrics say."""
+        """Reads the coordinator's metrics."""
         self.now = Counter({code: int(count) for code, count in REFUSED_LINE.findall(metrics)})
 
     def restarted(self) -> None:
-        """Its counters are zero again."""
+        """Notes that its counters are zero again."""
         self.before += self.now
         self.now = Counter()
 
     def total(self) -> dict[str, int]:
-        """Over all lives."""
+        """Sums over all runs."""
         return dict(sorted((self.before + self.now).items()))
 
 
 def tables(journal: Path) -> dict[str, tuple[int, int]]:
-    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is
-    none yet or it is too large to look at.
+    """(rows, bytes) of each table in the newest snapshot, largest first.
+
+    Empty when there is no snapshot yet, or it is too large to read.
     """
     snapshot = journal_files.read_snapshot(journal)
     if snapshot is None or len(snapshot.payload) > LOOKED_AT_BYTES_MAX:

@@ -1,9 +1,9 @@
 """One provider of a soak: the daemon's own parts, without those that only ask the chain.
 
-Two hundred whole daemons on one machine would ask the chain two hundred times a second for their
-court and their claims, and the devnet's chain, which takes milliseconds a call, would be all
-that is measured. So the first few providers are whole daemons, and the others are what carries
-jobs: core, actor, journal, executor, store, peers, heartbeats, offers.
+Two hundred whole daemons would ask the chain two hundred times a second for cases and claims. The
+devnet's chain takes milliseconds per call, so the soak would measure only that. So the first few
+providers are whole daemons. The others have what runs jobs: core, actor, journal, executor, store,
+peers, heartbeats, offers.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ CODEC: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, eff
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the market is, and where a provider lives."""
+class ProviderSettings:
+    """Where the market is, and where a provider's folder is."""
 
     coordinator_url: str
     chain_url: str
@@ -59,7 +59,7 @@ class Place:
     index: int
 
     def config(self) -> Config:
-        """As its owner would write it."""
+        """The configuration as an owner would write it."""
         return Config(
             home=self.home,
             coordinators=(self.coordinator_url,),
@@ -76,14 +76,16 @@ class Place:
         )
 
 
-async def run_member(place: Place, keys: ProviderKeys, connected: Callable[[], None]) -> None:
+async def run_light_provider(
+    settings: ProviderSettings, keys: ProviderKeys, connected: Callable[[], None]
+) -> None:
     """Serves until cancelled; `connected` is called once the coordinator was reached."""
-    clock, config = SystemClock(), place.config()
+    clock, config = SystemClock(), settings.config()
     executor = NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
-    if place.index < WHOLE:
+    if settings.index < WHOLE:
         daemon = ProviderDaemon(config, keys, executor, clock)
         async with asyncio.TaskGroup() as group:
-            group.create_task(daemon.run(), name=f"provider {place.index}")
+            group.create_task(daemon.run(), name=f"provider {settings.index}")
             await daemon.is_on_offer.wait()
             connected()
         return
@@ -110,7 +112,7 @@ class _Member:
         executor: NoopExecutor,
         clock: SystemClock,
     ) -> "_Member":
-        """As the daemon wires it."""
+        """Wires the parts as the daemon does."""
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         [url] = config.coordinators
@@ -167,7 +169,7 @@ class _Member:
         return cls(core, actor, executor, dialer, announcements, clock)
 
     async def serve(self, connected: Callable[[], None]) -> None:
-        """Replays, attaches to what has run meanwhile, and works."""
+        """Replays the journal, attaches to running jobs, and works."""
         await self.actor.start()
         observed = {
             lease: await self.executor.state(lease) for lease in await self.executor.leases()

@@ -1,6 +1,4 @@
-"""The soak's market: chain, beacon, coordinator and the providers' processes, as the devnet
-starts them, but hundreds of providers.
-"""
+"""The soak's processes: chain, beacon, coordinator and hundreds of providers."""
 
 import asyncio
 import json
@@ -34,12 +32,12 @@ from quorate_runtime.keys.keystore import Keystore
 from soak.plan import SLOTS, Plan, listen_host, provider_keys
 
 READY_SECONDS = 120.0
-SOURCES = Path(__file__).resolve().parents[1]  # where the package `soak` is found
+SOURCES = Path(__file__).resolve().parents[1]  # the folder of the package `soak`
 
 
 @dataclass(slots=True)
-class Stage:
-    """What runs. Everything ends with the block of `staged`."""
+class SoakMarket:
+    """The running processes. Everything ends with the block of `running_market`."""
 
     plan: Plan
     processes: ChildProcesses
@@ -51,20 +49,20 @@ class Stage:
 
     @property
     def coordinator_home(self) -> Path:
-        """Journal, store and tables."""
+        """The folder of journal, store and tables."""
         return self.plan.folder / "coordinator"
 
     def pid(self, name: str) -> int:
-        """Of a child's present life."""
+        """The process id of a child now."""
         return self.processes.children[name].process.pid
 
     def kill(self, name: str) -> None:
-        """With -9."""
+        """Kills a child with SIGKILL."""
         self.expected_dead.add(name)
         self.processes.kill(name)
 
     async def restart(self, name: str) -> None:
-        """On the same folder; returns once it serves."""
+        """Starts a child in the same folder; returns once it serves."""
         ready = self._ready(name)
         ready.unlink(missing_ok=True)
         self._start(name)
@@ -72,9 +70,7 @@ class Stage:
         await self.processes.ready(name, ready, READY_SECONDS)
 
     def died(self) -> str:
-        """Name and last words of a child that ended although nobody killed it; "" when there is
-        none.
-        """
+        """Name and last output of a child that ended without a kill; "" when there is none."""
         for name, child in self.processes.children.items():
             if not child.is_running and name not in self.expected_dead:
                 return f"{name} ended by itself, status {child.process.returncode}:\n{child.tail()}"
@@ -91,13 +87,15 @@ class Stage:
             found = os.environ.get("PYTHONPATH", "")
             self.processes.start(
                 name,
-                "soak.host",
+                "soak.provider_host",
                 told,
                 {"PYTHONPATH": f"{SOURCES}{os.pathsep}{found}" if found else str(SOURCES)},
             )
 
     async def begin(self) -> None:
-        """Starts everything; hosts two at a time, because a process's start is all computing."""
+        """Starts everything; provider processes two at a time, because a start needs a whole
+        core.
+        """
         ready = self.plan.folder / "ready"
         ready.mkdir()
         write_private(self.plan.folder / "password", PASSPHRASE + "\n")
@@ -204,7 +202,9 @@ class Stage:
         return name
 
     async def _offers(self) -> None:
-        """Until every provider is on offer and two further blocks have made their slots active."""
+        """Waits until every provider has an offer and two more blocks have made the slots
+        active.
+        """
         limit, first = time.monotonic() + READY_SECONDS, 0
         async with aiohttp.ClientSession() as session:
             while time.monotonic() < limit:
@@ -223,14 +223,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(plan: Plan) -> AsyncIterator[Stage]:
+async def running_market(plan: Plan) -> AsyncIterator[SoakMarket]:
     """A market for as long as the block lasts."""
     processes = ChildProcesses(plan.folder / "logs")
     processes.open()
-    stage = Stage(plan, processes)
+    market = SoakMarket(plan, processes)
     try:
-        await stage.begin()
-        yield stage
+        await market.begin()
+        yield market
     finally:
-        stage.expected_dead |= processes.children.keys()
+        market.expected_dead |= processes.children.keys()
         await processes.stop()

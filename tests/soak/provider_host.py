@@ -1,5 +1,6 @@
-"""`python -m soak.host SETTINGS`: one process with many providers. Killed with -9 and started
-again by the soak.
+"""One process with many providers, which the soak kills with SIGKILL and restarts.
+
+Run as `python -m soak.provider_host SETTINGS`.
 """
 
 import asyncio
@@ -11,12 +12,12 @@ from pathlib import Path
 
 from quorate_devnet.processes.ready_file import write_ready
 from quorate_runtime.process import logs
-from soak.member import Place, run_member
+from soak.light_provider import ProviderSettings, run_light_provider
 from soak.plan import provider_keys
 
 
 async def serve(told: dict[str, str], ready_file: Path) -> None:
-    """Until killed. A provider that fails ends the process: the soak says so."""
+    """Serves until killed. A provider that fails ends the process, and the soak reports it."""
     indices = range(int(told["first"]), int(told["after"]))
     missing = set(indices)
 
@@ -30,11 +31,13 @@ async def serve(told: dict[str, str], ready_file: Path) -> None:
 
     async with asyncio.TaskGroup() as group:
         for index in indices:
-            place = Place(
+            settings = ProviderSettings(
                 told["coordinator_url"], told["chain_url"], Path(told["home"]) / str(index), index
             )
             keys = provider_keys(bytes.fromhex(told["seed"]), index)
-            group.create_task(run_member(place, keys, reached(index)), name=f"provider {index}")
+            group.create_task(
+                run_light_provider(settings, keys, reached(index)), name=f"provider {index}"
+            )
 
 
 def main() -> None:
