@@ -13,8 +13,8 @@ from quorate_coordinator.core.entities import (
     Running,
 )
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
 from quorate_coordinator.core.matching.job_queue import deadline_of
+from quorate_coordinator.core.matching.row import SPREAD_MASK, key_of
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts

@@ -1,112 +1,54 @@
-"""One host class's offers as columns (DESIGN §12): the cheapest that fit, without looking at
-everybody.
+"""One host class's offers as columns: finds the cheapest that fit without looking at all of them.
 
-Rows stand sorted by price; what changes its price goes to an unsorted tail and leaves a
-tombstone, and a full tail is merged. Offers of one price are a ring: a search enters it at a
-random point, so that nobody is first for ever. The answer is always the same function of the
-rows, however they came to lie where they lie: a core that was restored finds what the killed one
-found.
+Rows are sorted by price. A row that changes its price goes to an unsorted tail and leaves a
+tombstone; a full tail is merged. Offers of one price form a ring, and a search enters it at a
+random point, so that no provider is always first. The answer depends only on the rows, never on
+where they are stored: a restored core finds what the killed one found.
 
-What else was considered: sorted Python lists with bisect (three times slower at 10^5 rows, ten
-times at 10^6), one flat table of all classes (slower with every class more), SQL (five to a
-hundred times slower); figures in `tests/bench/market.py`.
+Alternatives: sorted Python lists with bisect were three times slower at 10^5 rows and ten times
+at 10^6. One flat table of all classes gets slower with every class. SQL was five to a hundred
+times slower. `tests/bench/market.py` has the figures.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate_coordinator.core.matching.column_store import ColumnStore
+from quorate_coordinator.core.matching.row import (
+    FREE,
+    MIXED,
+    PRICE_LIMIT,
+    SPREAD_BITS,
+    SPREAD_MASK,
+    Needs,
+    Row,
+    count_fitting,
+)
 from quorate_protocol.units import Address
 
 Positions = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
-# Features. A row without any is a tombstone.
-PRESENT, FREE, PRICED, STAKED, MIXED, CACHING, STRUCK = (1 << bit for bit in range(7))
-KIND_BIT = 8  # and up: job kinds
-
-SPREAD_BITS = 24
-SPREAD_MASK = (1 << SPREAD_BITS) - 1
-PRICE_LIMIT = (1 << 40) - 1
-CHUNK_FIRST, CHUNK_MAX = (
-    256,
-    65_536,
-)  # rows looked at in one go; the first is enough where most rows fit
-TAIL_MIN, TAIL_MAX = 512, 8192
-REST_MIN, REST_ROWS = (
-    16,
-    16,
-    # a tail is merged early once it has rested for so many searches: at least, and one for so many
-    # rows
-)
+# Rows that one step of a search looks at. The first step is enough where most rows fit.
+CHUNK_FIRST, CHUNK_MAX = 256, 65_536
+# A tail is merged early after so many searches without a change: at least REST_MIN, and one more
+# for each REST_ROWS rows.
+REST_MIN, REST_ROWS = 16, 16
 FAILED_MAX = 1024
 MODELS_MAX = 1024
-_COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
-    ("key", np.uint64),
-    ("bits", np.uint64),
-    ("until", np.int64),
-    ("memory", np.int64),
-    ("cores", np.int32),
-    ("vram", np.int64),
-    ("gpus", np.int16),
-    ("model", np.int32),
-    ("local", np.int32),
-)
 
 
-class Row(NamedTuple):
-    """One provider in one class. Of a machine whose GPUs differ (MIXED) `vram` is the largest
-    and `model` 0.
-    """
-
-    key: int  # price << 24 | place in the ring of that price
-    bits: int
-    until: int  # lives before this second
-    memory: int
-    cores: int
-    vram: int = 0
-    gpus: int = 0
-    model: int = 0  # see `Bucket.model_number`
-    mixed: tuple[tuple[str, int], ...] = ()  # (model, VRAM) of each GPU, when they differ
-
-
-class Needs(NamedTuple):
-    """What a job asks of a machine, price apart. `model` in lower case, "" = any. A tuple,
-    because it is a key again and again.
-    """
-
-    bits: int
-    memory: int
-    cores: int
-    gpus: int = 0
-    vram: int = 0
-    model: str = ""
-
-
-def key_of(price: int, number: int) -> int:
-    """Sorting key of a row. The ring's places are the multiples of the golden ratio by
-    registration `number`, so that neighbours in the ring are strangers and gaps are even; they
-    repeat after 2^24 accounts.
-    """
-    return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
-
-
-class Bucket:
-    """The rows of one host class, and which needs are known to have nobody."""
+class Bucket(ColumnStore):
+    """The rows of one host class, and the needs for which no provider was found."""
 
     def __init__(self) -> None:
-        self.owners: list[Address] = []  # by local number, for good
-        self._locals: dict[Address, int] = {}
-        self._places = np.full(TAIL_MIN, -1, np.int64)  # local number -> position, -1 = no row
+        super().__init__()
         self._mixed: dict[int, tuple[tuple[str, int], ...]] = {}
         self._models: dict[str, int] = {"": 0}
-        self._sorted = 0  # rows in order of keys
-        self._used = 0  # and behind them the tail
         self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
-        self._columns: dict[str, NDArray[np.generic]] = {}
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
         self._hopeful: dict[
             Needs, int
@@ -120,7 +62,6 @@ class Bucket:
             tuple[Needs, int], Positions
         ] = {}  # answers of `first` at `_firsts_at`, while no row changes
         self._firsts_at = 0
-        self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
 
     def __len__(self) -> int:
         """Rows present."""
@@ -170,7 +111,7 @@ class Bucket:
             self._mixed[local] = row.mixed
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Whether an owner that has a row has a free slot: what a claim and its end change, and
+        """Says whether an owner that has a row has a free slot. An assignment and its end change
         nothing else.
         """
         at = int(self._places[self._locals[owner]])
@@ -196,7 +137,7 @@ class Bucket:
         )
 
     def remove(self, owner: Address) -> None:
-        """Takes an owner's row away."""
+        """Removes an owner's row."""
         if owner in self:
             self._firsts.clear()
             at = int(self._places[self._locals[owner]])
@@ -206,9 +147,7 @@ class Bucket:
             self.version += 1
 
     def _heed(self, row: Row, at: int) -> None:
-        """What a change means to those who wait, and to what was derived from the rows that
-        live.
-        """
+        """Notes what a change means to jobs that wait, and to what was derived from live rows."""
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
         if not was_alive or row.until < int(self._until[at]):
             self.version += 1
@@ -229,7 +168,7 @@ class Bucket:
                 self._hopeful[needs] = min(price, self._hopeful.get(needs, price))
 
     def _is_same(self, row: Row, at: int) -> bool:
-        """Whether a living row would be written as it is: most changes of a provider are of its
+        """Whether a live row would not change. Most changes of a provider are changes of its
         money.
         """
         until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
@@ -251,51 +190,42 @@ class Bucket:
         ):
             return False
         if row.mixed:
-            return _count_fitting(row.mixed, needs) >= needs.gpus
+            return count_fitting(row.mixed, needs) >= needs.gpus
         return (
             row.gpus >= needs.gpus
             and row.vram >= needs.vram
             and (not needs.model or row.model == self._models.get(needs.model))
         )
 
-    def _local(self, owner: Address) -> int:
-        local = self._locals.get(owner)
-        if local is None:
-            local = self._locals[owner] = len(self.owners)
-            self.owners.append(owner)
-            if local == self._places.size:
-                self._places = np.concatenate([self._places, np.full(local, -1, np.int64)])
-        return local
-
-    # ---- what is known to have nobody
+    # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that nobody was found; False when too much is remembered already."""
+        """Remembers that no provider was found. False when too many needs are remembered already."""
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
         self._failed[needs] = max(price_max, self._failed.get(needs, 0))
         return True
 
     def has_failed(self) -> bool:
-        """Whether anything is known to have nobody."""
+        """Whether there are needs for which no provider was found."""
         return bool(self._failed)
 
     def is_idle(self) -> bool:
-        """Whether nobody offers this class and nobody waits for it."""
+        """Whether no provider offers this class and no job waits for it."""
         return not self._present and not self._failed and not self._hopeful
 
     def hopeful(self) -> dict[Needs, int]:
-        """Needs that somebody may meet again since the last call, and from which price on."""
+        """Needs that a provider may meet again since the last call, and from which price on."""
         found, self._hopeful = self._hopeful, {}
         return found
 
     def forget(self, needs: Needs) -> None:
-        """Nobody waits for these any more."""
+        """Forgets needs for which no job waits any more."""
         self._failed.pop(needs, None)
         self._hopeful.pop(needs, None)
 
     def forget_failures(self) -> None:
-        """Everything may be met again."""
+        """Takes all failed needs as possible again."""
         self._hopeful |= dict.fromkeys(self._failed, 0)
         self._failed.clear()
 
@@ -310,8 +240,8 @@ class Bucket:
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """Positions of the first `limit` rows that fit, by price, those of one price from
-        `start` on around the ring.
+        """Positions of the first `limit` rows that fit, by price. Rows of one price come in the
+        order of the ring, from `start` on.
         """
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
@@ -321,23 +251,23 @@ class Bucket:
         found = self._scan(search, 0, end, limit)
         if found.size >= limit:
             found = self._round_the_ring(search, found[:limit], start)
-            # Whoever stands in the tail at a higher price than the last of these has nothing to
-            # look for here.
+            # Rows of the tail with a higher price than the last of these cannot be among them.
             highest = min(highest, int(self._key[found[-1]]) | SPREAD_MASK)
         if self._used > self._sorted:
             found = self._with_tail(search, found, highest)
         keys = self._key[found]
-        # Where several rows share a key (2^24 accounts apart) the layout decides; nothing else ever
-        # does.
+        # Only where rows share a key (2^24 accounts apart) does their storage decide the order.
         order = (keys & _UNSPREAD) | ((keys - np.uint64(start)) & _SPREAD)
         first: Positions = found[order.argsort()[:limit]]
         return first
 
     def first(self, needs: Needs, price_max: int, at: int) -> Positions:
-        """The cheapest row that fits, or none, whether it is busy or not. Kept for a second:
-        every order of a kind asks it anew.
+        """The cheapest row that fits, busy or not; empty if none fits. The answer is kept for a
+        second, because every order of a kind asks for it.
         """
-        assert not needs.bits & FREE, "claims change what is free, and are not heard of here"
+        assert not needs.bits & FREE, (
+            "assignments change what is free, and do not clear these answers"
+        )
         if at != self._firsts_at or len(self._firsts) >= FAILED_MAX:
             self._firsts.clear()
             self._firsts_at = at
@@ -352,7 +282,7 @@ class Bucket:
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
-        """Who stands there."""
+        """The owners of these rows."""
         return [self.owners[local] for local in self._local_column[positions].tolist()]
 
     def row_of(self, position: int) -> tuple[Address, int]:
@@ -362,16 +292,16 @@ class Bucket:
         ) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
-        """At what price."""
+        """The prices of these rows."""
         prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
         return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Their places in the ring of their price: a number of their own that no layout changes."""
+        """Their positions in the ring of their price. They do not depend on where rows are stored."""
         return self._key[positions] & _SPREAD
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Their features."""
+        """The features of these rows."""
         return self._bits[positions]
 
     def living(self, at: int) -> tuple[set[Address], int]:
@@ -391,7 +321,7 @@ class Bucket:
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _NOBODY
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
-        """There are more than wanted: of the last price, those that come first from `start` on."""
+        """Chooses among more rows than wanted: of the last price, those first from `start` on."""
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
         is_alone = (last == 0 or int(keys[last - 1]) < ring) and (
@@ -409,7 +339,7 @@ class Bucket:
         return np.concatenate([below, first, second])
 
     def _with_tail(self, search: "_Search", found: Positions, highest: int) -> Positions:
-        """And those of the unsorted tail up to a key: few, so only these are looked at."""
+        """Adds the rows of the unsorted tail up to a key. They are few, so all are looked at."""
         cheap: Positions = (self._key[self._sorted : self._used] <= np.uint64(highest)).nonzero()[0]
         if not cheap.size:
             return found
@@ -422,8 +352,8 @@ class Bucket:
         return found
 
     def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
-        """For each row, whether it meets the search. Whole columns are compared: cheaper than
-        picking rows out in between.
+        """For each row, whether it meets the search. Whole columns are compared, which is cheaper
+        than to pick rows out in between.
         """
         needs = search.needs
         good: Truths = (self._bits[rows] & search.bits) == search.bits
@@ -450,7 +380,7 @@ class Bucket:
             good &= is_mixed | (self._model[rows] == search.model)
         local = self._local_column[rows]
         for index in (good & is_mixed).nonzero()[0].tolist():
-            good[index] = _count_fitting(self._mixed[int(local[index])], needs) >= needs.gpus
+            good[index] = count_fitting(self._mixed[int(local[index])], needs) >= needs.gpus
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
         named = self._models.get(needs.model, -1)
@@ -458,34 +388,9 @@ class Bucket:
             needs, at, [self._locals[owner] for owner in without if owner in self._locals], named
         )
 
-    # ---- layout
-
-    def _allot(self, columns: dict[str, NDArray[np.generic]], rows: int) -> None:
-        """Takes sorted columns of `rows` rows over, with room for a tail."""
-        room = min(TAIL_MAX, max(TAIL_MIN, rows // 64))
-        self._columns = {}
-        for name, kind in _COLUMNS:
-            column = np.zeros(rows + room, kind)
-            column[:rows] = columns[name][:rows]
-            self._columns[name] = column
-        self._sorted = self._used = rows
-        self._name_columns()
-
-    def _name_columns(self) -> None:
-        columns = self._columns
-        self._key, self._bits = columns["key"].view(np.uint64), columns["bits"].view(np.uint64)
-        self._until, self._memory = (
-            columns["until"].view(np.int64),
-            columns["memory"].view(np.int64),
-        )
-        self._vram, self._cores = columns["vram"].view(np.int64), columns["cores"].view(np.int32)
-        self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
-        self._local_column = columns["local"].view(np.int32)
-        self._sorted_key = self._key[: self._sorted]
-
     def _merge_if_rested(self) -> None:
-        """A tail is dear to search and cheap to write to: one that is only searched goes into
-        the sorted rows, where there are few rows after a few searches.
+        """Merges a tail that is only searched. A tail is cheap to write to and expensive to
+        search.
         """
         if self._used == self._sorted:
             return
@@ -493,26 +398,6 @@ class Bucket:
         if self._searches > max(REST_MIN, self._used // REST_ROWS):
             self._firsts.clear()
             self._merge()
-
-    def _merge(self) -> None:
-        """Sorts the tail into the rows and drops the tombstones."""
-        kept = self._bits[: self._sorted] != 0
-        tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
-        tail = tail[self._key[tail].argsort()]
-        targets = self._key[: self._sorted][kept].searchsorted(self._key[tail]) + np.arange(
-            tail.size
-        )
-        rows = int(np.count_nonzero(kept)) + tail.size
-        is_old = np.ones(rows, bool)
-        is_old[targets] = False
-        merged = {}
-        for name, kind in _COLUMNS:
-            column = np.empty(rows, kind)
-            column[is_old] = self._columns[name][: self._sorted][kept]
-            column[targets] = self._columns[name][tail]
-            merged[name] = column
-        self._allot(merged, rows)
-        self._places[self._local_column[:rows]] = np.arange(rows)
 
 
 _UNSPREAD, _SPREAD, _SPREAD_BITS = (
@@ -524,17 +409,13 @@ _NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class _Search:
-    """One search's terms, in numpy's types."""
+    """The terms of one search, in numpy's types."""
 
     __slots__ = ("at", "bits", "model", "needs", "without")
 
     def __init__(self, needs: Needs, at: int, without: list[int], model: int) -> None:
         self.needs, self.at, self.without, self.model = needs, at, without, model
         self.bits = np.uint64(needs.bits)
-
-
-def _count_fitting(gpus: tuple[tuple[str, int], ...], needs: Needs) -> int:
-    return sum(1 for model, vram in gpus if vram >= needs.vram and needs.model in ("", model))
 
 
 def rows_in(bucket: Bucket) -> Iterator[tuple[Address, int]]:

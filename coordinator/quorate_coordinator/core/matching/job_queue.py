@@ -25,8 +25,8 @@ from quorate_coordinator.core.entities import (
     Revealing,
     Running,
 )
-from quorate_coordinator.core.matching.columns import Needs
 from quorate_coordinator.core.matching.needs import needs_of
+from quorate_coordinator.core.matching.row import Needs
 from quorate_coordinator.core.state import State
 from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds

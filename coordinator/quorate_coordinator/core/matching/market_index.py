@@ -12,8 +12,9 @@ from functools import lru_cache
 from msgspec import Struct
 
 from quorate_coordinator.core.entities import HostList, Provider
-from quorate_coordinator.core.matching import columns
-from quorate_coordinator.core.matching.columns import Bucket, Row
+from quorate_coordinator.core.matching import row as rows
+from quorate_coordinator.core.matching.columns import Bucket
+from quorate_coordinator.core.matching.row import Row
 from quorate_coordinator.core.tables import StateTables
 from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
@@ -203,26 +204,26 @@ class MarketIndex:
         owner, price, hardware = provider.owner, price_of(slot), offer.hardware
         bits = _kind_bits(offer.kinds)
         if price > 0:
-            bits |= columns.PRICED
+            bits |= rows.PRICED
         if _is_free(self._state, owner, slot.count, host_class):
-            bits |= columns.FREE
+            bits |= rows.FREE
         if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
-            bits |= columns.STAKED
+            bits |= rows.STAKED
         if offer.cached:
-            bits |= columns.CACHING
+            bits |= rows.CACHING
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
-            bits |= columns.STRUCK
+            bits |= rows.STRUCK
         until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
         memory, cores = (
             max(0, min(hardware.memory_bytes, MEMORY_LIMIT)),
             max(0, min(hardware.cores, COUNT_LIMIT)),
         )
-        key = columns.key_of(price, provider.index)
+        key = rows.key_of(price, provider.index)
         if not hardware.gpus:
             return Row(key, bits, until, memory, cores)
         model, vram, mixed = _gpus_of(bucket, hardware)
-        bits |= columns.MIXED if mixed else 0
+        bits |= rows.MIXED if mixed else 0
         return Row(
             key,
             bits,
@@ -326,9 +327,9 @@ class MarketIndex:
 
 @lru_cache(maxsize=256)
 def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
-    bits = columns.PRESENT
+    bits = rows.PRESENT
     for kind in kinds:
-        bits |= 1 << columns.KIND_BIT + kind
+        bits |= 1 << rows.KIND_BIT + kind
     return bits
 
 

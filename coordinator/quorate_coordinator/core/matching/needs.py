@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from quorate_coordinator.core.matching.columns import FREE, KIND_BIT, PRESENT, PRICED, STAKED, Needs
+from quorate_coordinator.core.matching.row import FREE, KIND_BIT, PRESENT, PRICED, STAKED, Needs
 from quorate_protocol.messages.job_spec import JobSpec, Resources
 from quorate_protocol.units import JobKind
 

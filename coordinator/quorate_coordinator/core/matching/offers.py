@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from quorate_coordinator.core.entities import HostList, Job, Provider
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
-from quorate_coordinator.core.matching import columns, market_index
-from quorate_coordinator.core.matching.columns import Bucket, Needs, Positions
+from quorate_coordinator.core.matching import market_index, row
+from quorate_coordinator.core.matching.columns import Bucket, Positions
 from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
+from quorate_coordinator.core.matching.row import Needs
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -139,7 +140,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
         needs,
         order.max_price_per_hour,
         context.at,
-        chance & columns.SPREAD_MASK,
+        chance & row.SPREAD_MASK,
         CANDIDATES_MAX,
         job.refused_by,
     )
@@ -197,7 +198,7 @@ def _weights(
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # SplitMix64's
 _SHIFT_29, _SHIFT_32 = np.uint64(29), np.uint64(32)
 _JITTER, _ONE = np.uint64(JITTER_PPM), np.uint64(PPM_ONE)
-_REMARKABLE = np.uint64(columns.STRUCK | columns.CACHING)
+_REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[Hash32]) -> int:
@@ -290,28 +291,23 @@ def offers_for(
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:
     """Of a class's live offers, busy or not; 0 when there are none."""
-    bucket, needs = (
-        context.state.market.bucket(host_class),
-        Needs(columns.PRESENT | columns.PRICED, 0, 0),
-    )
-    count = bucket.count(needs, columns.PRICE_LIMIT, context.at) if bucket is not None else 0
+    bucket, needs = (context.state.market.bucket(host_class), Needs(row.PRESENT | row.PRICED, 0, 0))
+    count = bucket.count(needs, row.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
         return Price(0)
     lower_half = bucket.prices_at(
-        bucket.cheapest(needs, columns.PRICE_LIMIT, context.at, 0, (count + 1) // 2)
+        bucket.cheapest(needs, row.PRICE_LIMIT, context.at, 0, (count + 1) // 2)
     )
     return Price(int(lower_half.max()))
 
 
-_ANYBODY = Needs(columns.PRESENT, 0, 0)
+_ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
 def host_of(context: StepContext, host_class: Hash32) -> HostClass:
     """The class as its cheapest live offer describes it."""
     bucket = context.state.market.bucket(host_class)
-    found = (
-        bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, context.at)) if bucket else []
-    )
+    found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
         offer = context.state.providers[owner].offer
         slot = slot_offer(offer, host_class) if offer is not None else None

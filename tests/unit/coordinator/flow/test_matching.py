@@ -8,8 +8,17 @@ from quorate_coordinator.core import lease
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import HostList, Job, Matching, Provider, Trusts
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import columns, offers
-from quorate_coordinator.core.matching.columns import Bucket, Needs, Row, key_of
+from quorate_coordinator.core.matching import column_store, columns, offers
+from quorate_coordinator.core.matching.columns import Bucket
+from quorate_coordinator.core.matching.row import (
+    PRESENT,
+    PRICED,
+    SPREAD_BITS,
+    SPREAD_MASK,
+    Needs,
+    Row,
+    key_of,
+)
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import document_cid
@@ -77,7 +86,7 @@ changes = st.lists(st.one_of(rows, st.integers(0, 40)), max_size=120)
 @given(
     changes,
     st.integers(0, 7),
-    st.integers(0, columns.SPREAD_MASK),
+    st.integers(0, SPREAD_MASK),
     st.integers(1, 30),
     st.integers(1, 3),
     st.sampled_from([1, 3, 7]),
@@ -91,7 +100,7 @@ def test_cheapest_is_that_of_a_plain_sort(
     bits: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "TAIL_MIN", 5)  # merges happen all the time
+        patch.setattr(column_store, "TAIL_MIN", 5)  # merges happen all the time
         patch.setattr(columns, "CHUNK_FIRST", 4)
         bucket, known = Bucket(), dict[Address, Row]()
         for step in steps:
@@ -118,14 +127,11 @@ def test_cheapest_is_that_of_a_plain_sort(
         if row.bits & bits == bits
         and row.until > 100
         and row.memory >= memory
-        and row.key >> columns.SPREAD_BITS <= price_max
+        and row.key >> SPREAD_BITS <= price_max
     }
     order = sorted(
         good,
-        key=lambda owner: (
-            good[owner].key >> columns.SPREAD_BITS,
-            (good[owner].key - start) & columns.SPREAD_MASK,
-        ),
+        key=lambda owner: (good[owner].key >> SPREAD_BITS, (good[owner].key - start) & SPREAD_MASK),
     )
     assert found == order[:limit]
     assert len(bucket) == len(known)
@@ -147,7 +153,7 @@ def test_everybody_of_one_price_gets_work() -> None:
 
 
 def test_a_tail_that_is_only_searched_is_merged() -> None:
-    bucket, needs = Bucket(), Needs(columns.PRESENT | columns.PRICED, 1, 1)
+    bucket, needs = Bucket(), Needs(PRESENT | PRICED, 1, 1)
     for number in range(40):
         bucket.put(owner_of(number), Row(key_of(100 - number, number), 7, 200, 1, 1))
     kept = bucket.first(needs, 100, 100)

@@ -1,0 +1,88 @@
+"""Rows as numpy columns: a part sorted by key, and behind it an unsorted tail."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate_protocol.units import Address
+
+TAIL_MIN, TAIL_MAX = 512, 8192
+_COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
+    ("key", np.uint64),
+    ("bits", np.uint64),
+    ("until", np.int64),
+    ("memory", np.int64),
+    ("cores", np.int32),
+    ("vram", np.int64),
+    ("gpus", np.int16),
+    ("model", np.int32),
+    ("local", np.int32),
+)
+
+
+class ColumnStore:
+    """The columns of one host class and where each owner's row is.
+
+    A changed row goes to the tail and leaves a tombstone (a row without bits); a full tail is
+    merged into the sorted part.
+    """
+
+    def __init__(self) -> None:
+        self.owners: list[Address] = []  # by local number, which never changes
+        self._locals: dict[Address, int] = {}
+        self._places = np.full(TAIL_MIN, -1, np.int64)  # local number -> position, -1 = no row
+        self._sorted = 0  # rows in order of keys
+        self._used = 0  # these and the tail's
+        self._columns: dict[str, NDArray[np.generic]] = {}
+        self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
+
+    def _local(self, owner: Address) -> int:
+        local = self._locals.get(owner)
+        if local is None:
+            local = self._locals[owner] = len(self.owners)
+            self.owners.append(owner)
+            if local == self._places.size:
+                self._places = np.concatenate([self._places, np.full(local, -1, np.int64)])
+        return local
+
+    def _allot(self, columns: dict[str, NDArray[np.generic]], rows: int) -> None:
+        """Takes over sorted columns of `rows` rows, with room for a tail."""
+        room = min(TAIL_MAX, max(TAIL_MIN, rows // 64))
+        self._columns = {}
+        for name, kind in _COLUMNS:
+            column = np.zeros(rows + room, kind)
+            column[:rows] = columns[name][:rows]
+            self._columns[name] = column
+        self._sorted = self._used = rows
+        self._name_columns()
+
+    def _name_columns(self) -> None:
+        columns = self._columns
+        self._key, self._bits = columns["key"].view(np.uint64), columns["bits"].view(np.uint64)
+        self._until, self._memory = (
+            columns["until"].view(np.int64),
+            columns["memory"].view(np.int64),
+        )
+        self._vram, self._cores = columns["vram"].view(np.int64), columns["cores"].view(np.int32)
+        self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
+        self._local_column = columns["local"].view(np.int32)
+        self._sorted_key = self._key[: self._sorted]
+
+    def _merge(self) -> None:
+        """Sorts the tail into the rows and drops the tombstones."""
+        kept = self._bits[: self._sorted] != 0
+        tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
+        tail = tail[self._key[tail].argsort()]
+        targets = self._key[: self._sorted][kept].searchsorted(self._key[tail]) + np.arange(
+            tail.size
+        )
+        rows = int(np.count_nonzero(kept)) + tail.size
+        is_old = np.ones(rows, bool)
+        is_old[targets] = False
+        merged = {}
+        for name, kind in _COLUMNS:
+            column = np.empty(rows, kind)
+            column[is_old] = self._columns[name][: self._sorted][kept]
+            column[targets] = self._columns[name][tail]
+            merged[name] = column
+        self._allot(merged, rows)
+        self._places[self._local_column[:rows]] = np.arange(rows)
