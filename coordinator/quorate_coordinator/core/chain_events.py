@@ -1,4 +1,4 @@
-"""What the chain says: registrations, slots, allocations, epochs, cases."""
+"""Applies what the chain reports: registrations, slots, allocations, epochs, cases."""
 
 from typing import assert_never
 
@@ -41,12 +41,13 @@ from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
-NO_JURY = "owners"  # why `Court` refuses a case in a class that has too few for a jury
-CASE_PAIR = 2  # executions: how long clients had allocated counts for no more
-TOO_YOUNG = "allocation"  # ... that names two, and a client had allocated for less than 7 days
-ELSEWHERE = "named"  # ... with an execution that another case has named
-TOO_LATE = "late"  # ... of which an execution is too old
-PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
+# Words in the reason for which `Court` refuses a case:
+NO_JURY = "owners"  # its class has too few owners for a jury
+CASE_PAIR = 2  # executions; how long clients had allocated counts only for such a case
+TOO_YOUNG = "allocation"  # it names two, and a client had allocated for less than 7 days
+ELSEWHERE = "named"  # another case has named one of its executions
+TOO_LATE = "late"  # one of its executions is too old
+PLACES_MAX = 1 << 20  # of one host class's list; a chain node that names a later one is faulty
 
 
 def on_block(context: StepContext, event: ChainAdvanced) -> None:
@@ -63,14 +64,14 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
 
 
 def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
-    """Goes back, so that the new history's notes are taken."""
+    """Goes back to the last block that both histories have, so that the new one is read."""
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
     context.change_own(block=event.kept)
 
 
 def on_asked(context: StepContext, event: ChainAsked) -> None:
-    """Takes what stands now; the block up to which logs were read stays."""
+    """Takes the chain's current state. The block up to which logs were read does not change."""
     for note in event.notes:
         _apply(context, note)
 
@@ -108,8 +109,8 @@ def _apply(context: StepContext, note: ChainNote) -> None:
 
 
 def _allocate(context: StepContext, note: ChainAllocationChanged) -> None:
-    """Who took everything back without ever having ordered leaves: else one deposit, handed on,
-    would fill the table.
+    """Records a client's allocation. A client that took everything back and never ordered is
+    forgotten; otherwise one deposit, passed on from account to account, would fill the table.
     """
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = context.state.clients.get(account) or Client(account)
@@ -133,7 +134,7 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     if known is not None:
         key = (
             known.operator_key if known.past_keys else note.operator_key
-        )  # told again, it says the first one
+        )  # a repeated log has the first key
         fresh = replace(
             known, index=note.index, operator_key=key, payout=note.payout, network=note.network
         )
@@ -142,7 +143,7 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
 
 
 def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
-    """Told again after a reorganisation, it is known already."""
+    """Records a new operator key. After a reorganisation the same log may come again."""
     provider = context.state.providers.get(note.owner)
     if (
         provider is None
@@ -156,10 +157,10 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
 
 
 def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
-    """Keys and payout stand in the provider and in each of its slots."""
+    """Changes keys or payout in the provider and in each of its slots."""
     provider = context.state.providers.get(owner)
     if provider is None:
-        return  # a coordinator's key: not ours to follow here
+        return  # a coordinator's key, which is not followed here
     context.state.providers[owner] = replace(provider, **changes)  # type: ignore[arg-type]
     _change_slots(context, owner, **changes)
 
@@ -185,7 +186,7 @@ def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
 def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= PLACES_MAX:
-        return  # a slot without a registration cannot be; Stakes refuses it
+        return  # `Stakes` opens no slot without a registration
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     while len(slots) <= note.index:
@@ -209,22 +210,22 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
         note.active_from,
     )
     if provider.is_frozen:
-        _thaw(context, note.owner)  # it staked anew
+        _thaw(context, note.owner)  # it has staked again
     context.state.hosts[note.host_class] = _listed(
         before, tuple(slots), context.state.own.block_time
     )
 
 
 def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """A class's list, with those who have an open slot there; `at` is when the newest block with
-    a change of it was made, or later.
+    """A class's list with the owners that have an open slot. A new owner counts from `at`, the
+    time of the block that changed the list, or later.
     """
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
 
 def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
-    """A place whose opening the chain node has not told is open to nobody here."""
+    """Closes a slot. If its opening was never reported, there is nothing to close."""
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     if note.index < len(slots):
@@ -236,7 +237,9 @@ def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
 
 
 def _audit_if_leaving(context: StepContext, owner: Address) -> None:
-    """Who closes its last slot exits: what is held of it is audited now, not when it is gone."""
+    """A provider that closes its last slot exits. Its held jobs get their draw now, before it is
+    gone.
+    """
     slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
         for job in held_pay.held_by(context, owner):
@@ -244,12 +247,15 @@ def _audit_if_leaving(context: StepContext, owner: Address) -> None:
 
 
 def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
-    """Ours is recognised by its executions; a stranger's case freezes the accused all the same.
-    Executions that we know are opened by us too: an accomplice of the accused could name them,
-    and let the case end unopened after the days in which they can be named.
+    """Records an opened case and freezes the accused. Our own case is recognised by its
+    executions.
+
+    In another party's case, we open the executions that we know. Otherwise an accomplice of the
+    accused could name them and let the case end unopened, after the days in which they can be
+    named.
     """
     if any(case.case_id == note.case_id for case in context.state.cases.values()):
-        return  # told again after a reorganisation
+        return  # the same log again, after a reorganisation
     waiting = (
         case
         for case in context.state.cases.values()
@@ -290,7 +296,9 @@ def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
         result = (
             f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
         )
-        if job_id in context.state.jobs:  # told again after a reorganisation, it may be archived
+        if (
+            job_id in context.state.jobs
+        ):  # the log may come again after a reorganisation, when the job is archived
             context.note(job_id, "judged", f"case {note.case_id}: {result}")
     faults.forget_old_cases(context)
     if case.accused in context.state.providers:
@@ -313,7 +321,7 @@ def _freeze(context: StepContext, owner: Address, is_frozen: bool) -> None:
 
 
 def _thaw(context: StepContext, owner: Address) -> None:
-    """Unless another case against it is open, or it is barred."""
+    """Ends a freeze, unless another case against the provider is open or it is barred."""
     provider = context.state.providers.get(owner)
     if provider is not None and context.at < provider.barred_until:
         return
@@ -326,15 +334,15 @@ def _thaw(context: StepContext, owner: Address) -> None:
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """A transaction will never go through: an epoch is built anew, a case is given up and its
-    provider stays struck.
+    """The chain will never take a transaction. An epoch is built again; a case is given up, and
+    its provider keeps its strikes.
     """
     if event.purpose.startswith("epoch-"):
         epochs.on_refused(context, event.purpose)
     case = context.state.cases.get(event.purpose)
     if (
         case is not None and case.case_id is None and case.is_convicted is None
-    ):  # told once: a newer case may be open by now
+    ):  # only once: a newer case may be open by now
         context.state.cases[case.key] = replace(
             case, phase=f"refused: {event.reason[:200]}", is_convicted=False
         )
@@ -347,9 +355,11 @@ def on_refused(context: StepContext, event: TransactionRefused) -> None:
 
 
 def _try_otherwise(context: StepContext, case: Case, is_young: bool) -> None:
-    """How long a client had allocated was settled when the execution was assigned, so waiting
-    would not help: a third fault does. What another case names is free again, or judged, when
-    that one ends.
+    """Lets the faults of a refused case be named in another one.
+
+    How long a client had allocated was fixed when the execution was assigned. So waiting does not
+    help; a third fault does. A fault that another case names is free again, or judged, when that
+    case ends.
     """
     faults.give_back(context, case, is_young)
     if is_young:

@@ -1,4 +1,4 @@
-"""The coordinator as one pure machine: `step` decides everything; the actor journals its inputs
+"""The coordinator as one pure machine. `step` decides everything; the actor journals its inputs
 and performs its effects.
 """
 
@@ -27,11 +27,11 @@ RELEASED_PER_TICK_MAX = 2048
 
 
 class CoordinatorCore:
-    """Holds the state; every change goes through `step`, all of it or nothing."""
+    """Holds the state. Every change goes through `step`, which applies all of it or nothing."""
 
     def __init__(self, rules: Rules, check: Callable[[StepContext], None] | None = None) -> None:
-        """`check` asserts invariants after every step (simulator and tests; the linear ones are
-        too dear for every step live).
+        """`check` asserts invariants after every step. Only simulator and tests use it: its cost
+        is linear in the state.
         """
         self.rules = rules
         self.state = State()
@@ -41,7 +41,7 @@ class CoordinatorCore:
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
-        """Decides one event. Raises Refused and has then changed nothing."""
+        """Decides one event. When it raises Refused, it has changed nothing."""
         context = StepContext(self.state, self.rules, item.at, item.random)
         self.state.begin()
         try:
@@ -59,7 +59,7 @@ class CoordinatorCore:
         return self.state.snapshot()
 
     def restore(self, data: bytes) -> None:
-        """Replaces all tables by a snapshot."""
+        """Replaces all tables with those of a snapshot."""
         self.state.restore(data)
 
     def rounds_wanted(self) -> list[Round]:
@@ -67,8 +67,8 @@ class CoordinatorCore:
         return self.queue.rounds()
 
     def needs_tick(self, at: int | None = None) -> bool:
-        """Whether time alone can change anything by `at` (None: ever): an idle coordinator
-        journals nothing.
+        """Whether time alone can change anything by `at` (None: ever). An idle coordinator
+        journals no ticks.
         """
         state = self.state
         return bool(

@@ -1,4 +1,7 @@
-"""What the shell must do: data with an idempotency key. Same lane in order, lanes side by side."""
+"""The coordinator's effects: what the shell must do, with an idempotency key.
+
+Effects of one lane are performed in order, lanes side by side.
+"""
 
 from msgspec import Struct
 
@@ -10,8 +13,8 @@ from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
 class Send(Struct, frozen=True, tag=True):
-    """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own
-    deadline judges that).
+    """A frame to a provider. It is dropped when it cannot be delivered by `expires`; the deadline
+    of its lease decides what follows.
     """
 
     key: str
@@ -21,30 +24,33 @@ class Send(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One a provider and kind of frame: a verdict that cannot be delivered must not delay a
-        CommitSet, which has a deadline.
+        """One lane for each provider and kind of frame. A verdict that cannot be delivered must
+        not delay a CommitSet, which has a deadline.
         """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
 class StoreSpec(Struct, frozen=True, tag=True):
-    """A job's spec into the content store, pinned; written when it is performed, from the job."""
+    """Stores a job's spec in the content store, pinned. The spec is encoded when the effect is
+    performed.
+    """
 
     key: str
     job_id: Hash32
 
     @property
     def lane(self) -> str:
-        """A few lanes, by the last sign of the key, which is a hash's: a store that takes its
-        time with one document must not hold up all others. Not one lane each: uploads of clients
-        need the store's threads too.
+        """One of a few lanes, by the last letter of the key, which ends with a hash.
+
+        A store that is slow with one document must not hold up all others. Nor may each document
+        have a lane: clients' uploads need the store's threads too.
         """
         return f"documents-{self.key[-1:]}"
 
 
 class StoreReceipt(Struct, frozen=True, tag=True):
-    """The receipt of a job's verdict into the content store, pinned; written when it is
-    performed, from the state (0007).
+    """Stores the receipt of a job's verdict in the content store, pinned. The receipt is built
+    from the state when the effect is performed (docs/decisions/0007).
     """
 
     key: str
@@ -54,12 +60,12 @@ class StoreReceipt(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """As `StoreSpec`."""
+        """One of a few lanes, as for `StoreSpec`."""
         return f"documents-{self.key[-1:]}"
 
 
 class PaidVoucher(Struct, frozen=True):
-    """A voucher with the session that its key rests on."""
+    """A voucher with the session that allows its key."""
 
     voucher: Envelope[Voucher]
     session: Envelope[Session]
@@ -75,13 +81,13 @@ class PostEpoch(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """Chain transactions of the posting key go one after the other."""
+        """One lane: transactions of the posting key go one after the other."""
         return "chain"
 
 
 class Evidence(Struct, frozen=True):
-    """One execution named in a case: everything that `Court.open_case` checks, and the reveal
-    for the decision.
+    """One execution named in a case: all that `Court.open_case` checks, and the reveal for the
+    jury.
     """
 
     order: Envelope[Order]
@@ -103,21 +109,19 @@ class OpenCase(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """Beside postings: a case that waits for its bond must not hold up everybody's pay."""
+        """A lane apart from postings: a case that waits for its bond must not hold up all pay."""
         return "cases"
 
 
 class ArchiveRuns(Struct, frozen=True, tag=True):
-    """Write these runs, which are over, into the archive as the state has them, and say so by
-    `RunsArchived`.
-    """
+    """Writes these finished runs into the archive, and then submits `RunsArchived`."""
 
     key: str
     jobs: tuple[Hash32, ...]
 
     @property
     def lane(self) -> str:
-        """One transaction after the other."""
+        """One lane: one transaction after the other."""
         return "archive"
 
 

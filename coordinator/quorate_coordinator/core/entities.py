@@ -42,8 +42,8 @@ from quorate_protocol.units import (
 
 
 class PastKey(Struct, frozen=True):
-    """An operator key that was rotated away; `until` is the last second in which it was valid,
-    and its successor's first.
+    """An operator key that its owner has replaced. `until` is its last valid second, and the first
+    one of the next key.
     """
 
     key: Address
@@ -51,7 +51,9 @@ class PastKey(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """A registered owner: keys from the chain, offer and heartbeat from its daemon, money owed."""
+    """A registered owner: its keys from the chain, its daemon's offer and heartbeat, and its
+    money.
+    """
 
     owner: Address
     index: int
@@ -62,7 +64,7 @@ class Provider(Struct, frozen=True):
     heartbeat_seq: Sequence = Sequence(0)
     alive_until: UnixSeconds = UnixSeconds(0)
     is_frozen: bool = False
-    barred_until: UnixSeconds = UnixSeconds(0)  # frozen until then, whatever courts say
+    barred_until: UnixSeconds = UnixSeconds(0)  # frozen until then, whatever a court decides
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
@@ -72,7 +74,7 @@ class Provider(Struct, frozen=True):
     )  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
 
     def is_alive(self, now: UnixSeconds) -> bool:
-        """Heard of lately, with an unexpired offer, and not frozen."""
+        """Whether it has sent heartbeats lately, has an unexpired offer and is not frozen."""
         return (
             self.offer is not None
             and now < self.alive_until
@@ -81,8 +83,8 @@ class Provider(Struct, frozen=True):
         )
 
     def key_at(self, moment: UnixSeconds) -> Address:
-        """The operator key that was valid at a moment; of two in the second of a rotation the
-        older.
+        """The operator key that was valid at a moment. In the second of a rotation two are valid,
+        and this is the older one.
         """
         return next(
             (past.key for past in self.past_keys if moment <= past.until), self.operator_key
@@ -94,23 +96,23 @@ class Provider(Struct, frozen=True):
 
 
 class HostList(Struct, frozen=True):
-    """A host class's list of stake slots as on chain; position = index."""
+    """A host class's list of stake slots as on chain. A slot's position is its index."""
 
     slots: tuple[StakeSlot, ...] = ()
     since: dict[Address, UnixSeconds] = field(
         default_factory=dict
-    )  # owners with an open slot: when they came, as far as we heard
+    )  # owner with an open slot -> since when, by the blocks that we have read
 
 
 # ------------------------------------------------------------------------------------------ clients
 
 
 class Client(Struct, frozen=True):
-    """A client's money here. All amounts cumulative but `reserved`."""
+    """A client's money here. All amounts but `reserved` are cumulative."""
 
     account: Address
-    allocation: Amount = Amount(0)  # what orders may reach: announced releases are gone
-    escrowed: Amount = Amount(0)  # all that the chain holds, until a release is finished
+    allocation: Amount = Amount(0)  # the limit of orders, without announced releases
+    escrowed: Amount = Amount(0)  # all that the chain holds until a release is finished
     release_at: UnixSeconds = UnixSeconds(
         0
     )  # from when on an announced release may be finished; 0 = none
@@ -118,23 +120,21 @@ class Client(Struct, frozen=True):
     charged: Amount = Amount(0)
     vouched: Amount = Amount(
         0
-    )  # what counts of its newest voucher: all, unless the chain no longer holds so much
+    )  # how much of its newest voucher counts: all, unless the chain holds less
     voucher: Envelope[Voucher] | None = None
     voucher_session: Envelope[Session] | None = (
-        None  # under which it was taken: newer ones may be shorter or smaller
+        None  # the session of that voucher; newer ones may be shorter or smaller
     )
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
-    refund: Amount = Amount(
-        0
-    )  # credit of its own: held pay that came back, covered by its vouchers
+    refund: Amount = Amount(0)  # held pay that came back to it and is covered by its vouchers
     refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
 
     def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
-        """What vouchers may reach: all that the chain holds, but near the end of an announced
-        release only what stays.
+        """The limit of vouchers: all that the chain holds; near the end of an announced release,
+        only what stays.
         """
         return (
             self.allocation
@@ -147,8 +147,8 @@ class Client(Struct, frozen=True):
 
 
 class BatchPlace(Struct, frozen=True):
-    """One execution wanted in a batch. `lease` is the live or committed one; `retry_at` > 0
-    while a busy provider keeps its place.
+    """One execution that a batch wants. `lease` is the live or committed one. `retry_at` > 0 while
+    a busy provider keeps its place.
     """
 
     slot: StakeSlot
@@ -169,7 +169,7 @@ class Batch(Struct, frozen=True):
 
 
 class BeaconUsed(Struct, frozen=True):
-    """A round that decided a draw, kept for the receipt."""
+    """A beacon round that decided a draw. The receipt shows it."""
 
     round: Round
     signature: bytes
@@ -177,14 +177,14 @@ class BeaconUsed(Struct, frozen=True):
 
 
 class Matching(Struct, frozen=True, tag=True):
-    """The primary is still to be placed."""
+    """The job waits for a provider to match."""
 
     not_before: UnixSeconds
 
 
 class Running(Struct, frozen=True, tag=True):
-    """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the
-    draw's tries.
+    """Executions of a batch are placed or run. The batch wants `wanted` places; `next_attempt` is
+    the next try of its draw.
     """
 
     batch: int
@@ -193,8 +193,8 @@ class Running(Struct, frozen=True, tag=True):
     next_attempt: int
     beacon: BeaconUsed | None
     skipped: tuple[Hash32, ...]
-    audit_ppm: Ppm = Ppm(0)  # as it was at the draw
-    is_again: bool = False  # the draw had found nobody when it was gone through first
+    audit_ppm: Ppm = Ppm(0)  # the audit rate at the draw
+    is_again: bool = False  # the same draw found nobody the first time
 
 
 class AwaitingRound(Struct, frozen=True, tag=True):
@@ -204,17 +204,17 @@ class AwaitingRound(Struct, frozen=True, tag=True):
     wanted: int
     round: Round
     committed: tuple[BatchPlace, ...]  # the primary, in batch 0
-    is_again: bool = False  # only to wait for it: drawn is by the round of before, once more
+    is_again: bool = False  # retries an empty draw; it uses the previous round's randomness
 
 
 class Revealing(Struct, frozen=True, tag=True):
-    """A batch is closed; its members reveal."""
+    """A batch is closed, and its members reveal."""
 
     batch: Batch
 
 
 class Decided(Struct, frozen=True, tag=True):
-    """A verdict stands; provisional until `is_final`."""
+    """The job has a verdict, which is provisional until `is_final`."""
 
     verdict: Envelope[Verdict]
     is_final: bool
@@ -222,8 +222,8 @@ class Decided(Struct, frozen=True, tag=True):
 
 
 class Ended(Struct, frozen=True, tag=True):
-    """Over without a verdict on results: stopped, or nobody could be matched before the order's
-    expiry.
+    """The job ended without a verdict: it was stopped, or no provider was matched before the order
+    expired.
     """
 
     reason: str
@@ -233,29 +233,29 @@ JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
 class SlotList(Struct, frozen=True):
-    """A host class's list as it was when frames were made of it."""
+    """A host class's list of slots as it was when snapshots were made of it."""
 
     host_class: Hash32
     slots: tuple[StakeSlot, ...]
-    snapshots: int  # that are made of it
+    snapshots: int  # how many are made of it
 
 
 class EligibleSnapshot(Struct, frozen=True):
-    """Which slots were alive with audit capacity at some Ack: what jobs draw from. Most jobs
+    """Which slots of a list were eligible at some Ack. Jobs draw their auditors from it; most jobs
     share one with their neighbours.
     """
 
     list_number: int  # of the `SlotList` that it is made of
     alive: bytes  # bit `index & 7` of byte `index >> 3`
-    jobs: int  # that draw from it
+    jobs: int  # how many draw from it
 
     def slots_in(self, slots: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
-        """The slots themselves."""
+        """The eligible slots among a list's slots."""
         return (slot for slot in slots if self.alive[slot.index >> 3] >> (slot.index & 7) & 1)
 
 
 class Job(Struct, frozen=True):
-    """One order and everything signed for it."""
+    """One order, and everything that was signed for it."""
 
     id: Hash32
     submission: Submission
@@ -274,7 +274,7 @@ class Job(Struct, frozen=True):
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
     stop: Envelope[Stop] | None = (
-        # its client wants no more of it: never matched again; what was cut short is not compared
+        # the client stopped it: it is not matched again, and a result cut short is not compared
         None
     )
     split: Split = NOTHING
@@ -298,15 +298,13 @@ class Fault(Struct, frozen=True):
     client: Address
     at: UnixSeconds
     is_case_used: bool = False
-    checked: int = (
-        0  # how many of its provider's executions had been checked by then, this one included
-    )
-    # the court hears no two with it: a client had allocated too shortly before (PROTOCOL §5)
+    checked: int = 0  # how many executions of its provider had been checked by then, with this one
+    # it takes a case of three: a client had allocated too shortly before (PROTOCOL §5)
     is_for_three: bool = False
 
 
 class Case(Struct, frozen=True):
-    """A case that this coordinator opened; `case_id` is known once the chain has it."""
+    """A case, by this coordinator or by another party. The chain sets `case_id`."""
 
     key: str
     accused: Address
@@ -320,7 +318,7 @@ class Case(Struct, frozen=True):
 
 
 class EpochRecord(Struct, frozen=True):
-    """One posting: its leaves stay until nobody can need a proof any more."""
+    """One posting. Its leaves stay for as long as a proof may be asked for."""
 
     number: int
     leaves: tuple[Leaf, ...]
@@ -344,8 +342,8 @@ class OwnRecord(Struct, frozen=True):
     last_epoch_at: UnixSeconds = UnixSeconds(0)
     is_dirty: bool = False  # finals or vouchers changed since the last epoch
     next_index: int = 0
-    is_compared: bool = False  # since it came up others could tell what we have signed
-    epoch_at_start: int | None = None  # as `epoch`, until then
+    is_compared: bool = False  # since the start, others had the time to show what we have signed
+    epoch_at_start: int | None = None  # `epoch` at the start, until then
 
 
 class Trusts(Struct, frozen=True):
@@ -354,19 +352,19 @@ class Trusts(Struct, frozen=True):
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
     kills: tuple[
         UnixSeconds, ...
-    ] = ()  # its outvoted time-outs and memory kills since the last strike for them
-    checked: int = 0  # its executions that an audit confirmed or did not
+    ] = ()  # times of outvoted time-outs and memory kills since the last strike for them
+    checked: int = 0  # how many of its executions an audit has checked
 
 
 class Windows(Struct, frozen=True):
-    """How far one provider has come, by job class."""
+    """One provider's progress through its windows, by job class."""
 
     by_class: dict[Hash32, Window] = field(default_factory=dict)
 
 
 class JobHold(Struct, frozen=True):
-    """Of a provisional job: final at its phase's moment, or once its provider's progress in the
-    class is `ends_at` (ppm of jobs).
+    """The hold of a provisional job. It ends at the time in the job's phase, or when the owner's
+    progress in the class reaches `ends_at` (ppm of jobs).
     """
 
     owner: Address
@@ -375,12 +373,12 @@ class JobHold(Struct, frozen=True):
 
 
 class MedianPrice(Struct, frozen=True):
-    """A host class's median price, taken for so long as it is."""
+    """A host class's median price, which is used until a given time."""
 
     price: Price
     until: UnixSeconds
 
 
 def drawn_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
-    """A place for a drawn auditor, not yet assigned."""
+    """The place of a drawn auditor that has no assignment yet."""
     return BatchPlace(drawn.slot, drawn.attempt, at, None)

@@ -1,8 +1,8 @@
-"""What happened: events of the coordinator, verified by the shell before they come here, and
-journaled.
+"""The coordinator's events. The shell verifies them, and the actor journals them.
 
-Signatures have been checked against the message's own text; whether the signer may speak for an
-account is decided here, on the state at that moment, so that replay decides the same.
+The shell has checked each signature against its message and names the signer as `key`. The core
+decides whether that key may act for an account, from the state at that moment, so that a replay
+decides the same.
 """
 
 from msgspec import Struct
@@ -55,7 +55,7 @@ class DeclineReceived(Struct, frozen=True, tag=True):
 
 
 class CommitReceived(Struct, frozen=True, tag=True):
-    """`key` signed it; `is_stored`: its ciphertext lies in the staging store."""
+    """`key` signed it. `is_stored`: the staging store has its ciphertext."""
 
     commit: Envelope[Commit]
     key: Address
@@ -63,7 +63,7 @@ class CommitReceived(Struct, frozen=True, tag=True):
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """`has_opened`: the stored ciphertext opened to the digest under this salt."""
+    """`has_opened`: the stored ciphertext opens to the digest under this salt."""
 
     reveal: Reveal
     has_opened: bool
@@ -73,7 +73,7 @@ class RevealReceived(Struct, frozen=True, tag=True):
 
 
 class OrderReceived(Struct, frozen=True, tag=True):
-    """Signatures, spec and session have passed `order.validate`."""
+    """An order. Its signatures, spec and session have passed `orders.validate`."""
 
     submission: Submission
 
@@ -132,7 +132,7 @@ class ChainSlotOpened(Struct, frozen=True, tag=True):
 
 
 class ChainSlotClosed(Struct, frozen=True, tag=True):
-    """From `Stakes`: the entry is active no longer from a block on."""
+    """From `Stakes`: the entry is not active from a block on."""
 
     host_class: Hash32
     index: int
@@ -147,7 +147,7 @@ class ChainAccountIndexed(Struct, frozen=True, tag=True):
 
 
 class ChainAllocationChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: what a client has allocated to this coordinator, charged amounts included,
+    """From `Escrow`: what a client has allocated to this coordinator, including what was charged,
     less announced releases.
     """
 
@@ -182,8 +182,8 @@ class ChainPayoutChanged(Struct, frozen=True, tag=True):
 
 
 class ChainProviderSlashed(Struct, frozen=True, tag=True):
-    """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens
-    new ones.
+    """From `Stakes`: all slots of the owner are closed from a block on. It gets no work until it
+    opens new ones.
     """
 
     owner: Address
@@ -192,15 +192,15 @@ class ChainProviderSlashed(Struct, frozen=True, tag=True):
 
 
 class ChainEpochPosted(Struct, frozen=True, tag=True):
-    """From `Epochs`: our root stands on chain."""
+    """From `Epochs`: the chain has a root of ours."""
 
     number: int
     root: Hash32
 
 
 class ChainNewestEpoch(Struct, frozen=True, tag=True):
-    """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root
-    zero before the first.
+    """From `Epochs`, by a query: our newest posting. Number 0 and root zero mean that there is
+    none.
     """
 
     number: int
@@ -248,9 +248,7 @@ ChainNote = (
 
 
 class ChainAdvanced(Struct, frozen=True, tag=True):
-    """A confirmed block (depth k) and what it and those since the last one changed, in log
-    order.
-    """
+    """A confirmed block (depth k), and what changed since the block before, in log order."""
 
     block: BlockNumber
     block_hash: Hash32
@@ -259,47 +257,49 @@ class ChainAdvanced(Struct, frozen=True, tag=True):
 
 
 class ChainReorganised(Struct, frozen=True, tag=True):
-    """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what
-    changed, so repeating them is harmless.
+    """The chain replaced its blocks above `kept`, which are read again. Notes state values and not
+    differences, so a repeated note is harmless.
     """
 
     kept: BlockNumber
 
 
 class ChainAsked(Struct, frozen=True, tag=True):
-    """What the chain answered when it was asked, apart from its blocks: logs do not say what a
-    reorganisation took away.
+    """The chain's answer to a query, apart from its blocks. Logs do not report events that a
+    reorganisation removed.
     """
 
     notes: tuple[ChainNote, ...]
 
 
 class SessionReceived(Struct, frozen=True, tag=True):
-    """A client's session, signed by its account, before its first order: its key may upload."""
+    """A client's session, signed by its account, before its first order. Its key may then
+    upload.
+    """
 
     session: Envelope[Session]
 
 
 class TransactionRefused(Struct, frozen=True, tag=True):
-    """The chain refused a transaction for good; `purpose` is its effect's key."""
+    """The chain will never take a transaction. `purpose` is the key of its effect."""
 
     purpose: str
     reason: str
 
 
 class RunsArchived(Struct, frozen=True, tag=True):
-    """These runs are in the archive, durably: nothing of them is needed here any more."""
+    """The archive has stored these runs durably, so the state may forget them."""
 
     jobs: tuple[Hash32, ...]
 
 
 class Restarted(Struct, frozen=True, tag=True):
-    """The process came up again; what it had closed must be told anew."""
+    """The process has started again. Open CommitSets must be sent again."""
 
 
 class Compared(Struct, frozen=True, tag=True):
-    """Since it came up the chain was asked, and providers had the time to say, what we have
-    signed: it was known here.
+    """Since the start, chain and providers had the time to show what we have signed, and the
+    state knows all of it.
     """
 
 

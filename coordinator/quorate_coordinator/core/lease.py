@@ -1,5 +1,4 @@
-"""The lease machine: one provider's agreement to execute one order. Coordinator, provider and
-simulator share it.
+"""The lease machine: one provider's agreement to execute one order.
 
 Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
 Stopped. Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
@@ -21,32 +20,32 @@ from quorate_protocol.units import Address, Hash32, UnixSeconds
 
 
 class Assigned(Struct, frozen=True, tag=True):
-    """Sent, not answered; ends at acceptBy."""
+    """The assignment is sent and not answered yet. It lapses at acceptBy."""
 
 
 class Accepted(Struct, frozen=True, tag=True):
-    """The provider runs it; no commit by `commit_by` means lapse."""
+    """The provider runs it. Without a commit by `commit_by` it lapses."""
 
     accept: Envelope[Accept]
     commit_by: UnixSeconds
 
 
 class Committed(Struct, frozen=True, tag=True):
-    """Bound to a hidden result; the run slot is free again."""
+    """The provider is bound to a hidden result. Its run slot is free again."""
 
     commit: Envelope[Commit]
     at: UnixSeconds
 
 
 class Closed(Struct, frozen=True, tag=True):
-    """In a signed CommitSet; must reveal by `reveal_by`."""
+    """It is in a signed CommitSet, and must reveal by `reveal_by`."""
 
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
 
 
 class Revealed(Struct, frozen=True, tag=True):
-    """Opened. `result` is the result digest."""
+    """The commitment is opened. `result` is the result digest."""
 
     commit: Envelope[Commit]
     reveal: Reveal
@@ -54,27 +53,27 @@ class Revealed(Struct, frozen=True, tag=True):
 
 
 class Declined(Struct, frozen=True, tag=True):
-    """Not taken; `start_by` > 0 keeps the place until then."""
+    """The provider did not take it. If `start_by` > 0, it keeps its place until then."""
 
     start_by: UnixSeconds
 
 
 class Lapsed(Struct, frozen=True, tag=True):
-    """No answer, no commit in time, or given up after its Accept: unpaid, counts against
-    availability only.
+    """There was no answer or no commit in time, or the provider gave up after its Accept. It is
+    unpaid, and counts against availability only.
     """
 
     was_accepted: bool
 
 
 class Silent(Struct, frozen=True, tag=True):
-    """Committed and closed but not revealed in time."""
+    """It was in a CommitSet and did not reveal in time."""
 
     commit: Envelope[Commit]
 
 
 class Stopped(Struct, frozen=True, tag=True):
-    """Ended by the client before the commit."""
+    """The client ended it before the commit."""
 
 
 Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
@@ -82,8 +81,8 @@ TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
 class Lease(Struct, frozen=True):
-    """One execution. `assignment_hash` is the digest of the whole Assignment; `index` and `blind` open its
-    id.
+    """One execution. `assignment_hash` is the digest of the whole Assignment; `index` and `blind`
+    open its id.
     """
 
     assignment: Envelope[Assignment]
@@ -97,17 +96,17 @@ class Lease(Struct, frozen=True):
 
     @property
     def provider(self) -> Address:
-        """The owner that runs it."""
+        """The owner of the provider that executes it."""
         return self.assignment.message.provider
 
     @property
     def is_terminal(self) -> bool:
-        """Nothing more can happen to it."""
+        """Whether no event can change it any more."""
         return isinstance(self.phase, TERMINAL)
 
     @property
     def occupies_slot(self) -> bool:
-        """Takes a run slot: from the assignment until commit or end (I2)."""
+        """Whether it takes a run slot: from the assignment until commit or end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
 
 
@@ -133,23 +132,23 @@ class CommitReceived(Struct, frozen=True, tag=True):
 
 
 class BatchClosed(Struct, frozen=True):
-    """A CommitSet with this lease was signed (again)."""
+    """The coordinator signed a CommitSet with this lease, perhaps again."""
 
     closed_at: UnixSeconds
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """Opens the commitment; the ciphertext was found to open to its digest."""
+    """The provider opened its commitment. The stored ciphertext opens to the digest."""
 
     reveal: Reveal
 
 
 class ClientStopped(Struct, frozen=True):
-    """The client's signed Stop."""
+    """The client signed a Stop."""
 
 
 class Tick(Struct, frozen=True, tag=True):
-    """Time has come to `at`."""
+    """The time is now `at`."""
 
 
 Event = (
@@ -164,7 +163,7 @@ Event = (
 
 
 class Effect(StrEnum):
-    """What the owner of the lease must do next."""
+    """What must follow from a step."""
 
     SLOT_FREED = "slot-freed"
     RECEIPT_DUE = "receipt-due"
@@ -177,8 +176,8 @@ class Effect(StrEnum):
 def step(
     lease: Lease, event: Event, at: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """The only way a lease changes. Repeats of the same message are no-ops; anything else
-    unfitting is Refused.
+    """Steps a lease; nothing else changes one. A repeated message changes nothing. Any other
+    message that does not fit the phase is Refused.
     """
     match event:
         case AcceptReceived(accept):
@@ -237,9 +236,7 @@ def _decline(
 ) -> tuple[Lease, tuple[Effect, ...]]:
     if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
         return lease, ()
-    if isinstance(
-        lease.phase, Accepted
-    ):  # it says itself that no Commit will come: nobody waits for commitBy
+    if isinstance(lease.phase, Accepted):  # no Commit will come, so commitBy need not pass
         return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")

@@ -1,6 +1,4 @@
-"""Which nonces of a client's orders are used: enough to run no order twice, little enough to
-keep for ever.
-"""
+"""Which nonces of a client's orders are used, so that no order runs twice."""
 
 from bisect import bisect_left
 
@@ -12,25 +10,25 @@ LISTED_MAX = 1024  # orders of one client that may overtake each other on their 
 
 
 class UsedNonces(Struct, frozen=True):
-    """Every nonce below `floor` counts as used, and those listed, ascending.
+    """Every nonce below `floor` counts as used, and so do those in `listed`, in ascending order.
 
-    Clients take growing nonces, so those that are forgotten to bound the list are the oldest,
-    and a nonce below them is refused whether it was used or not. Not kept until the orders'
-    expiry: that is 30 days of every client's orders.
+    Clients take growing nonces. To bound the list, the oldest nonces are forgotten, and every
+    nonce below them is refused, used or not. To keep all nonces until their orders expire would
+    mean 30 days of every client's orders.
     """
 
     floor: Nonce = Nonce(0)
     listed: tuple[Nonce, ...] = ()
 
     def is_used(self, nonce: Nonce) -> bool:
-        """Whether an order with it would be a second one, or could be."""
+        """Whether an order with this nonce is, or could be, a second one."""
         if nonce < self.floor:
             return True
         place = bisect_left(self.listed, nonce)
         return place < len(self.listed) and self.listed[place] == nonce
 
     def using(self, nonce: Nonce) -> "UsedNonces":
-        """With one more."""
+        """The same nonces and one more."""
         place = bisect_left(self.listed, nonce)
         listed = (*self.listed[:place], nonce, *self.listed[place:])
         if len(listed) <= LISTED_MAX:
@@ -38,5 +36,5 @@ class UsedNonces(Struct, frozen=True):
         return UsedNonces(Nonce(listed[0] + 1), listed[1:])
 
     def next(self) -> Nonce:
-        """The least that is certainly free and above all that were used."""
+        """The lowest nonce that is above all used ones."""
         return max(self.floor, Nonce(self.listed[-1] + 1)) if self.listed else self.floor

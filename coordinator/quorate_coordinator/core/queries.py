@@ -37,8 +37,8 @@ from quorate_protocol.values import replace
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """One run; who executes is shown once the CommitSet published it, the output to its client
-    after the verdict (I8).
+    """The view of one run. It names a provider once the CommitSet has published it. Its client
+    sees the output after the verdict (I8).
     """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
@@ -66,10 +66,10 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """A run without what is its client's business alone: the way to the output, and until it is
-    final its name and its money.
+    """A run without what only its client may see: how to get the output, and until the run is
+    final also its name and its money.
 
-    Once it is final the receipt is public, and shows both anyway. A run that ends without a
+    Once it is final, its receipt is public and shows name and money. A run that ends without a
     verdict is never final.
     """
     if view.is_final:
@@ -81,8 +81,8 @@ def for_strangers(view: RunView) -> RunView:
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:
-    """Digests are shown to strangers only after finality: until then the job may still be given
-    to somebody as an audit.
+    """Whether to show result digests. Other accounts see them only after finality, because until
+    then another provider may still execute the job as an audit.
     """
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
@@ -149,8 +149,8 @@ def _output(state: State, job: Job) -> SealedOutput | None:
 def offer_views(
     state: State, now: UnixSeconds, limit: int, after: Address | None = None
 ) -> list[OfferView]:
-    """At most `limit` offers, live or not, in the order of registration, those after the
-    provider `after`.
+    """At most `limit` offers, live or not, in the order of registration. With `after`, those that
+    follow this provider.
     """
     views: list[OfferView] = []
     is_skipping = after in state.providers
@@ -181,7 +181,7 @@ def _record(state: State, provider: Provider, now: UnixSeconds) -> tuple[int, in
 
 
 def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderView:
-    """One provider's standing and money."""
+    """One provider's record and money."""
     provider = state.providers.get(owner)
     if provider is None:
         raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
@@ -238,8 +238,8 @@ def plan_view(
     accepts_unverified: bool,
     named: Hash32 = ZERO_HASH,
 ) -> PlanView:
-    """What an order for this spec and host class would meet now; `nearest` says which limit to
-    relax when nothing fits.
+    """What an order for this spec and host class would find now. If nothing fits, `nearest` says
+    which limit to relax.
     """
     context = StepContext(state, rules, now, ZERO_HASH)
     host_class = offers.class_for(context, named, spec, price_max)
@@ -273,7 +273,7 @@ def plan_view(
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
     if is_thin:
         nearest = (
-            f"only {owners} owners in the class that fits: who names none needs "
+            f"only {owners} owners in the class that fits: an order that names no class needs "
             f"{limits.class_owners_min_any} of long standing"
         )
     return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
@@ -304,7 +304,7 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """What there is most of, of the kind that is asked for."""
+    """The largest machine on offer, or the GPUs on offer if the job needs one."""
     gpus = sorted({gpu.model for offer in live for gpu in offer.hardware.gpus})
     if spec.resources.gpu is not None:
         return f"GPUs on offer are {', '.join(gpus[:8])}" if gpus else "no GPU is on offer"

@@ -1,6 +1,4 @@
-"""One step's context: the state in its transaction, the moment, the step's random value, and
-what it has decided so far.
-"""
+"""The context of one step: state, time, random value, and the effects so far."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,8 +25,8 @@ EVENTS_PER_JOB_MAX = 256
 
 
 class Rules(Struct, frozen=True):
-    """What does not change while the coordinator runs. `sign` is deterministic, so replay signs
-    the same bytes.
+    """What does not change while the coordinator runs. `sign` is deterministic, so that a replay
+    signs the same bytes.
     """
 
     domain: eip712.Domain
@@ -43,28 +41,28 @@ class Rules(Struct, frozen=True):
 
     @property
     def timing(self) -> Timing:
-        """By which rounds later batches are drawn."""
+        """Which rounds draw later batches."""
         limits = self.limits
         return Timing(
             self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
         )
 
     def secret(self) -> Hash32:
-        """A key of this coordinator's for values that nobody may foresee: known to whoever holds
-        the statement key.
+        """A secret from which this coordinator derives values that nobody else can foresee. It
+        follows from the statement key.
         """
         return _secret(self.statement_key, self.sign)
 
 
 @lru_cache(maxsize=16)
 def _secret(_: Address, sign: Sign) -> Hash32:
-    """Kept, because it costs a signature."""
+    """The derived secret. It is cached, because it costs a signature."""
     return keccak256(sign(hash_tuple("quorate-derive/2")))
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What the functions of one step share. Only this step writes to it."""
+    """What the functions of one step share."""
 
     state: State
     rules: Rules
@@ -86,8 +84,8 @@ class StepContext:
         return eip712.digest(self.rules.domain, message)
 
     def derive(self, label: str) -> Hash32:
-        """A fresh secret value of this step, from its journaled randomness and the signing key:
-        the journal alone foretells nothing.
+        """A fresh secret value, from the step's journaled randomness and the signing key. So the
+        journal alone does not disclose it.
         """
         self.draws += 1
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
@@ -99,7 +97,7 @@ class StepContext:
         return own
 
     def put(self, job: Job, **changes: object) -> Job:
-        """Stores a job, changed."""
+        """Stores a job with changes, and returns it."""
         changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
         self.state.jobs[job.id] = changed
         return changed
@@ -114,13 +112,13 @@ class StepContext:
         )
 
     def count(self, name: str) -> int:
-        """Counts one more; the count."""
+        """Adds one to a counter, and returns it."""
         counted = (self.state.counters.get(name) or 0) + 1
         self.state.counters[name] = counted
         return counted
 
     def set_live(self, job: Job, is_live: bool) -> None:
-        """Counts a job among those under way, or no longer; once."""
+        """Counts a job among those under way, or stops counting it. A repeat changes nothing."""
         if (job.id in self.state.live) == is_live:
             return
         if is_live:
@@ -134,7 +132,7 @@ class StepContext:
 
 
 def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
-    """A log with one more line. A full one loses its oldest quarter at once, so that it is not
-    copied twice each time.
+    """A log with one more line. A full log loses its oldest quarter at once, so that most
+    additions copy it only once.
     """
     return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)

@@ -48,7 +48,7 @@ class StateTables(Tables):
         self.held: Table[Hash32, JobHold] = Table(Hash32, JobHold)
         self.finished: Table[Hash32, UnixSeconds] = Table(
             Hash32, UnixSeconds
-        )  # jobs that are over, and when they may leave
+        )  # finished jobs, and when they may leave the state
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.leases_in_slots: Table[Address, tuple[Hash32, ...]] = Table(
@@ -60,10 +60,10 @@ class StateTables(Tables):
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
         self.answers: Table[Address, tuple[bool, ...]] = Table(
             Address, tuple[bool, ...]
-        )  # of the last draws: which were declined outright
+        )  # the answers to its last draws: True where it declined
         self.statements_due: Table[Address, bool] = Table(
             Address, bool
-        )  # providers whose credit is newer than their Statement
+        )  # providers whose credit is newer than their last Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.cases: Table[str, Case] = Table(str, Case)
@@ -79,7 +79,7 @@ class StateTables(Tables):
 
     @property
     def event_seq(self) -> Sequence:
-        """Of the newest line of any job's history."""
+        """The number of the newest line in any job's history."""
         return Sequence(self.counters.get(LINES) or 0)
 
     @property

@@ -7,8 +7,8 @@ from quorate_protocol.units import Round, UnixSeconds
 
 
 def newest_round(context: StepContext) -> Round:
-    """The newest round that has appeared: by the clock, or by what was seen. A clock that is
-    late must not draw by a known round (I9).
+    """The newest round that has appeared, by the clock or by the rounds that were seen. A clock
+    that is behind must not make a known round decide a draw (I9).
     """
     by_clock = (
         max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
@@ -17,9 +17,7 @@ def newest_round(context: StepContext) -> Round:
 
 
 def known_moment(context: StepContext) -> UnixSeconds:
-    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is
-    later than that says.
-    """
+    """The time, by the clock or by the newest round that was seen, whichever is later."""
     seen = context.state.counters.get(NEWEST_ROUND)
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 

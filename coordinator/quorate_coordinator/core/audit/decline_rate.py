@@ -1,8 +1,8 @@
-"""How a provider answers what the beacon draws it for (PROTOCOL §4): who declines too much of it
-would choose what it audits (I9).
+"""Counts how often a provider declines audits that it was drawn for (PROTOCOL §4).
 
-Not counted: what keeps its place, and what its offer did not promise, for the draw looks at the
-host class alone.
+A provider that declines more than 20 % of its recent draws is not drawn again until it publishes a
+new offer. Otherwise it could choose what it audits (I9). A postponed execution does not count, nor
+one that the offer did not promise: the draw looks at the host class alone.
 """
 
 from quorate_coordinator.core.entities import Job, Provider, Running
@@ -13,20 +13,20 @@ from quorate_protocol.units import DeclineReason
 from quorate_protocol.values import replace
 
 DRAWS_KEPT = 20
-DRAWS_LEAST = 5  # fewer say nothing
-DECLINED_SHARE = 5  # over a fifth is too much
+DRAWS_LEAST = 5  # fewer are not judged
+DECLINED_SHARE = 5  # more than one in five is too much
 _NOT_ITS_DOING = (DeclineReason.INPUT_UNAVAILABLE, DeclineReason.BAD_KEY)
 
 
 def accepted(context: StepContext, lease: Lease) -> None:
-    """It took one."""
+    """Counts a drawn execution that its provider accepted."""
     if _is_drawn(context.state.jobs[lease.job_id], lease):
         _count(context, lease, has_declined=False)
 
 
 def declined(context: StepContext, lease: Lease, reason: DeclineReason) -> None:
-    """It declined one outright: of the last draws more than a fifth, and its offer goes until it
-    offers anew.
+    """Counts a drawn execution that its provider declined. Above the limit, its offer is removed
+    until it publishes a new one.
     """
     job, provider = context.state.jobs[lease.job_id], context.state.providers[lease.provider]
     if (
@@ -54,7 +54,7 @@ def _is_drawn(job: Job, lease: Lease) -> bool:
 
 
 def _was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
-    """Whether its offer is for such a job at such a price."""
+    """Whether the provider's offer is for such a job at such a price."""
     offer, assignment = provider.offer, lease.assignment.message
     slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
     if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):

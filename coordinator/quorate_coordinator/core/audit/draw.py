@@ -1,4 +1,4 @@
-"""The beacon's draw: whether a job is audited, and by whom."""
+"""The beacon's draw: whether a job is audited, and who executes the audits."""
 
 from collections import Counter
 
@@ -32,19 +32,19 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 
 FIRST_AUDITORS = 1
-DECLINES_MAX = 2  # outright: then it is asked no more
+DECLINES_MAX = 2  # then the provider is not asked again
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
-    """The job's audit rate at the draw; an unwitnessed commit is always audited unless the order
-    accepts that.
+    """The job's audit rate at the draw. A commit without a witness is always audited, unless the
+    order accepts that.
     """
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
     order = job.submission.order.message
     primary = context.state.leases[
         job.leases[-1]
-    ]  # nobody else has been assigned since it committed
+    ]  # no other provider was assigned since it committed
     provider = context.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
@@ -63,8 +63,8 @@ def draw(
 ) -> Job:
     """Draws for one job: how many auditors its next batch has. `fill_places` then finds them."""
     if phase.is_again:
-        # By the round of before: who may call a draw empty and have another would go on until one
-        # suits him (I9).
+        # The previous round decides again. A coordinator that could call a draw empty and take
+        # another round could go on until one suits it (I9).
         beacon = job.beacons[-1]
     else:
         job = context.put(job, beacons=(*job.beacons, beacon))
@@ -105,7 +105,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
         taken = [place.slot for place in phase.places] + used_slots(context, job)
         drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)
         if drawn is None:
-            # Nobody is left in this draw: the batch is what it is.
+            # The draw has no slot left: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
         place = drawn_place(drawn, context.at)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
@@ -116,11 +116,10 @@ def fill_places(context: StepContext, job: Job) -> Job:
 
 
 def used_slots(context: StepContext, job: Job) -> list[audit.StakeSlot]:
-    """Who may not be drawn (again): everybody that had an assignment of this job and did not
-    merely postpone, or decline it once.
+    """The slots that may not be drawn again: of all providers that had an assignment of this job
+    and did more than postpone it or decline it once.
 
-    Those of closed batches as they were then too: a receipt shows them so, however they are
-    registered by now.
+    Members of closed batches count as they were registered then, because a receipt shows them so.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
@@ -156,15 +155,17 @@ def _has_declined(lease: Lease) -> bool:
 
 
 def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
-    """It closed its last slot of the class since the Ack: whoever exits gets no new Assignments."""
+    """Whether the provider has closed its last slot of the class since the Ack. A provider that
+    exits gets no new assignments.
+    """
     hosts = context.state.hosts.get(host_class)
     is_closed = hosts is not None and hosts.slots[place.slot.index].active_until != audit.FOREVER
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
-    """Assigns a drawn place; a provider without a free slot keeps it for a while, a dead one is
-    skipped on record.
+    """Assigns a drawn place. A provider without a free run slot keeps the place for a while. A
+    provider that is not alive is skipped, and the batch records that.
     """
     assert isinstance(job.phase, Running)
     before = job.phase

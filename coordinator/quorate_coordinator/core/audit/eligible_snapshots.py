@@ -1,6 +1,8 @@
-"""What jobs draw from, kept as which slots of a class's list were alive: lists change with every
-heartbeat that fails to come, their slots only with the chain. A list of 400 slots is 50 bytes
-so, and 130 KB written out.
+"""Stores from which slots jobs draw their auditors.
+
+Each missing heartbeat changes the list of eligible slots, but the slots themselves change only
+with the chain. So a snapshot is one bit for each slot of a list: 50 bytes for 400 slots, which
+would be 130 KB in full.
 """
 
 from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
@@ -13,7 +15,7 @@ SLOT_LISTS = "slot-lists"
 
 
 def take(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
-    """One more job draws from this list, which is its class's at the moment."""
+    """Counts one more job that draws from this list, the newest one of its class."""
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
@@ -26,7 +28,7 @@ def take(context: StepContext, host_class: Hash32, eligible: EligibleList) -> No
 
 
 def release(context: StepContext, root: Hash32) -> None:
-    """One job less draws from it."""
+    """Counts one job less that draws from a list, and forgets a list that no job needs."""
     state, snapshot = context.state, context.state.eligible_snapshots[root]
     if snapshot.jobs > 1:
         state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
@@ -51,8 +53,9 @@ def _list_number(context: StepContext, host_class: Hash32) -> int:
     if number is None or known is None or (known.slots is not slots and known.slots != slots):
         number, known = context.count(SLOT_LISTS), SlotList(host_class, slots, 0)
         state.newest_slot_lists[host_class] = number
-    # After a restore the two are equal and not one: made one, they are compared at once the next
-    # time.
+    # After a restore the two are equal but not the same object. Storing the newer one makes the
+    # next
+    # comparison fast.
     state.slot_lists[number] = replace(known, slots=slots)
     return number
 

@@ -1,5 +1,5 @@
-"""Trust and faults: what a verdict does to a provider's record, and when a case is opened
-(PROTOCOL §5).
+"""What a verdict does to a provider's record, and when the coordinator opens a case (PROTOCOL
+§5).
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from quorate_protocol.values import replace
 FAULTS_KEPT = 64
 KILLS_FOR_STRIKE = 3
 CASES_KEPT = 256
-CASE_SECONDS = 10  # what opening a case takes, so that the court does not find its evidence too old
+CASE_SECONDS = 10  # time to open a case before the court finds its evidence too old
 
 
 def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
-    """Records who passed an audit and who was outside the accepted group."""
+    """Records which providers passed an audit and which were outside the accepted group."""
     for lease in passed:
         _count(context, lease.provider)
         _record(context, job, lease.provider, has_passed=True)
@@ -55,13 +55,13 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
 
 
 def is_killed(lease: Lease) -> bool:
-    """Whether it was opened as a time-out or a memory kill."""
+    """Whether the revealed result is a time-out or a memory kill."""
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
 def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
-    """A slow or small machine may be honest; every third one in 90 days is a strike all the
-    same.
+    """Counts an outvoted time-out or memory kill. A slow or small machine may be honest, so only
+    every third one in 90 days is a strike.
     """
     known = context.state.trust.get(owner) or Trusts()
     kills = (*(at for at in known.kills if context.at - at < trusts.STRIKE_SECONDS), context.at)
@@ -94,8 +94,8 @@ def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) ->
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
-    """Two faults on exact jobs of different clients, or three in all, that a court would hear:
-    freeze and open a case.
+    """Freezes a provider and opens a case, if a court would hear two of its faults on exact jobs
+    of different clients, or three in all.
     """
     if context.state.providers[accused].is_frozen or any(
         case.accused == accused and case.is_convicted is None
@@ -114,7 +114,7 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
     executions = tuple(_evidence(context, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
     while context.state.cases.get(key) is not None:
-        # the one before was refused, and what was sent for it is not sent again
+        # The case before was refused, and a key that was sent is not sent again.
         key += f"-{context.at}"
     jobs = tuple(fault.job_id for fault in chosen)
     context.state.cases[key] = Case(key, accused, jobs, executions)
@@ -132,8 +132,8 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:
-    """Its faults within its last 300 checked executions: an honest machine that errs once in a
-    thousand is no case.
+    """A provider's faults within its last 300 checked executions. An honest machine that errs once
+    in a thousand is no case.
     """
     checked = (context.state.trust.get(owner) or Trusts()).checked
     return [
@@ -144,8 +144,8 @@ def recent(context: StepContext, owner: Address) -> list[Fault]:
 
 
 def bar(context: StepContext, owner: Address) -> None:
-    """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is
-    held of it is executed again.
+    """Bars a provider from work for 90 days and has its held jobs executed again, because no jury
+    can be had for its case.
     """
     until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
     context.state.providers[owner] = replace(
@@ -158,8 +158,8 @@ def bar(context: StepContext, owner: Address) -> None:
 
 
 def _is_due(context: StepContext, faults: list[Fault]) -> bool:
-    """Two on exact jobs of different clients, or three in all: as many as make a case, could a
-    court hear them.
+    """Whether the faults would make a case if a court could hear them: two on exact jobs of
+    different clients, or three in all.
     """
     found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
     clients = {
@@ -172,13 +172,12 @@ def _is_due(context: StepContext, faults: list[Fault]) -> bool:
 
 def _can_be_heard(context: StepContext, fault: Fault) -> bool:
     job = context.state.jobs.get(fault.job_id)
-    return job is not None and context.at < _heard_until(
-        context, job, fault
-    )  # what is archived is too old
+    # A job that was archived is too old.
+    return job is not None and context.at < _heard_until(context, job, fault)
 
 
 def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
-    """From when on no case can name this fault; 0 when none ever could."""
+    """The time from which no case can name this fault; 0 if none ever could."""
     lease, order = context.state.leases[fault.lease], job.submission.order.message
     if (
         fault.is_case_used
@@ -197,7 +196,7 @@ def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
-    """From when on no new case can name an execution of a job."""
+    """The time from which no new case can name an execution of a job."""
     found = [UnixSeconds(0)]
     for digest in job.leases:
         for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
@@ -207,7 +206,7 @@ def heard_until(context: StepContext, job: Job) -> UnixSeconds:
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
-    """Jobs that an undecided case of ours names."""
+    """Jobs that an undecided case names."""
     return frozenset(
         job_id
         for case in context.state.cases.values()
@@ -217,8 +216,8 @@ def in_court(context: StepContext) -> frozenset[Hash32]:
 
 
 def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
-    """The court did not hear a case: what it named may be named again, alone or with what comes;
-    `is_for_three`: in no two.
+    """Lets a case's faults be named again, because the court did not hear it. `is_for_three`: only
+    in a case of three.
     """
     _mark(
         context,
@@ -230,7 +229,7 @@ def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
 
 
 def use_up(context: StepContext, case: Case) -> None:
-    """Somebody's case convicted for what it named: the court hears none of it again."""
+    """Marks the faults of a case that convicted: the court hears none of them again."""
     _mark(context, case, lambda fault: replace(fault, is_case_used=True))
 
 
@@ -244,8 +243,8 @@ def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) ->
 
 
 def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
-    """What we know of executions that somebody else named, in that order; empty unless we know
-    all of it.
+    """The evidence of executions that another party named, in that order. Empty unless all of
+    them are known here.
     """
     found = []
     for digest in assignments:
@@ -258,7 +257,7 @@ def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[E
 
 
 def forget_old_cases(context: StepContext) -> None:
-    """Decided cases are shown for a while: the newest so many."""
+    """Forgets all decided cases but the newest `CASES_KEPT`."""
     decided = [case.key for case in context.state.cases.values() if case.is_convicted is not None]
     for key in decided[:-CASES_KEPT]:
         del context.state.cases[key]
@@ -277,7 +276,7 @@ def _choose_in_one_class(context: StepContext, faults: list[Fault]) -> list[Faul
 
 
 def _choose(faults: list[Fault]) -> list[Fault]:
-    """Two of different clients, else three of any; the newest first."""
+    """Chooses two faults of different clients, else three of any; the newest ones."""
     pairs = [fault for fault in faults if not fault.is_for_three]
     for newer in reversed(pairs):
         other = next((fault for fault in reversed(pairs) if fault.client != newer.client), None)

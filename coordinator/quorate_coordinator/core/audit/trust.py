@@ -8,7 +8,7 @@ from quorate_protocol.units import Address, Hash32
 
 
 def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
-    """A provider's trust in the job's class, as it counts now."""
+    """A provider's trust in the job's class, as of now."""
     trusts = context.state.trust.get(owner)
     return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
         context.at

@@ -1,11 +1,11 @@
 """Held pay: how a provisional job becomes final, by age or by re-execution (PROTOCOL §5 Holding,
 Faults).
 
-At the end of the hold a fresh draw decides, at the job's own rate, whether it is executed once
-more; after a fault of its provider its held jobs are, the faulting client's first. A
-re-execution is paid by the fund; a lie that it finds forfeits the held pay, which pays the
-re-execution; what cannot be re-executed costs nobody stake, and the held pay goes back to the
-client.
+At the end of the hold, a fresh draw decides at the job's own rate whether it is executed once
+more. After a fault of its provider, the provider's held jobs are executed again, those of the same
+client first. The fund pays for a re-execution. If it finds another result, the provider loses the
+held pay, which pays for the re-execution. If a job cannot be executed again, the held pay goes
+back to the client, and no stake is at risk.
 """
 
 from collections.abc import Sequence
@@ -26,18 +26,18 @@ OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 
 
 def at_limit(context: StepContext, job: Job) -> None:
-    """The hold is over: a fresh draw says whether the job is audited after all."""
+    """Ends a hold: a fresh draw decides whether the job is audited after all."""
     _look_again(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
 
 
 def at_exit(context: StepContext, job: Job) -> None:
-    """Its provider exits: likewise, before it is gone."""
+    """Ends a hold early, because the provider exits: a fresh draw decides before it is gone."""
     _look_again(context, job, wanted=0, since=context.state.own.block_time)
 
 
 def window_passed(context: StepContext, job: Job) -> None:
-    """Its provider has served W further jobs, each as likely to be audited: the verdict stands
-    and is final.
+    """Makes a verdict final, because its provider has served W further jobs that were as likely to
+    be audited.
     """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is held"
@@ -48,9 +48,11 @@ def window_passed(context: StepContext, job: Job) -> None:
 
 
 def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
-    """A fault of `owner` in a job: its held jobs are executed again, those of the same client
-    all, of others' a number that the beacon draws. It is the round that drew the job's last
-    batch: anybody can recheck whom it names, and nobody chose it.
+    """Has held jobs of `owner` executed again after a fault: all of the same client, and some of
+    other clients.
+
+    The beacon chooses those of other clients, by the round that drew the faulty job's last batch.
+    Everyone can check that choice, and no party could influence it.
     """
     held = held_by(context, owner)
     client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
@@ -63,8 +65,8 @@ def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
 
 
 def reexamine_all(context: StepContext, owner: Address) -> None:
-    """Everything that is held of it is executed again: it is taken to court, or barred, for
-    faults of which the newest was just found.
+    """Has all held jobs of a provider executed again, because a case is opened against it or it is
+    barred.
     """
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
@@ -75,7 +77,7 @@ def reexamine_all(context: StepContext, owner: Address) -> None:
 
 
 def held_by(context: StepContext, owner: Address) -> list[Job]:
-    """Jobs whose pay is held for one provider."""
+    """The jobs whose pay is held for one provider."""
     return [
         context.state.jobs[job_id]
         for job_id, hold in context.state.held.items()
@@ -88,8 +90,8 @@ def _closed_at(job: Job) -> int:
 
 
 def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None:
-    """The round follows from a moment that others know, within what the job's own receipt can
-    show: nobody may choose it (I9).
+    """Waits for a round to draw a held job again. The round follows from a time that others know,
+    within what the job's receipt can show, so nobody can choose it (I9).
     """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is looked at again"
@@ -113,7 +115,7 @@ def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None
 
 
 def not_drawn(context: StepContext, job: Job) -> Job:
-    """The draw spared it: the verdict stands and is final."""
+    """Makes a held verdict final, because the draw wants no re-execution."""
     assert job.held_verdict is not None
     return _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
 
@@ -125,8 +127,8 @@ def confirmed_or_caught(
     group: Sequence[Lease],
     faulted: Sequence[Lease],
 ) -> Job:
-    """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited
-    and pays for it.
+    """Applies a re-execution. If it agreed, the fund pays for it. If not, the primary loses its
+    held pay, which pays for it.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
@@ -138,7 +140,7 @@ def confirmed_or_caught(
 
 
 def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> Job:
-    """It could not be decided again: the held pay goes back to the client."""
+    """Returns the held pay to the client, because the job could not be decided again."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _take_back(context, job, _primary(context, job))
     client = context.state.clients[job.submission.order.message.client]
@@ -159,8 +161,8 @@ def _finish(context: StepContext, job: Job) -> Job:
 
 
 def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away; the amount. A log of credits only grows, so a later
-    entry says that there is none.
+    """Takes the primary's held credit away, and returns its amount. The log of credits only grows,
+    so a later entry of zero replaces the first one.
     """
     amount = Amount(
         sum(

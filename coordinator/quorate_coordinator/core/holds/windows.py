@@ -1,5 +1,6 @@
-"""Held jobs become final once their provider has served W further ones (PROTOCOL §5 Holding);
-`held` knows the other ways.
+"""Makes held jobs final once their provider has served W further ones (PROTOCOL §5 Holding).
+
+`held_pay` has the other ways in which a hold ends.
 """
 
 from collections.abc import Iterator
@@ -14,19 +15,19 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.window import Window, after_job, window_jobs
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
 
-MEDIAN_SECONDS = 600  # a class's median price is looked up so often; it is of all its offers
+MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all offers to compute
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """A primary's accepted job counts for its held ones of the class; `hold` of the same job
-    comes after it.
+    """Counts an accepted job of a primary for its held jobs of the class. Call `hold` for the same
+    job after it.
     """
     trust_class, order = trust_class_of(job), job.submission.order.message
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(context, job.ack.message.host_class)
-    # Shares are counted over stretches of one length, whatever tiers the clients choose: an order
-    # of another would end the stretch.
+    # Shares are counted over stretches of one length, whatever tiers clients choose. Otherwise an
+    # order of another tier would end a stretch.
     length = window_jobs(VerifyTier.STANDARD, context.rules.limits)
     further = after_job(
         window, order.client, primary.assignment.message.price_per_hour, median, length
@@ -35,7 +36,7 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def hold(context: StepContext, job: Job, primary: Lease) -> None:
-    """Holds a job: its moment stands in its phase, its window here."""
+    """Holds a job. The end in time is in its phase, the end of its window here."""
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
     length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
@@ -43,7 +44,7 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def _median(context: StepContext, host_class: Hash32) -> Price:
-    """Stored, not only remembered: what it was at some moment decides, in a replay too."""
+    """A class's median price. It is stored, because a replay must use the same one."""
     known = context.state.median_prices.get(host_class)
     if known is None or context.at >= known.until:
         known = context.state.median_prices[host_class] = MedianPrice(
@@ -53,7 +54,9 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
 
 
 class HoldQueue:
-    """Held jobs by what ends their windows: derived from the tables `held` and `windows`."""
+    """Held jobs by the progress that ends their windows, derived from the tables `held` and
+    `windows`.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -61,9 +64,7 @@ class HoldQueue:
         self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
 
     def over(self, most: int) -> Iterator[Job]:
-        """Those whose providers have come far enough, at most `most`; the caller takes each out
-        of `held`.
-        """
+        """At most `most` jobs whose windows have ended. The caller takes each out of `held`."""
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:

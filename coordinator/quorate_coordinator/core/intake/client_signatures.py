@@ -14,8 +14,8 @@ from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
-    """The client's session or the named watcher countersigns a primary's commit before its round
-    appears.
+    """Takes the countersignature of a primary's commit, by the client's session or by the watcher
+    that the order names. It must come before the commit's beacon round.
     """
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
@@ -51,8 +51,8 @@ def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
 
 
 def on_stop(context: StepContext, event: StopReceived) -> None:
-    """The client ends a job. What runs commits its elapsed time; what was not accepted ends
-    unpaid.
+    """Stops a job for its client. An execution that runs commits its elapsed time; one that was not
+    accepted ends unpaid.
     """
     job = context.state.jobs.get(event.stop.message.job_id)
     if job is None:
@@ -68,7 +68,7 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
         job = context.put(job, stop=event.stop)
         context.note(job.id, "stopped", "by its client")
     if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
-        return  # committed or beyond: it ends by its verdict, soon
+        return  # it has committed, so its verdict ends it soon
     for place in job.phase.places:
         lease = context.state.leases.get(place.lease or ZERO_HASH)
         if lease is None:

@@ -1,4 +1,7 @@
-"""Orders in: funds, nonce, host class and rule; the Ack that freezes the frame of the draw."""
+"""Takes orders: checks funds and nonce, chooses host class and rule, and signs the Ack.
+
+The Ack fixes the slots from which auditors are drawn.
+"""
 
 from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.effects import StoreSpec
@@ -19,14 +22,14 @@ from quorate_protocol.units import Amount, Hash32, Label, Sequence, usd
 from quorate_protocol.values import replace
 
 LIVE_JOBS_MAX = 100_000
-JOBS_MAX = 400_000  # with those that are over and not archived yet
-JOBS_PER_CLIENT_MAX = 4096  # under way: a 24th of all places
+JOBS_MAX = 400_000  # with finished ones that are not archived yet
+JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of all places
 OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
 SESSIONS_KEPT = 4
 
 
 def on_order(context: StepContext, submission: Submission) -> Job:
-    """Takes an order or refuses it; the same order again gives the same job."""
+    """Takes an order or refuses it. The same order again returns the same job."""
     order = submission.order.message
     job_id = context.digest(order)
     known = context.state.jobs.get(job_id)
@@ -72,7 +75,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
 
 
 def on_session(context: StepContext, session: Envelope[Session]) -> None:
-    """Keeps a funded client's session, so that its key may upload before the first order."""
+    """Takes a funded client's session, so that its key may upload before the first order."""
     client = context.state.clients.get(session.message.client)
     if client is None:
         raise Refused(
@@ -83,7 +86,7 @@ def on_session(context: StepContext, session: Envelope[Session]) -> None:
 
 
 def rate_fee(context: StepContext) -> int:
-    """The fee on chain, in bps."""
+    """The coordinator's fee, in bps."""
     return context.rules.fee_bps
 
 
@@ -98,7 +101,7 @@ def _client(context: StepContext, order: Order) -> Client:
 
 
 def _check_room(context: StepContext, client: Client) -> None:
-    """Everything that a client can make this coordinator keep is bounded."""
+    """Refuses an order above the bounds on what clients can make this coordinator keep."""
     if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
         raise Refused(Code.BUSY, "order: too many jobs are under way here")
     if client.under_way >= JOBS_PER_CLIENT_MAX:
@@ -121,8 +124,8 @@ def _check_room(context: StepContext, client: Client) -> None:
 
 
 def _check_block(context: StepContext) -> None:
-    """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare
-    any more is no list to draw from.
+    """Refuses orders when the newest known block is too old for an Ack (PROTOCOL §3). Others could
+    no longer compare the list of slots with the chain.
     """
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
@@ -162,8 +165,8 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
 
 
 def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
-    """Host class and rule: the class with most owners among those with a fitting offer; too few
-    owners are refused.
+    """The host class and the rule of an order. The class has most owners among those with a fitting
+    offer; an order for too few owners is refused.
     """
     order, spec = submission.order.message, submission.spec
     host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
@@ -192,7 +195,7 @@ def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, 
 
 
 def _refuse_thin(context: StepContext, submission: Submission) -> None:
-    """Says which class would fit, with its owners, when the order names none."""
+    """Refuses with the class that would fit and the number of its owners, if there is one."""
     order = submission.order.message
     thin = offers.class_for(
         context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True

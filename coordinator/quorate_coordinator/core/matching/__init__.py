@@ -1,1 +1,1 @@
-"""Matching: offers, columns, queue."""
+"""Matching jobs with offers: the index of offers and the queue of jobs."""

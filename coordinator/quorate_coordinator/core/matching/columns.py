@@ -200,7 +200,9 @@ class Bucket(ColumnStore):
     # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that no provider was found. False when too many needs are remembered already."""
+        """Remembers that no provider was found. False when too many needs are remembered
+        already.
+        """
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
         self._failed[needs] = max(price_max, self._failed.get(needs, 0))
@@ -297,7 +299,9 @@ class Bucket(ColumnStore):
         return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Their positions in the ring of their price. They do not depend on where rows are stored."""
+        """Their positions in the ring of their price. They do not depend on where rows are
+        stored.
+        """
         return self._key[positions] & _SPREAD
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:

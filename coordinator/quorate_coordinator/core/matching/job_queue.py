@@ -1,13 +1,13 @@
-"""Who waits for what, and until when: derived from the state's tables, so that no step looks at
-jobs that have nothing to do.
+"""Which job waits for what, and until when. It is derived from the state's tables, so that no step
+looks at jobs that have nothing to do.
 
-Jobs that wait for a primary stand in lanes (one for each client and need); the client with the
-fewest executions running comes first, and of its lanes the one whose oldest job is oldest. A
-lane for whose need nobody was found is parked until somebody may meet it again. Jobs that wait
-for a round stand under that round, every other wait under the second in which it ends.
+Jobs that wait for a primary are in lanes, one for each client and need. The client with the fewest
+executions running comes first, and of its lanes the one with the oldest job. When no provider is
+found for a lane, it is parked until one may meet its need. Jobs that wait for a beacon round are
+listed under that round, all other waits under the second in which they end.
 
-Nothing here may decide by how it came about: what is chosen follows from the tables alone, or a
-replay would choose otherwise.
+The choice follows from the tables alone, never from the order in which entries were made.
+Otherwise a replay would choose differently.
 """
 
 from bisect import bisect_left, insort
@@ -33,25 +33,27 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, Uni
 
 K = TypeVar("K")
 P = TypeVar("P", bound=tuple[object, ...])
-LEASES_WATCHED = 16  # of a job, the newest: more are never open at once
+LEASES_WATCHED = 16  # a job's newest leases; more are never open at once
 LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
-"""Client, host class, needs, price, and the job itself where it stands alone because some have refused it."""
+"""Client, host class, needs, price. The last part is the job's id if it has a lane of its own,
+because some providers have refused it; else zero.
+"""
 
 
 class Ranking(Generic[K, P]):
-    """Keys by rank, lowest first; a rank may change or go at any time. Ranks name their key, so
-    no two are equal.
+    """Keys by rank, lowest first. A rank may change or go at any time. Each rank contains its key,
+    so no two are equal.
     """
 
     def __init__(self) -> None:
         self._ranks: dict[K, P] = {}
-        self._heap: list[tuple[P, K]] = []  # with entries that are out of date
+        self._heap: list[tuple[P, K]] = []  # some entries are out of date
 
     def __len__(self) -> int:
         return len(self._ranks)
 
     def set(self, key: K, rank: P | None) -> None:
-        """Ranks a key anew; None takes it out."""
+        """Sets the rank of a key; None removes the key."""
         if rank is None:
             self._ranks.pop(key, None)
         elif self._ranks.get(key) != rank:
@@ -62,7 +64,7 @@ class Ranking(Generic[K, P]):
                 heapify(self._heap)
 
     def first(self) -> tuple[P, K] | None:
-        """The lowest."""
+        """The lowest rank and its key."""
         while self._heap:
             rank, key = self._heap[0]
             if self._ranks.get(key) == rank:
@@ -88,14 +90,14 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Account:
-    """A client with executions that run or jobs that may be placed; any other has none."""
+    """A client with executions that run or jobs that may be placed. Other clients have no entry."""
 
     running: int = 0
     lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
 
 
 class _Stand(NamedTuple):
-    """Where a live job stands: in the market from a second on, or at a round."""
+    """What a live job waits for: a match from some second on, or a round."""
 
     not_before: UnixSeconds | None
     refused_by: tuple[Address, ...]
@@ -125,11 +127,11 @@ class JobQueue:
         self._occupying: dict[Hash32, Address] = {}  # lease -> client
         self._kept: dict[
             Hash32, tuple[Address, ...]
-        ] = {}  # job -> providers that it has a place with and no slot yet
+        ] = {}  # job -> providers that keep a place for it and have no free slot
         self._keeping: dict[Address, set[Hash32]] = {}
 
     def refresh(self) -> None:
-        """Takes what the tables say now."""
+        """Applies the changes of the tables since the last call."""
         if self._changed_leases:
             for digest in _drained(self._changed_leases):
                 self._derive_lease(digest)
@@ -157,8 +159,7 @@ class JobQueue:
         """Live jobs with a deadline that may be over, oldest first."""
         self.refresh()
         found = self._due.take_until(at)
-        # Whatever comes of it, they are ranked again: a deadline may lead to nothing and be due for
-        # ever.
+        # They are ranked again in any case, because a deadline may change nothing and stay due.
         self._changed[0].update(found)
         return self._oldest_first(found)
 
@@ -170,8 +171,8 @@ class JobQueue:
         return [self._state.jobs[job_id] for job_id in found]
 
     def kept_for(self, owner: Address) -> Job | None:
-        """The job whose drawn execution waits for a slot of just this provider; of several the
-        one that `next` would take.
+        """The job whose drawn execution waits for a run slot of this provider. Of several, the one
+        that `next` would take.
         """
         self.refresh()
         found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
@@ -189,7 +190,7 @@ class JobQueue:
     # ---- who is next
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """The job that is to be placed next, of those for whom somebody may be there."""
+        """The job to place next, among those that a provider may fit."""
         self.refresh()
         self._market.refresh()
         self._revive()
@@ -199,8 +200,8 @@ class JobQueue:
         return self._state.jobs[first[0][2]] if first is not None else None
 
     def park(self, job: Job) -> bool:
-        """Nobody was found for a job's lane; False when that cannot be remembered, and the lane
-        must be set aside.
+        """Parks a job's lane, because no provider was found. False if that cannot be remembered;
+        then the lane must be set aside.
         """
         lane = self._lanes[self._lane_of[job.id]]
         _, host_class, needs, price, _ = lane.key
@@ -226,13 +227,13 @@ class JobQueue:
         return found
 
     def put_back(self, job_ids: list[Hash32]) -> None:
-        """They wait as before."""
+        """Lets jobs that were set aside wait as before."""
         for job_id in job_ids:
             self._stands.pop(job_id, None)
             self._changed[0].add(job_id)
 
     def _revive(self) -> None:
-        """Lanes for whose needs and price somebody may be there again."""
+        """Takes up the parked lanes that a provider may fit again."""
         for host_class in list(self._parked):
             bucket = self._market.bucket(host_class)
             assert bucket is not None, "a class once seen keeps its bucket"
@@ -376,14 +377,14 @@ class JobQueue:
         best = account.lanes.first()
         self._ready.set(client, None if best is None else (account.running, *best[0]))
         if best is None and not account.running:
-            # It says nothing any more that a new one would not: whoever comes with a new key for
-            # every job leaves nothing here.
+            # A new entry would say the same. So a client with a new key for every job leaves no
+            # entries behind.
             del self._accounts[client]
 
 
 def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
-    """What is in it; emptied whole, because a set that was large once is slow to pop from for
-    good.
+    """Empties a set and returns its content. It is cleared as a whole, because a set that was
+    large once stays slow to pop from.
     """
     found = tuple(changed)
     changed.clear()
@@ -409,9 +410,7 @@ def _stand_of(job: Job) -> _Stand:
 
 
 def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
-    """The first second in which time alone may change a job; later ones follow from what it
-    changes.
-    """
+    """The first second in which time alone may change a job; None if there is none."""
     found: list[int] = []
     for digest in job.leases[-LEASES_WATCHED:]:
         lease = state.leases[digest]

@@ -1,9 +1,8 @@
-"""The market in columns, derived from the state's tables: never written by anybody else, never
-part of a snapshot.
+"""The market's offers in columns, derived from the state's tables. No snapshot contains them.
 
-Every write to a table that matters here leaves its key behind (`Table.follow`); before a search
-those rows are derived anew. So a step that was refused, a restore and a replay all end with the
-index that the tables give.
+Every write to a table that matters here notes its key (`Table.follow`), and before a search the
+rows of these keys are derived again. So a refused step, a restore and a replay all end with the
+index that follows from the tables.
 """
 
 from collections import deque
@@ -26,7 +25,9 @@ MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
 
 
 class _Staked(Struct, frozen=True):
-    """Owners with an active slot; holds for this list from one block to before another."""
+    """Owners with an active slot. It is valid for one list, from block `first` to before
+    `after`.
+    """
 
     hosts: HostList | None
     first: int
@@ -35,7 +36,7 @@ class _Staked(Struct, frozen=True):
 
 
 class _Kept(Struct, frozen=True):
-    """An `EligibleList`, while nothing of what it was made of has changed."""
+    """An `EligibleList` that is valid while its sources do not change."""
 
     staked: _Staked
     version: int
@@ -46,7 +47,7 @@ class _Kept(Struct, frozen=True):
 
 NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
 IDLE_MAX = (
-    64  # classes that nobody offers any more; one provider may name sixteen others with every offer
+    64  # classes without offers that are kept; one offer of a provider may name sixteen new ones
 )
 IDLE_LOOKS = 32
 CLASS_SETS_MAX = 4096
@@ -65,8 +66,8 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
 
 
 def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. What others took, the provider says by
-    Decline.
+    """Run slots of the class without a lease of ours. If other coordinators took some, the provider
+    declines.
     """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
@@ -83,15 +84,15 @@ def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -
 
 
 def _is_free(state: StateTables, owner: Address, count: int, host_class: Hash32) -> bool:
-    """Whether one of so many run slots is free; leases are looked at only when there are enough
-    to fill them.
+    """Whether one of `count` run slots is free. Leases are looked at only if they are enough to
+    fill the slots.
     """
     held = state.leases_in_slots.get(owner) or ()
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
 def _is_of_the_market(before: Provider, after: Provider) -> bool:
-    """Whether a change of a provider may change its rows: most are of its money."""
+    """Whether a change of a provider may change its rows. Most changes are of its money."""
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
@@ -101,15 +102,17 @@ def _is_of_the_market(before: Provider, after: Provider) -> bool:
 
 
 class MarketIndex:
-    """Buckets by host class, with what orders need to know of a class."""
+    """The buckets by host class, and what orders need to know about a class."""
 
     def __init__(self, state: StateTables) -> None:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
         self.hosts: dict[Hash32, HostClass] = {}
-        self._classes: dict[Address, tuple[Hash32, ...]] = {}  # where a provider has rows
+        self._classes: dict[
+            Address, tuple[Hash32, ...]
+        ] = {}  # the classes in which a provider has rows
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
-        self._left: deque[Hash32] = deque()  # classes that somebody left, the oldest first
+        self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
         self._kept: dict[Hash32, _Kept] = {}
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
@@ -120,7 +123,7 @@ class MarketIndex:
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
     def refresh(self) -> None:
-        """Takes what the tables say now."""
+        """Applies the changes of the tables since the last call."""
         for changed in self._changed:
             if changed:
                 for owner in _drained(changed):
@@ -137,7 +140,7 @@ class MarketIndex:
                     self.staked(host_class)
 
     def bucket(self, host_class: Hash32) -> Bucket | None:
-        """A class's rows, with the feature STAKED as the chain has it."""
+        """A class's rows, with the feature STAKED by the newest block."""
         self.refresh()
         bucket = self.buckets.get(host_class)
         if bucket is not None:
@@ -173,9 +176,7 @@ class MarketIndex:
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        """Classes that were left and that nobody has come back to. One for which somebody waits
-        is looked at again.
-        """
+        """Forgets classes without offers. A class for which jobs wait is looked at again later."""
         for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
             host_class = self._left.popleft()
             bucket = self.buckets.get(host_class)
@@ -189,7 +190,9 @@ class MarketIndex:
                 self._left.append(host_class)
 
     def _derive_free(self, owner: Address) -> None:
-        """Of what a claim or its end changes only this."""
+        """Derives whether a provider's slots are free. An assignment or its end changes nothing
+        else.
+        """
         provider = self._state.providers.get(owner)
         if provider is None or provider.offer is None:
             return
@@ -236,7 +239,7 @@ class MarketIndex:
             mixed,
         )
 
-    # ---- what the chain and the record say of a class
+    # ---- stake, eligible slots and trust of a class
 
     def staked(self, host_class: Hash32) -> frozenset[Address]:
         """Distinct owners with an active slot in a class."""
@@ -261,8 +264,8 @@ class MarketIndex:
         return owners
 
     def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
-        """The frame of a draw (PROTOCOL §5): slots active on chain whose owner is alive and
-        offers the class.
+        """The slots from which a job may draw (PROTOCOL §5): active on chain, and their owner is
+        alive and offers the class.
         """
         bucket = self.bucket(host_class)
         self.staked(host_class)
@@ -288,8 +291,8 @@ class MarketIndex:
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
-        """The list with this root, which jobs draw from; kept, because neighbouring jobs draw
-        from one.
+        """The list with this root, from which jobs draw. It is cached, because neighbouring jobs
+        share a list.
         """
         found = self._lists.pop(root, None)
         if found is not None:
@@ -306,7 +309,7 @@ class MarketIndex:
         return made
 
     def trust_root(self, trust_class: Hash32) -> Hash32:
-        """`Ack.stateRoot`: Merkle root over the trust of everybody in one job class."""
+        """`Ack.stateRoot`: the Merkle root over the trust of all providers in one job class."""
         if self._changed_trust:
             self._changed_trust.clear()
             self._trust_roots.clear()
@@ -334,8 +337,8 @@ def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
 
 
 def _drained(changed: set[Address]) -> tuple[Address, ...]:
-    """What is in it; emptied whole, because a set that was large once is slow to pop from for
-    good.
+    """Empties a set and returns its content. It is cleared as a whole, because a set that was
+    large once stays slow to pop from.
     """
     owners = tuple(changed)
     changed.clear()
@@ -343,8 +346,8 @@ def _drained(changed: set[Address]) -> tuple[Address, ...]:
 
 
 def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-    """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model,
-    VRAM) of each).
+    """(model number, VRAM, ()) if all GPUs are alike; else (0, largest VRAM, (model, VRAM) of
+    each).
     """
     first = hardware.gpus[0]
     if len(hardware.gpus) > 1:

@@ -1,4 +1,4 @@
-"""What a job asks of a machine, as the columns know it."""
+"""Translates a job spec into the needs that the columns compare."""
 
 from functools import lru_cache
 
@@ -8,7 +8,7 @@ from quorate_protocol.units import JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """A free, priced machine that can hold the job."""
+    """The needs of a job: a free machine with a price that can run it."""
     return _needs(spec.kind, spec.resources)
 
 
@@ -25,11 +25,11 @@ def _needs(kind: JobKind, resources: Resources) -> Needs:
 
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
-    """The same, free or not."""
+    """The same needs, met also by busy machines."""
     return needs._replace(bits=needs.bits & ~FREE)
 
 
 @lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
-    """The same of somebody with a stake."""
+    """The same needs, met only by owners with a stake."""
     return needs._replace(bits=needs.bits | STAKED)

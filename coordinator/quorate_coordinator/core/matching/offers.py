@@ -1,6 +1,6 @@
-"""The order book: live offers, their free slots, and which provider a primary goes to.
+"""Takes offers and heartbeats, and chooses the provider and the host class for a job.
 
-Never in SQL: the offers stand in columns (`matching`), derived from the state (`matching_index`).
+The offers are searched in columns that `market_index` derives from the state, not in SQL.
 """
 
 from itertools import islice
@@ -25,11 +25,12 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
 from quorate_protocol.values import replace
 
-# cheapest that fit and are scored: within 0.1 % of the best score of all (measured at 10^6 offers)
+# How many of the cheapest that fit are scored. Their best is within 0.1 % of the best of all
+# (measured at 10^6 offers).
 CANDIDATES_MAX = 64
-JITTER_PPM = 10_000  # prices within a hundredth are as good as equal
-STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as a twentieth of the price
-CACHED_PPM = 50_000  # having the image or an input saves its fetch
+JITTER_PPM = 10_000  # prices within 1 % count as equal
+STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as 5 % of the price
+CACHED_PPM = 50_000  # a provider that has the image or an input need not fetch it
 
 
 class Candidate(Struct, frozen=True):
@@ -54,7 +55,7 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
 
 
 def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
-    """Keeps a provider alive."""
+    """Takes a heartbeat, which keeps a provider alive."""
     beat: Heartbeat = event.heartbeat.message
     provider = registered(context, beat.provider, event.key)
     if abs(context.at - beat.time) > 60:
@@ -69,7 +70,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
 
 
 def _unbarred(context: StepContext, provider: Provider) -> Provider:
-    """A bar ends with its time, unless a case has been opened meanwhile."""
+    """Ends a bar after its time, unless a case has been opened meanwhile."""
     if not provider.barred_until or context.at < provider.barred_until:
         return provider
     is_accused = any(
@@ -84,7 +85,7 @@ def _alive(context: StepContext) -> UnixSeconds:
 
 
 def registered(context: StepContext, owner: Address, key: Address) -> Provider:
-    """The registered provider whose operator key `key` is."""
+    """The registered provider `owner`. Refused unless `key` is its operator key."""
     provider = context.state.providers.get(owner)
     if provider is None:
         raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
@@ -107,8 +108,8 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. What others took, the provider says by
-    Decline.
+    """Run slots of the class without a lease of ours. If other coordinators took some, the provider
+    declines.
     """
     return market_index.free_slots(context.state, provider, host_class)
 
@@ -122,11 +123,11 @@ def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
 
 
 def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
-    """The best free providers for a job now, best first, no two of one owner or network; fewer
-    than `wanted` when there are no more.
+    """The best free providers for a job now, best first, no two of one owner or network. Fewer than
+    `wanted` if there are no more.
 
-    Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The
-    jitter is one that nobody can foresee.
+    Of the 64 cheapest that fit, those with the lowest score: price × (1 + jitter + strikes −
+    cached). Nobody can foresee the jitter.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
     bucket = context.state.market.bucket(host_class)
@@ -244,9 +245,10 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who
-    names none gets no thin one: whoever owns most of a class decides what is right there, and
-    may have made it up.
+    """The host class with most owners among those in which a live offer fits, busy or not.
+
+    An order that names no class gets none with few owners, unless `is_thin_too`: one owner may
+    have made up such a class, and would decide what is right there.
     """
     market, is_gpu = context.state.market, spec.resources.gpu is not None
     market.refresh()
@@ -280,7 +282,9 @@ def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
 def offers_for(
     context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
 ) -> tuple[int, Price | None]:
-    """(live offers of a class that fit, busy or not; the lowest price among them)."""
+    """The number of live offers of a class that fit, busy or not, and the lowest price among
+    them.
+    """
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return 0, None
@@ -290,7 +294,7 @@ def offers_for(
 
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:
-    """Of a class's live offers, busy or not; 0 when there are none."""
+    """The median price of a class's live offers, busy or not; 0 if there are none."""
     bucket, needs = (context.state.market.bucket(host_class), Needs(row.PRESENT | row.PRICED, 0, 0))
     count = bucket.count(needs, row.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:

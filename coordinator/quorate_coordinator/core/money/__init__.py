@@ -1,1 +1,1 @@
-"""Money: ledger, epochs, what the chain covers."""
+"""Money: the ledger, epochs, and what the chain has money for."""

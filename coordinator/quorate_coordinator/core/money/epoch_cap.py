@@ -1,13 +1,14 @@
-"""What of the credits the chain has money for (PROTOCOL §6). It refuses an epoch whole whose
-final credits are above what vouchers brought in, or all credits above what is allocated: one
-client's fault would keep everybody's money. So an epoch shows no more than that.
+"""Limits an epoch to the credits that the chain has money for (PROTOCOL §6).
 
-There is less when a voucher is not on the chain yet (an epoch has room for fifty), and when it
-never will be: the coordinator or its chain was away until a client had its deposit back. What is
-missing is shown as held, not as final: of the coordinator's own fee first, then of the audit
-fund, and only what is left of everybody, in parts equal to what is new of each. Nothing of this
-is remembered: the state keeps what everybody is owed, each epoch looks anew, and fees and
-vouchers that come later fill the gap.
+The chain refuses a whole epoch if its final credits exceed what vouchers brought in, or all of its
+credits exceed what is allocated. Then one client's fault would stop all pay. So an epoch shows no
+more than that.
+
+There is less money when a voucher is not on the chain yet (an epoch has room for fifty), or never
+will be: the coordinator or its chain was away until a client had its deposit back. The epoch shows
+what is missing as held, not as final: first of the coordinator's fee, then of the audit fund, then
+of all accounts in proportion to what is new of each. The state keeps what each account is owed, so
+each epoch computes this again, and later fees and vouchers fill the gap.
 """
 
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ FUND = 0  # index of the audit fund's leaf
 def backed(
     context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]
 ) -> tuple[Leaf, ...]:
-    """The leaves as far as there is money, once these vouchers are on the chain too. Linear in
-    accounts.
+    """The leaves, limited to the money that the chain has once it has these vouchers. The cost is
+    linear in accounts.
     """
     covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
     now, margin = chain_time(context), context.rules.limits.voucher_margin
@@ -49,7 +50,7 @@ def backed(
 
 
 def _shown(context: StepContext) -> dict[int, int]:
-    """Final credits by index in the newest epoch on the chain: none of them ever falls."""
+    """Final credits by index in the newest epoch on the chain. None of them may ever fall."""
     posted = [record for record in context.state.epochs.values() if record.is_posted]
     return (
         {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves}
@@ -59,10 +60,10 @@ def _shown(context: StepContext) -> dict[int, int]:
 
 
 def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> dict[int, int]:
-    """How much of each part goes, so that in all `missing` does: whole parts of `first`, then of
-    the others in proportion.
+    """How much to cut of each part, `missing` in all: first of the parts in `first`, then of the
+    others in proportion.
 
-    Rounded so that the sum is exact: each gets what the running total grows by.
+    The sum is exact: each part gives what the rounded running total grows by.
     """
     cuts: dict[int, int] = {}
     for index in first:

@@ -1,4 +1,4 @@
-"""Epochs: when to post, which leaves, which vouchers."""
+"""Epochs: when to post one, with which leaves and vouchers."""
 
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.entities import EpochRecord
@@ -10,17 +10,18 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSecon
 from quorate_protocol.values import replace
 
 VOUCHERS_PER_EPOCH_MAX = 50
-# at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of
-# the others
+# The most in one period. The chain keeps 32, and refuses one that overtakes the challenge of the
+# others.
 FULL_EPOCHS = 24
 EPOCHS_KEPT = 8
-INDICES = 1 << 32  # the registry has no more
+INDICES = 1 << 32  # indices of the registry
 
 
 def build_if_due(context: StepContext) -> None:
-    """Builds and posts an epoch when there is a voucher or final credit that the chain does not
-    have yet, at most every `epoch_every`; sooner when the one before had no room for all
-    vouchers. Never empty.
+    """Builds and posts an epoch when the chain lacks a voucher or a final credit.
+
+    At most one every `epoch_every`, but sooner when the one before had no room for all vouchers.
+    An epoch is never empty.
     """
     own = context.state.own
     if (
@@ -53,7 +54,9 @@ def build_if_due(context: StepContext) -> None:
 
 
 def purpose_of(record: EpochRecord) -> str:
-    """Names one attempt: a number whose posting was refused is built again, with other leaves."""
+    """The name of one attempt. If a posting is refused, its number is built again with other
+    leaves.
+    """
     return f"epoch-{record.number}-{record.built_at}"
 
 
@@ -63,7 +66,9 @@ def _in_flight(context: StepContext) -> bool:
 
 
 def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
-    """One leaf an account: providers, the coordinator's fee, the audit fund (index 0, nobody's)."""
+    """One leaf for each account: providers, clients with refunds, the coordinator's fee. The audit
+    fund has index 0 and no account.
+    """
     leaves = []
     for provider in context.state.providers.values():
         if provider.final or provider.held:
@@ -89,15 +94,17 @@ def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
 
 
 def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
-    """One leaf an account, for it has one claim: a provider that is a client too gets both in
-    one. And one account an index: two have the same when a reorganisation gave it to another and
-    the first did not register again. The contract pays the account whatever its index is, so the
-    later one stands where no registration comes to be.
+    """Merges leaves of one account, and gives each account an index of its own.
+
+    An account has one claim, so a provider that is also a client gets one leaf. Two accounts have
+    the same index when a reorganisation gave it to another one and the first did not register
+    again. The contract pays the account whatever its index is, so the later one moves to an index
+    that no registration can have.
     """
     owed: dict[Address, trees.Leaf] = {}
     for leaf in leaves:
         one = owed.get(leaf.account)
-        if one is not None:  # the provider's, with its root: it came first
+        if one is not None:  # the provider's leaf, which came first and has the root
             leaf = replace(
                 one, final=Amount(one.final + leaf.final), held=Amount(one.held + leaf.held)
             )
@@ -112,8 +119,8 @@ def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
 
 
 def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
-    """The newest voucher of every client that the chain has not seen and will honour; those with
-    least time left first.
+    """The newest vouchers that the chain has not seen and will honour, one for each client. Those
+    with the least time left come first.
     """
     found = []
     now = chain_time(context)
@@ -137,9 +144,11 @@ def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
 
 
 def on_posted(context: StepContext, number: int, root: Hash32) -> None:
-    """A root of ours stands on chain. One that is not in the state was posted by another holder
-    of the posting key, or was given up as refused: its number is taken, or every later posting
-    would be refused, and all credits go into the next one.
+    """Records that the chain has a root of ours.
+
+    If the state does not have that root, another holder of the posting key posted it, or it was
+    given up as refused. Its number is used then, because the chain would refuse a second one, and
+    all credits go into the next epoch.
     """
     record = context.state.epochs.get(number)
     if (record is None or record.root != root) and number >= context.state.own.epoch + (
@@ -157,9 +166,11 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_newest(context: StepContext, number: int, root: Hash32) -> None:
-    """The chain was asked what stands. A posting of ours that it no longer has was taken away by
-    a reorganisation, and one that we have not heard of stands all the same: else every later
-    number would be refused, or waited for, for ever.
+    """Applies the chain's answer about our newest posting.
+
+    A posting that the chain no longer has was removed by a reorganisation. One that we have not
+    heard of counts all the same. Otherwise every later number would be refused, or waited for, for
+    ever.
     """
     if number >= context.state.own.epoch:
         if number:
@@ -173,13 +184,12 @@ def on_newest(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_refused(context: StepContext, purpose: str) -> None:
-    """The chain refused a posting: the credits go into the next one under a new number, once
-    what made it refuse had time to be heard.
+    """Gives up a posting that the chain refused. Its credits go into the next one, once the cause
+    of the refusal has had time to arrive.
     """
     number = int(purpose.split("-")[1])
     record = context.state.epochs.get(number)
-    # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt
-    # that is already replaced.
+    # After a crash a refusal may come twice. The second one is of an attempt that is replaced.
     if record is not None and not record.is_posted and purpose == purpose_of(record):
         del context.state.epochs[number]
         context.change_own(epoch=number - 1, last_epoch_at=context.at, is_dirty=True)

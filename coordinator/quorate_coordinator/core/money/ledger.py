@@ -1,4 +1,4 @@
-"""Money: what verdicts charge, what vouchers cover, what statements promise (PROTOCOL §6, I1).
+"""The ledger: what verdicts charge, vouchers cover and statements promise (PROTOCOL §6, I1).
 
 A credit is `held` until its job is final and the client's voucher covers it, then `final`.
 Charged always equals final + held + fee + fund, which `check` asserts.
@@ -26,7 +26,7 @@ STATEMENTS_PER_TICK_MAX = 512
 
 
 def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """What one execution of a closed batch earns: whoever has the receipt computes the same
+    """What one execution of a closed batch earns. Each holder of the receipt computes the same
     (I10).
     """
     phase, assignment = lease.phase, lease.assignment.message
@@ -43,8 +43,8 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
 
 
 def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
-    """Charges the client for the executions that count and credits their providers, held for
-    now.
+    """Charges the client for the executions that count, and credits their providers. The credits
+    are held for now.
     """
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.assignment_hash, pay_of(context, job, lease)) for lease in paid]
@@ -76,7 +76,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
 
 
 def is_audit_billed(job: Job) -> bool:
-    """Whether the client pays the first audit itself, in place of a premium."""
+    """Whether the client pays for the first audit instead of a premium."""
     order, executions = job.submission.order.message, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
@@ -84,7 +84,7 @@ def is_audit_billed(job: Job) -> bool:
 
 
 def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
-    """Credits an execution, held."""
+    """Credits an execution to its provider, as held."""
     provider = context.state.providers[lease.provider]
     credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
     context.state.providers[provider.owner] = replace(
@@ -94,11 +94,11 @@ def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
 
 
 def _room(context: StepContext, job: Job) -> Amount:
-    """The most that this job may be charged: its budget, as far as its reservation and what is
-    free of allocation and session go (I4).
+    """The most that a job may be charged: its budget, limited by its reservation and what is free
+    of allocation and session (I4).
 
-    Only a program with many different answers comes near: its executions are all paid, more of
-    them than were reserved for.
+    Only a program with many different results comes near. All of its executions are paid, and they
+    may be more than were reserved for.
     """
     order, session = job.submission.order.message, job.submission.session.message
     client = context.state.clients[order.client]
@@ -109,7 +109,7 @@ def _room(context: StepContext, job: Job) -> Amount:
 
 
 def release_reservation(context: StepContext, job: Job) -> Job:
-    """Gives back what was set aside for a job; once."""
+    """Releases what was reserved for a job. A second call changes nothing."""
     if not job.reserved:
         return job
     client = context.state.clients[job.submission.order.message.client]
@@ -120,9 +120,7 @@ def release_reservation(context: StepContext, job: Job) -> Job:
 
 
 def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
-    """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it
-    reaches.
-    """
+    """Pays executions for which no client is charged, from the audit fund, as far as it reaches."""
     for lease in ran:
         own = context.state.own
         amount = Amount(min(pay_of(context, job, lease), own.fund))
@@ -140,11 +138,11 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
 
 
 def state_credits(context: StepContext) -> None:
-    """Statements for everybody whose credit has changed since the last tick, bounded; who is
-    left over waits for the next.
+    """Sends statements to providers whose credit has changed since the last tick. Those above the
+    bound wait for the next tick.
 
-    Not at each credit: the newest replaces all before it, and its root is over every credit
-    there ever was.
+    There is none for each credit, because the newest statement replaces all before it. Its root
+    covers every credit that there ever was.
     """
     for owner in list(islice(context.state.statements_due, STATEMENTS_PER_TICK_MAX)):
         del context.state.statements_due[owner]
@@ -152,7 +150,7 @@ def state_credits(context: StepContext) -> None:
 
 
 def _state(context: StepContext, provider: Provider) -> None:
-    """Signs and sends a statement."""
+    """Signs and sends one statement."""
     seq = Sequence(provider.statement_seq + 1)
     provider = replace(provider, statement_seq=seq)
     context.state.providers[provider.owner] = provider
@@ -170,7 +168,7 @@ def _state(context: StepContext, provider: Provider) -> None:
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """A client's cumulative signature covers its charges in order."""
+    """Takes a client's voucher, which covers its charges in order."""
     message = event.voucher.message
     client = context.state.clients.get(message.client)
     if client is None:
@@ -213,9 +211,7 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """A voucher that is sent again may have a session that lasts longer than the one it came
-    with.
-    """
+    """Takes a longer session for a voucher that is sent again."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         context.state.clients[client.account] = replace(client, voucher_session=session)
@@ -225,9 +221,10 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
 def _check_honoured(
     context: StepContext, client: Client, session: Session, cumulative: Amount
 ) -> None:
-    """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch
-    whole for one voucher that it does not honour: everybody's credit would wait. The later of
-    our clock and the chain's decides, so that an error only refuses too early.
+    """Refuses a voucher that the chain may not take any more when its epoch is posted.
+
+    The chain refuses a whole epoch for one voucher that it does not honour, and all credits would
+    wait. The later of our clock and the chain's decides, so an error can only refuse too early.
     """
     margin = context.rules.limits.voucher_margin
     now = chain_time(context)
@@ -249,20 +246,24 @@ def _check_honoured(
             Code.OVER_ALLOCATION,
             f"voucher: a release may be finished from {client.release_at} on, before an epoch is "
             f"sure to be on the chain, and leaves"
-            f" {client.allocation}; announce the release anew, which starts its delay again, then "
+            f" {client.allocation}; announce the release again, which restarts its delay, then "
             f"send this voucher again",
         )
 
 
 def chain_time(context: StepContext) -> UnixSeconds:
-    """The moment as the chain may have it by now: a clock that is behind has seen a later block."""
+    """The time as the chain may have it by now. If our clock is behind, a block has shown a later
+    time.
+    """
     return max(context.at, context.state.own.block_time)
 
 
 def reconsider(context: StepContext, account: Address) -> None:
-    """A voucher counts for as long as the chain holds what it says. What a finished release took
-    before an epoch brought it there counts no longer: pay that it covered and that is not final
-    yet is held again. It counts anew once the client has allocated as much again.
+    """Computes again how much of a client's voucher counts, after its allocation changed.
+
+    A voucher counts for as long as the chain holds its amount. If a release took the money before
+    an epoch brought the voucher to the chain, it no longer counts: pay that it covered and that is
+    not final is held again. It counts again once the client has allocated as much.
     """
     client = context.state.clients[account]
     if client.voucher is None:
@@ -278,8 +279,9 @@ def reconsider(context: StepContext, account: Address) -> None:
 
 
 def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
-    """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so
-    (`backing`).
+    """Takes back the cover of charges above `worth`. What is final already stays so (`epoch_cap`).
+
+    The cost is linear in jobs, but this happens only when a release overtakes an epoch.
     """
     mine = [
         job
@@ -319,7 +321,9 @@ def _cover(context: StepContext, account: Address) -> dict[Hash32, Job]:
 
 
 def release(context: StepContext, job: Job) -> Job:
-    """Turns a job's held credits final once it is final and covered; once."""
+    """Makes a job's held credits final once the job is final and covered. A second call changes
+    nothing.
+    """
     if (
         job.is_released
         or not job.is_covered
@@ -358,8 +362,8 @@ def release(context: StepContext, job: Job) -> Job:
 
 
 def check(context: StepContext) -> None:
-    """I1 off chain: charged = final + held + fees + fund + refunds. Linear in accounts: for the
-    simulator and tests.
+    """Asserts I1 off chain: charged = final + held + fees + fund + refunds. Its cost is linear in
+    accounts, so only the simulator and tests use it.
     """
     state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())

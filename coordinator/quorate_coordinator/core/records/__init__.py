@@ -1,1 +1,1 @@
-"""Receipts and runs that leave the state."""
+"""Receipts, and runs that leave the state for the archive."""

@@ -1,6 +1,4 @@
-"""What is kept of a run that has left the state: all that its client, its providers and
-strangers may ask for.
-"""
+"""What the archive keeps of a run that has left the state: all that any account may ask for."""
 
 from msgspec import Struct
 
@@ -16,7 +14,7 @@ from quorate_protocol.units import Address, Amount, Hash32
 
 
 class ArchivedLease(Struct, frozen=True):
-    """One assignment of it; `output` is the digest of the ciphertext that it committed to."""
+    """One assignment of the run. `output` is the digest of the ciphertext that it committed to."""
 
     hash: Hash32
     provider: Address
@@ -41,12 +39,12 @@ class ArchivedRun(Struct, frozen=True):
         return self.lines[-1].seq if self.lines else 0
 
     def view(self, is_client: bool) -> RunView:
-        """As the same run was shown while it was in the state."""
+        """The same view as when the run was in the state."""
         return self.run if is_client else queries.for_strangers(self.run)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:
-    """A job that is over, as the state has it."""
+    """Makes the archived form of a finished job."""
     kept = tuple(
         ArchivedLease(lease.assignment_hash, lease.provider, committed_output(lease))
         for lease in (state.leases[digest] for digest in job.leases)
@@ -63,7 +61,7 @@ def archived(state: State, job: Job) -> ArchivedRun:
 
 
 def committed_output(lease: Lease) -> Hash32 | None:
-    """Digest of the ciphertext that a lease is bound to."""
+    """The digest of the ciphertext to which a lease is bound."""
     phase = lease.phase
     if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
         return phase.commit.message.encrypted_output

@@ -1,13 +1,11 @@
-"""Documents that were just made and wait to be stored, so that they need not be made twice.
-Derived: never part of a snapshot.
-"""
+"""Caches documents that were just made and wait to be stored. No snapshot contains them."""
 
 BYTES_MAX = 16 << 20
 
 
 class DocumentCache:
-    """By CID, as many of the newest as fit. Whoever does not find one makes it anew, the same to
-    the byte.
+    """The newest documents by CID, as many as fit. A missing one can be made again, with the same
+    bytes.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -15,7 +13,7 @@ class DocumentCache:
         self._bytes, self._bytes_max = 0, bytes_max
 
     def put(self, cid: str, data: bytes) -> None:
-        """Keeps one; the oldest make room."""
+        """Adds a document; the oldest ones make room."""
         self.take(cid)
         self._documents[cid] = data
         self._bytes += len(data)
@@ -23,7 +21,7 @@ class DocumentCache:
             self.take(next(iter(self._documents)))
 
     def take(self, cid: str) -> bytes | None:
-        """Gives one away."""
+        """Removes a document and returns it; None if it is not here."""
         data = self._documents.pop(cid, None)
         self._bytes -= len(data or b"")
         return data

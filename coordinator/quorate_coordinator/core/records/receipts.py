@@ -1,9 +1,7 @@
-"""Builds the receipt of a decided job from what the state holds, when the verdict falls and
-again when it is stored.
+"""Builds the receipt of a decided job from the state: at the verdict, and again to store it.
 
-Nothing of it changes between the two: what a verdict rests on is over. So the effect need not
-carry the document (0007); mostly the two lie milliseconds apart, and what was made waits in
-memory.
+What a verdict rests on does not change afterwards. So the effect need not carry the document
+(docs/decisions/0007). Mostly the two are milliseconds apart, and the first one waits in a cache.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +28,7 @@ from quorate_protocol.units import Hash32
 
 
 def publish(context: StepContext, job: Job) -> Job:
-    """Has the receipt of a job that was decided now stored, and notes its CID."""
+    """Has the receipt of a job that was just decided stored, and notes its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
     data = build(context.state, context.rules, job, verdict).encode()
@@ -41,11 +39,11 @@ def publish(context: StepContext, job: Job) -> Job:
 
 
 def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:
-    """What the effect stores. None when the job has left the state: its documents were stored
-    before that.
+    """The document that an effect stores. None if the job has left the state: its documents were
+    stored before that.
 
-    Refused when a later verdict has replaced this one and took along what the first rested on:
-    its own receipt is what counts.
+    Refused if a later verdict has replaced the effect's verdict and its evidence: then the later
+    receipt counts.
     """
     job = state.jobs.get(effect.job_id)
     if job is None:
@@ -65,7 +63,7 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
 
 
 def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
-    """The receipt of one verdict on a job; the same bytes for as long as the state has the job."""
+    """The receipt of one verdict on a job. Its bytes stay the same while the state has the job."""
     batches = job.batches[: verdict.message.batches]
     executions = tuple(
         _execution(state, state.leases[digest]) for batch in batches for digest in batch.members
@@ -103,7 +101,7 @@ def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> R
 
 
 def _touched(job: Job, batch: Batch) -> Iterator[int]:
-    """Indices of the list that a batch's draw met, up to the last one taken."""
+    """The indices of the list that a batch's draw passed, up to the last one taken."""
     message = batch.commit_set.message
     for beacon in job.beacons:
         if message.slots and beacon.round == message.beacon_round:
@@ -123,8 +121,8 @@ def _execution(state: State, lease: Lease) -> ExecutionEvidence:
 def job_documents(
     state: State, rules: Rules, job_id: Hash32
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """(CID, what writes it) of spec and receipt of a job that is over: both are stored before it
-    leaves the state.
+    """(CID, function that makes the bytes) of a finished job's spec and receipt. Both are stored
+    before the job leaves the state.
     """
     job = state.jobs.get(job_id)
     if job is None:

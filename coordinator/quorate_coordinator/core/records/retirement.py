@@ -1,11 +1,9 @@
-"""Jobs leave the state when nothing can need them any more (docs/decisions/0005); `archive`
-keeps what their clients may ask for.
+"""Moves finished jobs from the state to the archive (docs/decisions/0005).
 
-A job is over when it has ended, or when its verdict is final and its pay released. It stays as
-long as a court may hear of one of its executions. Then an effect writes it into the archive,
-durably, and only after that an event takes its rows out of the state: whoever looks finds it in
-one of the two, in both for a moment, and a crash in between repeats the writing, which changes
-nothing.
+A job is finished when it has ended, or when its verdict is final and its pay released. It stays in
+the state as long as a court may hear one of its executions. Then an effect writes it durably into
+the archive, and only after that an event removes its rows from the state. So a reader always finds
+it in one of the two. A crash in between repeats the writing, which changes nothing.
 """
 
 from heapq import heapify, heappop, heappush
@@ -25,22 +23,20 @@ ARCHIVED = "archived"
 
 
 class RetirementQueue:
-    """Jobs that are over, by the moment from which they may go: derived from the table
-    `finished`.
-    """
+    """Finished jobs by the time from which they may go, derived from the table `finished`."""
 
     def __init__(self, state: State) -> None:
         self._finished, self._changed = state.finished, state.finished.follow()
         self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
 
     def is_due(self, at: int | None) -> bool:
-        """Whether somebody may go at a moment; None: ever."""
+        """Whether a job may go at a moment (None: ever)."""
         first = self._first()
         return first is not None and (at is None or first[0] <= at)
 
     def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
-        """Those whose moment has come, in order of their moments; the caller writes to the rows
-        of all of them.
+        """At most `most` jobs that may go, in the order of their times. The caller must write to
+        the rows of all of them.
         """
         found: list[Hash32] = []
         while len(found) < most and (first := self._first()) is not None and first[0] <= at:
@@ -62,7 +58,9 @@ class RetirementQueue:
 
 
 def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:
-    """Has those written down that nothing needs any more; the others are looked at again later."""
+    """Has finished jobs archived that nothing needs any more. The others are looked at again
+    later.
+    """
     found = []
     named = faults.in_court(context)
     for job_id in dict.fromkeys(retirement_queue.take(context.at, PER_TICK_MAX)):
@@ -78,7 +76,7 @@ def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None
 
 
 def on_archived(context: StepContext, event: RunsArchived) -> None:
-    """They are in the archive for good: their rows go. Told again, nothing happens."""
+    """Removes the rows of archived jobs. A repeated event changes nothing."""
     named = faults.in_court(context)
     for job_id in event.jobs:
         job = context.state.jobs.get(job_id)
@@ -92,14 +90,14 @@ def on_archived(context: StepContext, event: RunsArchived) -> None:
 
 
 def is_over(job: Job) -> bool:
-    """Whether nothing can change about a job: neither its result nor its money."""
+    """Whether a job is finished: neither its result nor its money can change."""
     return isinstance(job.phase, Ended) or (
         isinstance(job.phase, Decided) and job.phase.is_final and job.is_released
     )
 
 
 def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
-    """When it may go: not while a case names it, nor while one may be opened over it."""
+    """The time until which a job stays: while a case names it, or may still name it."""
     if job.id in named:
         return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
     return max(context.at, faults.heard_until(context, job))
