@@ -33,7 +33,7 @@ FRAME_BYTES_MAX = 1 << 20
 
 
 class Tier(Struct, frozen=True):
-    """A verification tier (DESIGN §6): least audit rate, jobs until final, target error, all in
+    """A verification tier (PROTOCOL §5): least audit rate, jobs until final, target error, all in
     ppm where not a count.
     """
 

@@ -189,7 +189,7 @@ Handler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Peers(Protocol):
-    """Signed request/response between two named peers (PROTOCOL flow, DESIGN §11).
+    """Signed request/response between two named peers (docs/lifecycle.md).
     At-least-once; handlers deduplicate.
     """
 

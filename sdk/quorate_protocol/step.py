@@ -1,5 +1,5 @@
 """What every state machine of a daemon looks like from outside: one input goes in, effects and a
-reply come out (DESIGN §4).
+reply come out.
 
 A core decides and never awaits; `quorate_runtime.actor.actor` feeds it, writes down what it
 decided, and only then lets it happen.

@@ -63,7 +63,7 @@ KILLED = (
 
 
 class VerifyTier(IntEnum):
-    """What the client buys: how surely a wrong result is caught (DESIGN §6)."""
+    """What the client buys: how surely a wrong result is caught (PROTOCOL §5)."""
 
     NONE = 0
     LEAN = 1
@@ -126,7 +126,7 @@ class DeclineReason(IntEnum):
 
 
 class JobKind(IntEnum):
-    """DESIGN §13; the first three are leases with results, the others make no claim."""
+    """Kinds of jobs. The first three are leases with results, the others make no claim."""
 
     TASK = 1
     ARRAY = 2

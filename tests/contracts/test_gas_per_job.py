@@ -1,4 +1,4 @@
-"""Settlement's gas per job (DESIGN §7): one post an epoch, and a claim of every provider once in
+"""Settlement's gas per job: one post an epoch, and a claim of every provider once in
 24 epochs, over the epoch's jobs.
 
 Steady state: a ring that was round once, sessions that the chain remembers, accounts that
@@ -26,7 +26,7 @@ RING = 32
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of DESIGN §7: what happens in an epoch, and the goal in gas per job."""
+    """One row of the gas table in docs/roadmap.md: what an epoch has, and the goal per job."""
 
     jobs: int
     providers: int

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sim.mutant_rules import RULES as MUTANT_RULES
-from style.claims import Rule, holders, markers, rules, write
+from style.claims import PAGE, Rule, current, holders, markers, rules, write
 from style.source import ROOT, fail_with, text_of
 
 RULES = list(rules(text_of(ROOT / "docs" / "protocol.md")))
@@ -62,6 +62,10 @@ def test_every_mutant_that_breaks_a_rule_exists() -> None:
             if name not in names
         ]
     )
+
+
+def test_the_page_is_current() -> None:
+    assert text_of(PAGE) == current(), "write it again: PYTHONPATH=tests python -m style.claims"
 
 
 def test_rules_are_read_from_lists_and_tables() -> None:

@@ -1,5 +1,5 @@
 """Who audits: the beacon's draw over stake slots, and the rate at which jobs are audited
-(PROTOCOL §5, DESIGN §6).
+(PROTOCOL §5).
 
 Everything is a pure function of public inputs, in exact integers, so that a stranger recomputes
 it from one receipt.
@@ -136,7 +136,7 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> P
     """auditPpm of one job: the one place where the audit rate is decided.
 
     quorum-2: always. adaptive: p = 1 while k < 20, else max(p_min, p_econ, 1 − ε/e), e = m·λ/(m+k),
-    p_econ = 2g/((g+S+E)(1−f)) with f = .2 and S = min(stake, 16 × pay) (DESIGN §6).
+    p_econ = 2g/((g+S+E)(1−f)) with f = .2 and S = min(stake, 16 × pay) (PROTOCOL §5).
     """
     if rule in (Label.UNVERIFIED, Label.NONE):
         return Ppm(0)

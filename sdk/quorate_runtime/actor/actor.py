@@ -1,4 +1,4 @@
-"""The one loop of every daemon (DESIGN §4): take an event, step, journal, acknowledge, perform.
+"""The one loop of every daemon: take an event, step, journal, acknowledge, perform.
 
 The loop does not wait for the disk. It steps on in memory, and withholds replies and effects
 until the batch that carries them is durable. A crash before the append loses nothing that

@@ -1,5 +1,5 @@
 """The chain client: JSON-RPC over aiohttp, no filters, nothing that a reorganisation can
-surprise (DESIGN §7).
+surprise.
 
 `rpc` (one request) · `types` (blocks, logs, receipts) · `client` (reading) · `transactions`
 (EIP-1559 signing) · `outbox` (what was signed, on disk) · `sender` (one key's transactions, once
