@@ -1,4 +1,4 @@
-"""The SQL tables that people query, as typed SQLAlchemy models. SQLite and PostgreSQL have the same.
+"""The SQL tables that people query, as typed SQLAlchemy models, the same on SQLite and PostgreSQL.
 
 The journal decides, never these. `runs`, `providers` and the volume columns of `market_periods`
 come from state and archive, and a rebuild fills them again. Supply, cases and transactions are

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quorate.cli import jobs, runs, setup
+from quorate.cli import jobs, market_history, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
 from quorate.cli.os_errors import explain_os_error
 from quorate.cli.plugins import PluginGroup, Version
@@ -75,6 +75,7 @@ for _name, _command in (
     ("spend", runs.spend),
     ("offers", setup.offers),
     ("classes", setup.classes),
+    ("market", market_history.market),
     ("verify", setup.verify),
     ("exit-codes", setup.exit_codes),
 ):

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import aiohttp
 from msgspec import Struct
@@ -29,6 +30,7 @@ from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageE
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
@@ -44,12 +46,13 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 ANSWER_BYTES_MAX = 16 << 20
 RECEIPT_BYTES_MAX = 16 << 20
 CAR_TYPE = "application/vnd.ipld.car"
 OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
+HISTORY_PAGES_MAX = 100
 TRIES = 3
 RETRY_SECONDS = 0.3
 PIECE_BYTES = 64 << 10
@@ -115,6 +118,27 @@ class Api:
             after = f"&after=0x{page[-1].offer.provider.hex()}"
         raise UnavailableError(
             f"{self.url}: the list of offers does not end ({len(found)} received); try again later"
+        )
+
+    async def market_history(
+        self, by: str, since: int, host_class: Hash32 = ZERO_HASH
+    ) -> tuple[MarketPeriodView, ...]:
+        """GET /v1/market/history, page by page, from `since` (Unix seconds) until now.
+        UnavailableError if the pages do not end.
+        """
+        wanted = f"/v1/market/history?by={by}&since={since}"
+        wanted += "" if host_class == ZERO_HASH else f"&class=0x{host_class.hex()}"
+        found: list[MarketPeriodView] = []
+        after = ""
+        for _ in range(HISTORY_PAGES_MAX):
+            page = _view(MarketHistory, await self._get(wanted + after))
+            found += page.periods
+            if page.next is None:
+                return tuple(found)
+            after = f"&after={quote(page.next, safe='')}"
+        raise UnavailableError(
+            f"{self.url}: the market's history does not end ({len(found)} periods received); ask "
+            f"for a shorter time or for one class"
         )
 
     async def plan(self, request: PlanRequest) -> PlanView:

@@ -27,6 +27,7 @@ from quorate.job.job import Job
 from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
 from quorate.trust.coordinator_identity import check_identity
 from quorate_protocol.messages import envelope
+from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -37,7 +38,7 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.ports import Clock
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Amount, Bps, Hash32, Nonce
+from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process.crash_points import crash_point
@@ -164,6 +165,15 @@ class Market:
     async def offers(self) -> tuple[OfferView, ...]:
         """Returns the live offers."""
         return await self._client_session.api.offers()
+
+    async def history(
+        self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH
+    ) -> tuple[MarketPeriodView, ...]:
+        """Returns supply, prices and volume of the last `seconds` by "hour" or "day" and host
+        class, in order of time; of one class unless it is ZERO_HASH.
+        """
+        since = max(0, int(self._client_session.clock.now()) - seconds)
+        return await self._client_session.api.market_history(by, since, host_class)
 
     async def classes(self) -> tuple[ClassRow, ...]:
         """Returns the host classes on offer with their owners; those with most owners first."""

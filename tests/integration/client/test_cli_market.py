@@ -311,6 +311,22 @@ async def test_offers_and_their_filters(call: Call) -> None:
     assert code == 0 and json.loads(out)["offers"] == []
 
 
+async def test_the_markets_past_is_shown_by_day_and_class(call: Call) -> None:
+    code, out, err = await call("market", "--since", "3d")
+    assert code == 0, err
+    header, first, second = out.splitlines()
+    assert header.split()[2] == "CLASS" and "0x" + "05" * 32 in second
+    shown = ["x86_64/v3/AuthenticAMD", "5", "3", "0.10", "0.30", "0.40", "4", "2.25", "1"]
+    assert first.split()[1:10] == shown
+    code, out, _ = await call("market", "--by", "hour", "--class", shown[0], "--json")
+    tree = json.loads(out)
+    assert tree["by"] == "hour" and [item["jobs"] for item in tree["periods"]] == [4, 0]
+    code, _, err = await call("market", "--since", "soon")
+    assert code == 2 and "--since" in err
+    code, _, err = await call("market", "--class", "zx81")
+    assert code == 2 and "--class" in err
+
+
 async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: FakeMarket) -> None:
     code, _, err = await call(
         "run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true"

@@ -22,6 +22,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope, receipt
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView, PriceBand
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
@@ -80,6 +81,7 @@ class FakeMarket(FakeWork):
         route = app.router
         route.add_get("/v1/info", self.get_info)
         route.add_get("/v1/offers", self.get_offers)
+        route.add_get("/v1/market/history", self.get_market_history)
         route.add_post("/v1/plan", self.post_plan)
         route.add_post("/v1/orders", self.post_order)
         route.add_get("/v1/runs", self.get_runs)
@@ -184,6 +186,20 @@ class FakeMarket(FakeWork):
             )
             views.append(OfferView(offer, 1, 0, 3, True))
         return _answer({"offers": [canonical.to_json(view) for view in views]})
+
+    async def get_market_history(self, request: web.Request) -> web.Response:
+        """Two periods in two pages: one with supply and jobs, one of another class with neither
+        known name nor prices.
+        """
+        since, is_second = UnixSeconds(int(request.query["since"])), "after" in request.query
+        band = PriceBand(Price(100_000), PRICE, Price(400_000))
+        first = MarketPeriodView(since, HOST.id(), HOST, 5, 3, band, 4, 9, 2_250_000, 1, Amount(7))
+        unknown = Hash32(b"\x05" * 32)
+        second = MarketPeriodView(since, unknown, None, 0, 0, None, 0, 0, 0, 0, Amount(0))
+        periods = (second if is_second else first,)
+        following = None if is_second else f"{since}-{HOST.id().hex()}"
+        by = request.query["by"]
+        return _answer(canonical.to_json(MarketHistory(by, since, since, periods, following)))
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView; strict about the body."""

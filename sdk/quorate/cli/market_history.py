@@ -1,0 +1,86 @@
+"""`quorate market`: supply, prices and volume of the market by hour or day and host class."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+
+if TYPE_CHECKING:
+    from quorate_protocol.messages.market_history import MarketPeriodView
+    from quorate_protocol.units import Price
+
+COLUMNS = [
+    "START (UTC)",
+    "CLASS",
+    "SLOTS",
+    "PROVIDERS",
+    "LOWEST",
+    "MEDIAN",
+    "P90",
+    "JOBS",
+    "EXECUTIONS/JOB",
+    "UNMATCHED",
+    "CHARGED",
+]
+UNKNOWN = "-"
+
+
+def market(
+    ctx: typer.Context,
+    by: Annotated[Literal["hour", "day"], typer.Option(help="Length of a period.")] = "day",
+    since: Annotated[str, typer.Option(help="How far back, such as 12h or 7d.")] = "7d",
+    host_class: Annotated[
+        str, typer.Option("--class", help="Only this host class, by its name or id.")
+    ] = "",
+    json: JsonFlag = False,
+) -> None:
+    """Shows supply, prices per slot-hour in USD, and volume of the market's past."""
+    from quorate.cli import rendering
+    from quorate.job.host_class import parse_host_class
+    from quorate.job.quantities import parse_duration
+    from quorate_protocol.codec import canonical
+
+    seconds = parse_duration(since, "--since")
+    identity = parse_host_class(host_class, "--class")
+
+    async def work() -> None:
+        async with context_of(ctx).market() as opened:
+            periods = await opened.history(by, seconds, identity)
+        if json:
+            emit({"by": by, "periods": [canonical.to_json(period) for period in periods]})
+            return
+        rendering.table(COLUMNS, [_row(period, by) for period in periods])
+        if not periods:
+            note("nothing was on offer and nothing was ordered in this time; try a longer --since")
+
+    run_async(work())
+
+
+def _row(period: "MarketPeriodView", by: str) -> list[str]:
+    from quorate.job.host_class import class_name, name_of
+    from quorate.job.quantities import format_amount
+
+    start = datetime.fromtimestamp(period.start, UTC)
+    prices = period.prices
+    band = (prices.least, prices.median, prices.p90) if prices else (None, None, None)
+    per_job = period.executions_per_job_ppm / 1_000_000
+    return [
+        start.strftime("%Y-%m-%d" if by == "day" else "%Y-%m-%d %H:%M"),
+        class_name(period.host) if period.host else name_of(period.host_class),
+        str(period.slots),
+        str(period.providers),
+        *(_price(price) for price in band),
+        str(period.jobs),
+        f"{per_job:.2f}" if period.jobs else UNKNOWN,
+        str(period.unmatched),
+        format_amount(period.charged),
+    ]
+
+
+def _price(price: "Price | None") -> str:
+    from quorate.job.quantities import format_amount
+    from quorate_protocol.units import Amount
+
+    return UNKNOWN if price is None else format_amount(Amount(price)).removesuffix(" USD")
