@@ -169,8 +169,9 @@ class Market:
     async def history(
         self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:
-        """Returns supply, prices and volume of the last `seconds` by "hour" or "day" and host
-        class, in order of time; of one class unless it is ZERO_HASH.
+        """Returns the market's supply, prices and volume of the last `seconds`, in order of time.
+
+        `by` is "hour" or "day". ZERO_HASH asks for all host classes.
         """
         since = max(0, int(self._client_session.clock.now()) - seconds)
         return await self._client_session.api.market_history(by, since, host_class)

@@ -1,7 +1,8 @@
-"""Claims for everybody, on a real chain: paid once, whoever claims first, and cheaper than one
-by one.
+"""The coordinator claims for all providers on a real chain: each is paid once, also when it claims
+by itself, and together they use less gas than one by one.
 """
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +41,7 @@ PROVIDERS = [KeySigner(bytes([30 + number]) * 32).address for number in range(5)
 
 
 def leaves(scale: int) -> tuple[Leaf, ...]:
-    """Five providers and the audit fund, which is nobody's."""
+    """Five providers, and the audit fund, which belongs to no account."""
     owed = [
         Leaf(10 + number, owner, Amount(scale * (number + 1) * 1000), Amount(0), ZERO_HASH)
         for number, owner in enumerate(PROVIDERS)
@@ -48,124 +49,153 @@ def leaves(scale: int) -> tuple[Leaf, ...]:
     return (Leaf(0, ZERO_ADDRESS, Amount(500), Amount(0), ZERO_HASH), *owed)
 
 
-def senders_of(stage: Stage, chain: ChainClient) -> dict[str, Sender]:
-    """A sender for each account that sends in this test."""
-    keys = {"client": stage.client, "posting": stage.keys.posting}
-    return {
-        name: Sender(
-            chain,
-            signer,
-            stage.home / f"{name}.sqlite",
-            SystemClock(),
-            chain_id=stage.deployment.chain_id,
+@dataclass
+class ClaimStage:
+    """A registered coordinator with epochs on a real chain, and keys that send transactions."""
+
+    stage: Stage
+    contracts: Contracts
+    chain: ChainClient
+    senders: dict[str, Sender]
+    state: State
+    session_key: KeySigner
+
+    @classmethod
+    def of(cls, stage: Stage) -> "ClaimStage":
+        """Senders of a client, of the coordinator's posting key and of one provider."""
+        chain = ChainClient(Rpc(stage.chain_url, stage.session))
+        signers = {
+            "client": stage.client,
+            "posting": stage.keys.posting,
+            "provider": KeySigner(dev_account(5)),
+        }
+        senders = {
+            name: Sender(
+                chain,
+                signer,
+                stage.home / f"{name}.sqlite",
+                SystemClock(),
+                chain_id=stage.deployment.chain_id,
+            )
+            for name, signer in signers.items()
+        }
+        contracts = Contracts.of(stage.deployment)
+        return cls(stage, contracts, chain, senders, State(), KeySigner(b"\x55" * 32))
+
+    @property
+    def coordinator(self) -> Address:
+        """Its account."""
+        return self.stage.keys.account.address
+
+    async def send(self, who: str, purpose: str, call: Call) -> int:
+        """Gas that the transaction used."""
+        sender = self.senders[who]
+        receipt = await sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=30)
+        return receipt.gas_used
+
+    async def allocate(self) -> None:
+        """80 USD of the client for the coordinator, of which a release of 10 is announced."""
+        escrow, coordinator = self.contracts.escrow, self.coordinator
+        approval = self.contracts.token.approve(self.stage.deployment.escrow)
+        await self.send("client", "approve", approval)
+        await self.send("client", "deposit", escrow.deposit(Amount(100 * USD)))
+        await self.send("client", "allocate", escrow.allocate(coordinator, Amount(80 * USD)))
+        release = escrow.request_release(coordinator, Amount(10 * USD))
+        await self.send("client", "release", release)
+
+    async def post(self, number: int) -> None:
+        """Posts an epoch, and returns once it is final."""
+        client, coordinator = self.stage.client, self.coordinator
+        head, domain = (await self.chain.head()).time, self.stage.deployment.domain()
+        session = Session(
+            client.address,
+            self.session_key.address,
+            coordinator,
+            Amount(50 * USD),
+            UnixSeconds(head + 3600),
         )
-        for name, signer in (keys | {"provider": KeySigner(dev_account(5))}).items()
-    }
+        voucher = Voucher(client.address, coordinator, Amount(number * USD), Nonce(0))
+        signed = SignedVoucher(
+            seal(domain, session, client.sign), seal(domain, voucher, self.session_key.sign)
+        )
+        root = build(leaves(number))
+        call = self.contracts.epochs.post(coordinator, number, root, [signed])
+        await self.send("posting", f"epoch-{number}", call)
+        with self.state.transaction():
+            self.state.epochs[number] = EpochRecord(
+                number, leaves(number), root.hash, (), UnixSeconds(head), True
+            )
+        await until(
+            lambda: ask(self.chain, self.contracts.epochs.newest_final(coordinator)),
+            lambda found: found.number == number,
+            40,
+        )
+
+    async def balances(self) -> list[int]:
+        """What each provider has."""
+        token = self.contracts.token
+        return [await ask(self.chain, token.balance_of(owner)) for owner in PROVIDERS]
+
+    async def claimed(self, owner: Address) -> Amount:
+        """What was claimed for an account."""
+        return await ask(self.chain, self.contracts.epochs.claimed(self.coordinator, owner))
+
+    def batch_claims(self, state: State | None = None) -> BatchClaims:
+        """The coordinator's claims, as after a restart."""
+        return BatchClaims(
+            self.chain,
+            self.contracts,
+            self.coordinator,
+            self.state if state is None else state,
+            self.senders["posting"],
+            DEVNET,
+            SystemClock(),
+        )
+
+    def close(self) -> None:
+        """Closes the files of what was sent."""
+        for sender in self.senders.values():
+            sender.close()
 
 
 @pytest.mark.rule("2.8")
 async def test_everybody_is_paid_once(stage: Stage) -> None:
     async with running(stage.service()):
         pass  # registers the coordinator
-    contracts, chain = (
-        Contracts.of(stage.deployment),
-        ChainClient(Rpc(stage.chain_url, stage.session)),
-    )
-    coordinator, domain = stage.keys.account.address, stage.deployment.domain()
-    senders = senders_of(stage, chain)
-
-    async def send(who: str, purpose: str, call: Call) -> int:
-        return (
-            await senders[who].send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=30)
-        ).gas_used
-
-    await send("client", "approve", contracts.token.approve(stage.deployment.escrow))
-    await send("client", "deposit", contracts.escrow.deposit(Amount(100 * USD)))
-    await send("client", "allocate", contracts.escrow.allocate(coordinator, Amount(80 * USD)))
-    await send("client", "release", contracts.escrow.request_release(coordinator, Amount(10 * USD)))
-    told, now = (
-        await allocation_of(chain, contracts, stage.client.address, coordinator),
-        (await chain.head()).time,
-    )
-    assert (told.allocation, told.escrowed) == (
-        70 * USD,
-        80 * USD,
-    ) and now < told.release_at <= now + DEVNET.allocation_release
-    state, session_key = State(), KeySigner(b"\x55" * 32)
-
-    async def post(number: int) -> None:
-        head = (await chain.head()).time
-        session = Session(
-            stage.client.address,
-            session_key.address,
-            coordinator,
-            Amount(50 * USD),
-            UnixSeconds(head + 3600),
-        )
-        voucher = Voucher(stage.client.address, coordinator, Amount(number * USD), Nonce(0))
-        signed = SignedVoucher(
-            seal(domain, session, stage.client.sign), seal(domain, voucher, session_key.sign)
-        )
-        root = build(leaves(number))
-        await send(
-            "posting", f"epoch-{number}", contracts.epochs.post(coordinator, number, root, [signed])
-        )
-        with state.transaction():
-            state.epochs[number] = EpochRecord(
-                number, leaves(number), root.hash, (), UnixSeconds(head), True
-            )
-        await until(
-            lambda: ask(chain, contracts.epochs.newest_final(coordinator)),
-            lambda found: found.number == number,
-            40,
-        )
-
-    async def balances() -> list[int]:
-        return [await ask(chain, contracts.token.balance_of(owner)) for owner in PROVIDERS]
-
-    async def claimed(owner: Address) -> Amount:
-        return await ask(chain, contracts.epochs.claimed(coordinator, owner))
-
-    def batch_claims() -> BatchClaims:
-        return BatchClaims(
-            chain, contracts, coordinator, state, senders["posting"], DEVNET, SystemClock()
-        )
-
-    first = batch_claims()
+    made = ClaimStage.of(stage)
+    await made.allocate()
+    client = stage.client.address
+    told = await allocation_of(made.chain, made.contracts, client, made.coordinator)
+    now = (await made.chain.head()).time
+    assert (told.allocation, told.escrowed) == (70 * USD, 80 * USD)
+    assert now < told.release_at <= now + DEVNET.allocation_release
+    first = made.batch_claims()
     assert await first.look() == 0, "there is no epoch yet"
-    await post(1)
+    await made.post(1)
     together = await first.look()
-    assert await balances() == [1000, 2000, 3000, 4000, 5000] and await claimed(ZERO_ADDRESS) == 0
-    assert (
-        await first.look() == 0
-        and await batch_claims().look() == 0
-        and await balances() == [1000, 2000, 3000, 4000, 5000]
-    ), "once"
-    await post(2)
-    alone = await send(
-        "provider", "own", contracts.epochs.claim(coordinator, 2, *prove(leaves(2), PROVIDERS[0]))
-    )
-    assert await first.look() > 0, "the one that was faster is passed over"
-    assert (
-        await balances() == [2000, 4000, 6000, 8000, 10000] and await claimed(PROVIDERS[0]) == 2000
-    )
-    late = batch_claims()
-    late.state = State()
-    assert await late.look() == 0, (
-        "an epoch whose leaves are not kept any more is left to the providers"
-    )
-    rare = batch_claims()
+    assert await made.balances() == [1000, 2000, 3000, 4000, 5000]
+    assert await made.claimed(ZERO_ADDRESS) == 0
+    assert await first.look() == 0 and await made.batch_claims().look() == 0, "paid already"
+    assert await made.balances() == [1000, 2000, 3000, 4000, 5000]
+    await made.post(2)
+    own = made.contracts.epochs.claim(made.coordinator, 2, *prove(leaves(2), PROVIDERS[0]))
+    alone = await made.send("provider", "own", own)
+    assert await first.look() > 0, "the provider that claimed by itself is left out"
+    assert await made.balances() == [2000, 4000, 6000, 8000, 10000]
+    assert await made.claimed(PROVIDERS[0]) == 2000
+    late = made.batch_claims(State())
+    assert await late.look() == 0, "providers claim epochs whose leaves are no longer kept"
+    rare = made.batch_claims()
     rare.limits = replace(DEVNET, claim_every_epochs=24)
-    assert await rare.look() == 0, "not before the 24th"
+    assert await rare.look() == 0, "not before the 24th epoch"
     print(f"all together {together} gas, {together // len(PROVIDERS)} each; alone {alone}")
     assert together < alone * len(PROVIDERS)
-    for sender in senders.values():
-        sender.close()
+    made.close()
 
 
-class Book:
-    """A node and a sender of which a token's list refuses one account; what is sent counts as
-    mined.
+class BlockingToken:
+    """A chain node and a sender. The token refuses to pay the accounts of a list; what is sent
+    counts as mined.
     """
 
     def __init__(self, listed: set[Address], reason: str) -> None:
@@ -188,7 +218,7 @@ class Book:
 
 
 @pytest.mark.parametrize("reason", ["Blacklistable: account is blacklisted", "token", "", "stale"])
-async def test_one_that_the_token_does_not_pay_keeps_nobody_elses_pay_up(
+async def test_an_account_that_the_token_refuses_delays_no_other_pay(
     reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = [Address(bytes([number + 1]) * 20) for number in range(100)]
@@ -199,7 +229,7 @@ async def test_one_that_the_token_does_not_pay_keeps_nobody_elses_pay_up(
     state, root = State(), build(credits)
     with state.transaction():
         state.epochs[1] = EpochRecord(1, tuple(credits), root.hash, (), UnixSeconds(0), True)
-    book = Book({owners[70], owners[99]}, reason)
+    token = BlockingToken({owners[70], owners[99]}, reason)
 
     async def newest_final(*_: object) -> Epoch:
         return Epoch(root.hash, 1, UnixSeconds(0), Amount(root.final), Amount(0))
@@ -207,15 +237,15 @@ async def test_one_that_the_token_does_not_pay_keeps_nobody_elses_pay_up(
     monkeypatch.setattr("quorate_coordinator.chain.batch_claims.ask", newest_final)
     contracts = SimpleNamespace(epochs=Epochs(Address(b"\xee" * 20)))
     batch_claims = BatchClaims(
-        book, contracts, Address(b"\xcc" * 20), state, book, DEVNET, SystemClock()
+        token, contracts, Address(b"\xcc" * 20), state, token, DEVNET, SystemClock()
     )  # type: ignore[arg-type]
     assert await batch_claims.look() > 0
-    paid = [[owner in data for data in book.sent].count(True) for owner in owners]
+    paid = [[owner in data for data in token.sent].count(True) for owner in owners]
     expected = (
         [1] * 64 + [0] * 36
         if reason == "stale"
         else [0 if number in (70, 99) else 1 for number in range(100)]
     )
-    assert paid == expected and book.asked <= 1 + 2 * 2 * 7, (
+    assert paid == expected and token.asked <= 1 + 2 * 2 * 7, (
         "whole parts, halves of one, and not one by one"
     )
