@@ -26,7 +26,7 @@ from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Clock
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.http.listener import Listener, ListenerProtocol, closed
+from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
 from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
 from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 
@@ -54,11 +54,11 @@ class HttpServer:
         config = self.config
         self._add_routes(app)
         await runner.setup()
-        protocol = ListenerProtocol(self.rates.bounds, config.proxies)
+        protocol = OpenConnections(self.rates.bounds, config.proxies)
         try:
             await Listener(runner, config.host, config.port, protocol).start()
         except OSError as error:
-            raise closed(config.host, config.port, error) from error
+            raise cannot_listen(config.host, config.port, error) from error
         port = runner.addresses[0][1]
         return config.public_url or f"http://{config.host}:{port}"
 

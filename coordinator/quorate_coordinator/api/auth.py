@@ -1,4 +1,4 @@
-"""Who asks: a bearer token whose key may speak for its account, by the state as it stands."""
+"""Authenticates requests by bearer tokens whose key may speak for an account in the present state."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,8 @@ class Auth:
     rates: Rates
 
     def account(self, request: web.Request) -> Address | None:
-        """The account a request acts for; None without a token. Refused for a bad one, `Busy`
-        when it asks too often.
+        """Returns the account that a request acts for; None without a token. Refused for a bad
+        token, `Busy` when the account asks too often.
         """
         header = request.headers.get("Authorization")
         if not header:
@@ -40,7 +40,7 @@ class Auth:
         )
         if bearer.key != bearer.account and not self._speaks_for(bearer.account, bearer.key, now):
             raise Refused(
-                Code.WRONG_SIGNER, "authorization: this key does not speak for this account here"
+                Code.WRONG_SIGNER, "authorization: this key may not act for this account here"
             )
         if not request.get(CHARGED):
             self.rates.account(bearer.account)
@@ -58,13 +58,13 @@ class Auth:
         )
 
     def required(self, request: web.Request) -> Address:
-        """As `account`, but refuses strangers."""
+        """Like `account`, but refuses requests without a token."""
         account = self.account(request)
         if account is None:
-            raise Refused(Code.BAD_SIGNATURE, "authorization: a Quorate token is needed here")
+            raise Refused(Code.BAD_SIGNATURE, "authorization: send a Quorate token")
         return account
 
 
 def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
-    """Who signed a session."""
+    """Returns the address that signed a session."""
     return envelope.signer(rules.domain, signed, recover)

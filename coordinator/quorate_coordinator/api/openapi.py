@@ -1,8 +1,7 @@
-"""The OpenAPI 3.1 document, generated from the table of operations and the codec's types:
-nothing is written down twice.
+"""Generates the OpenAPI 3.1 document from the table of operations and the codec's types.
 
-Schemas say what the codec says: canonical names in camelCase, byte strings as 0x-hex of their
-width, integers above 2^53 as decimal strings, no unknown fields. Source:
+Schemas follow the codec: canonical names in camelCase, byte strings as 0x-hex of their width,
+integers above 2^53 as decimal strings, no unknown fields. Source:
 https://spec.openapis.org/oas/v3.1.0 and JSON Schema 2020-12.
 """
 
@@ -35,13 +34,13 @@ ALSO_ANSWERED = {"/v1/content/{cid}": (CAR, RAW)}
 
 
 class Schemas:
-    """JSON Schemas of codec types; dataclasses become components that others refer to."""
+    """JSON Schemas of the codec's types. Classes become components that other schemas refer to."""
 
     def __init__(self) -> None:
         self.components: dict[str, Json] = {}
 
     def of(self, kind: Any) -> Json:
-        """The schema of any type that the codec knows."""
+        """Returns the schema of a type that the codec knows."""
         if hasattr(kind, "__supertype__"):
             return self._unit(kind)
         origin = get_origin(kind)
@@ -108,9 +107,7 @@ class Schemas:
     def _component(self, kind: Any) -> Json:
         name = kind.__name__
         if name not in self.components:
-            self.components[
-                name
-            ] = {}  # stands in while its fields, which may refer to it, are looked at
+            self.components[name] = {}  # a placeholder, because its own fields may refer to it
             properties = {camel(f.name): self.of(f.type) for f in fields(kind)}
             needed = [
                 camel(f.name)
@@ -153,7 +150,7 @@ def _integer(low: int, high: int | None) -> Json:
 
 
 def document(version: str) -> Json:
-    """The whole document, as a JSON tree."""
+    """Returns the whole document as a JSON tree."""
     schemas = Schemas()
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:

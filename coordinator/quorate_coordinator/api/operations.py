@@ -1,5 +1,5 @@
-"""The table of the API: every mounted route with what it takes, answers and asks of whoever
-calls. A test holds it to the routes.
+"""The table of the API: every route with its parameters, its answer and whether it needs a token. A
+test compares it with the mounted routes.
 """
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ JSON = "application/json"
 
 
 class Query(Struct, frozen=True):
-    """One query parameter, as a regular expression of its text."""
+    """One query parameter; `pattern` is a regular expression of its text."""
 
     name: str
     pattern: str
@@ -46,8 +46,8 @@ class Query(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """One route. `answer` and `body` are types of the codec, or media types of what is no JSON
-    of ours.
+    """One route. `answer` and `body` are types of the codec, or media types where the content is
+    not our JSON.
     """
 
     method: str
@@ -69,16 +69,16 @@ class ReceiptFile(Struct, frozen=True):
 AFTER = Query(
     "after",
     "^[0-9]{1,18}$",
-    "only events with a greater sequence number; the header Last-Event-ID wins",
+    "only events with a greater sequence number; the header Last-Event-ID overrides it",
 )
-FOLLOW = Query("follow", "^[01]$", "1: go on until the run ends")
+FOLLOW = Query("follow", "^[01]$", "1: stream until the run ends")
 ROOT = Query("root", "^[a-z2-7]{1,120}$", "root CID of an uploaded CAR")
 FORMAT = Query(
     "format", "^(raw|car)$", "a raw block or a CAR; without it the plain bytes of a file"
 )
 SCOPE = Query("dag-scope", "^(all|entity|block)$", "how much of the DAG a CAR holds")
 RANGE = Query("entity-bytes", "^[0-9]{1,18}:[*]$", "from which byte a CAR starts")
-PAGE = Query("limit", "^[0-9]{1,4}$", "at most so many rows, 1 to 1000")
+PAGE = Query("limit", "^[0-9]{1,4}$", "rows in one page, 1 to 1000")
 BY = Query("by", "^(hour|day)$", "length of a period; hour unless given")
 SINCE = Query(
     "since",
@@ -89,19 +89,24 @@ SINCE = Query(
 UNTIL = Query("until", "^[0-9]{1,12}$", "Unix seconds; periods that begin before; now unless given")
 CLASS = Query("class", "^0x[0-9a-f]{64}$", "only this host class")
 NEXT = Query("after", "^[0-9]{1,12}-[0-9a-f]{64}$", "`next` of the page before")
-FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider")
+FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider, for the next page")
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "This document.", JSON),
     Operation("GET", "/v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView),
     Operation(
-        "GET", "/v1/health", "Alive, how far the chain was followed, and what is wrong.", Health
+        "GET",
+        "/v1/health",
+        "Whether the coordinator works, how far it follows the chain, and every problem.",
+        Health,
     ),
-    Operation("GET", "/v1/ready", "Whether it can work; 503 names what is wrong.", Done),
+    Operation(
+        "GET", "/v1/ready", "Whether the coordinator can work; 503 names every problem.", Done
+    ),
     Operation(
         "GET",
         "/v1/offers",
-        "Offers known here, live or not, in pages.",
+        "All known offers, live or not, in pages.",
         Offers,
         queries=(PAGE, FROM),
     ),
@@ -132,18 +137,22 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/runs",
-        "The runs of the client whose token is shown, newest first.",
+        "The runs of the client that the token names, newest first.",
         Runs,
         needs_token=True,
     ),
-    Operation("GET", "/v1/runs/{job}", "One run; more of it is shown to its client.", RunView),
+    Operation("GET", "/v1/runs/{job}", "One run; its client sees more of it.", RunView),
     Operation(
-        "POST", "/v1/runs/{job}/stop", "Ends a job; elapsed time is paid.", Done, Envelope[Stop]
+        "POST",
+        "/v1/runs/{job}/stop",
+        "Stops a job; the client pays for elapsed time.",
+        Done,
+        Envelope[Stop],
     ),
     Operation(
         "GET",
         "/v1/runs/{job}/events",
-        "The run's history, to its client alone.",
+        "The run's history, for its client only.",
         EVENTS,
         needs_token=True,
         queries=(AFTER,),
@@ -151,7 +160,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/runs/{job}/logs",
-        "The run's log text, to its client alone.",
+        "The run's log text, for its client only.",
         TEXT,
         needs_token=True,
         queries=(FOLLOW,),
@@ -159,7 +168,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/events",
-        "The history of all of a client's runs.",
+        "The history of all runs of a client.",
         EVENTS,
         needs_token=True,
         queries=(AFTER,),
@@ -167,22 +176,30 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/witnesses",
-        "Countersigns a commit before its beacon round.",
+        "Takes a client's countersignature of a commit before its beacon round.",
         Done,
         Envelope[Witness],
     ),
-    Operation("POST", "/v1/vouchers", "Signs for the cumulative debt.", Done, Envelope[Voucher]),
-    Operation("GET", "/v1/receipts/{job}", "The receipt that anybody can check.", ReceiptFile),
+    Operation(
+        "POST",
+        "/v1/vouchers",
+        "Takes a client's signature for its cumulative debt.",
+        Done,
+        Envelope[Voucher],
+    ),
+    Operation(
+        "GET", "/v1/receipts/{job}", "The run's receipt, which anybody can check.", ReceiptFile
+    ),
     Operation(
         "GET",
         "/v1/accounts/{address}",
-        "A client's money here, to itself alone.",
+        "A client's money at this coordinator, for the client only.",
         AccountView,
         needs_token=True,
     ),
-    Operation("GET", "/v1/providers/{address}", "A provider's standing and money.", ProviderView),
+    Operation("GET", "/v1/providers/{address}", "A provider's record and money.", ProviderView),
     Operation("GET", "/v1/cases", "Court cases known here.", Cases),
-    Operation("GET", "/v1/epochs", "Epochs that proofs are kept for.", EpochsKept),
+    Operation("GET", "/v1/epochs", "Epochs whose proofs are kept.", EpochsKept),
     Operation(
         "GET", "/v1/epochs/{number}/proofs/{address}", "An account's leaf and its proof.", LeafProof
     ),
@@ -198,10 +215,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/content/{cid}",
-        "Stored content as from a trustless gateway.",
+        "Stored content, as a trustless gateway serves it.",
         BYTES,
         queries=(FORMAT, SCOPE, RANGE),
     ),
-    Operation("GET", "/v1/peers", "WebSocket of providers.", TEXT),
+    Operation("GET", "/v1/peers", "The WebSocket that providers connect to.", TEXT),
     Operation("GET", "/metrics", "Metrics in Prometheus' text format, on loopback only.", TEXT),
 )

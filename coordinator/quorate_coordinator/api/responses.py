@@ -1,5 +1,5 @@
-"""What the API answers beyond the shared views: lists, small facts, and the one form of every
-refusal. Encoded by the codec.
+"""Answers of the API beside the shared views: lists, small facts, and the one form of all refusals.
+The codec encodes them.
 """
 
 from msgspec import Struct
@@ -11,8 +11,8 @@ from quorate_runtime.process.health import Problem
 
 
 class Refusal(Struct, frozen=True):
-    """Every answer of 400 and above. `code` is one of `refusals.Code`, or `unavailable`,
-    `internal`.
+    """The answer of every status of 400 and above. `code` is one of `refusals.Code`, or
+    `unavailable`, or `internal`.
     """
 
     code: str
@@ -21,11 +21,11 @@ class Refusal(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """Taken note of, durably; repeating the request changes nothing."""
+    """The request was taken and is durable. Repeating it changes nothing."""
 
 
 class Health(Struct, frozen=True):
-    """GET /v1/health. `live`: jobs under way. `ok`: there is no problem."""
+    """GET /v1/health. `live` counts jobs under way; `ok` means that there is no problem."""
 
     ok: bool
     block: int
@@ -53,7 +53,7 @@ class Cases(Struct, frozen=True):
 
 
 class EpochView(Struct, frozen=True):
-    """One row of GET /v1/epochs. `leaves`: how many accounts it credits."""
+    """One row of GET /v1/epochs. `leaves` says how many accounts the epoch credits."""
 
     number: int
     root: Hash32
@@ -62,7 +62,7 @@ class EpochView(Struct, frozen=True):
 
 
 class EpochsKept(Struct, frozen=True):
-    """GET /v1/epochs: those that proofs are kept for."""
+    """GET /v1/epochs: epochs whose proofs are still kept."""
 
     epochs: tuple[EpochView, ...]
 
@@ -76,7 +76,7 @@ class LeafProof(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True):
-    """PUT /v1/content: the CID of what came, and the bytes of its files."""
+    """PUT /v1/content: the CID of the upload, and the size of its files in bytes."""
 
     cid: str
     size: int

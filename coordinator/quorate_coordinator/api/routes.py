@@ -1,4 +1,6 @@
-"""The routes of /v1: thin, each reads, checks and submits or answers a view."""
+"""The routes of /v1. Each handler reads and checks the request, then submits an event or answers a
+view.
+"""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -54,7 +56,7 @@ READY_RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Api:
-    """Handlers over one coordinator."""
+    """Handlers of one coordinator."""
 
     core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
@@ -64,13 +66,13 @@ class Api:
     clock: Clock
     receipt: Callable[
         [str], Awaitable[bytes | None]
-    ]  # receipt body by CID, from the store; None when it is not there
+    ]  # receipt body by CID; None when it is not stored
     history: RunReader
     problems: Callable[[], tuple[Problem, ...]]
     market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
 
     def add_routes(self, app: web.Application) -> None:
-        """Mounts everything but content, peers and streams."""
+        """Mounts all routes but content, peers and streams."""
         app.router.add_get("/v1/openapi.json", self.get_document)
         app.router.add_get("/v1/info", self.get_info)
         app.router.add_get("/v1/health", self.get_health)
@@ -97,22 +99,22 @@ class Api:
         return UnixSeconds(int(self.clock.now()))
 
     async def get_document(self, _: web.Request) -> web.Response:
-        """The OpenAPI document."""
+        """Answers the OpenAPI document."""
         return web.Response(body=openapi_document(), content_type="application/json")
 
     async def get_info(self, _: web.Request) -> web.Response:
-        """InfoView."""
+        """Answers InfoView."""
         return answer(self.info)
 
     async def get_health(self, _: web.Request) -> web.Response:
-        """Alive, how far the chain was followed, and every problem by its name."""
+        """Answers whether the coordinator works, and every problem by its name."""
         own, problems = self.core.state.own, self.problems()
         lag = max(0, self.now() - own.block_time)
         return answer(Health(not problems, own.block, lag, len(self.core.state.live), problems))
 
     async def get_ready(self, _: web.Request) -> web.Response:
-        """Done, or Unavailable (503) naming every problem: for load balancers, which look at the
-        status alone.
+        """Answers Done, or Unavailable (503) with every problem. Load balancers look only at the
+        status.
         """
         problems = self.problems()
         if problems:
@@ -123,17 +125,17 @@ class Api:
         return answer(Done())
 
     async def get_offers(self, request: web.Request) -> web.Response:
-        """Offers, a page of them."""
+        """Answers one page of Offers."""
         limit, after = page_of(request)
         views = queries.offer_views(self.core.state, self.now(), limit, after)
         return answer(Offers(tuple(views)))
 
     async def get_market_history(self, request: web.Request) -> web.Response:
-        """MarketHistory: supply, prices and volume by hour or day, one page."""
+        """Answers one page of MarketHistory."""
         return answer(await self.market_history(query_of(request.query, self.now())))
 
     async def post_plan(self, request: web.Request) -> web.Response:
-        """PlanView of a PlanRequest."""
+        """Answers the PlanView of a PlanRequest."""
         wanted = canonical.from_json(
             PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
         )
@@ -144,7 +146,9 @@ class Api:
         return answer(view)
 
     async def post_session(self, request: web.Request) -> web.Response:
-        """Envelope[Session]: makes the session key known before the first order."""
+        """Takes Envelope[Session]: the session key may act from now on, also before its first
+        order.
+        """
         signed = await read_envelope(request, Session)
         session = signed.message
         if (
@@ -184,48 +188,48 @@ class Api:
         return answer(AckView(ack.message.job_id, ack))
 
     async def get_runs(self, request: web.Request) -> web.Response:
-        """{"runs": [RunView]} of the client whose token is shown, newest first."""
+        """Answers {"runs": [RunView]} for the client that the token names, newest first."""
         account = self.auth.required(request)
         return answer(Runs(tuple(self.history.runs_of(account, RUNS_MAX))))
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """RunView; the output only for its client."""
+        """Answers RunView; only the run's client sees the way to the output."""
         return answer(self.history.view(job_id_of(request), self.auth.account(request)))
 
     async def post_stop(self, request: web.Request) -> web.Response:
-        """Envelope[Stop]."""
+        """Takes Envelope[Stop]."""
         stop = await read_envelope(request, Stop)
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
         key = self._signer(stop)
         if (
             self.history.session_key(stop.message.job_id) != key
-        ):  # what is over and archived is stopped already
+        ):  # an archived run has stopped already
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
     async def post_witness(self, request: web.Request) -> web.Response:
-        """Envelope[Witness]."""
+        """Takes Envelope[Witness]."""
         witness = await read_envelope(request, Witness)
         await self.actor.submit(ev.WitnessReceived(witness, self._signer(witness)))
         return answer(Done())
 
     async def post_voucher(self, request: web.Request) -> web.Response:
-        """Envelope[Voucher]."""
+        """Takes Envelope[Voucher]."""
         voucher = await read_envelope(request, Voucher)
         await self.actor.submit(ev.VoucherReceived(voucher, self._signer(voucher)))
         return answer(Done())
 
     def _signer(self, signed: envelope.AnyEnvelope) -> Address:
-        """Whose key signed; a request of that key, which is an account's, or one that an account
-        lent a session.
+        """Returns the key that signed, and counts one request for it. The key belongs to an
+        account, or an account gave it a session.
         """
         key = envelope.signer(self.core.rules.domain, signed, recover)
         self.auth.rates.account(key)
         return key
 
     async def get_receipt(self, request: web.Request) -> web.Response:
-        """The receipt file `{body, cid}` in its canonical bytes."""
+        """Answers the receipt file `{body, cid}` in its canonical bytes."""
         cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
         if cid is None:
             raise Refused(
@@ -239,34 +243,34 @@ class Api:
         if body is None and job_id_of(request) in self.core.state.jobs:
             raise Unavailable(f"receipt: {cid} is being stored", 1.0)
         if body is None:
-            # It was stored before the job left the state, so it has had its time.
+            # It was stored before the job left the state, so it was deleted since.
             raise Refused(
                 Code.UNKNOWN,
                 (
-                    "receipt: kept for its time, and gone since; its client and its providers may "
-                    "have it"
+                    "receipt: it was kept for its time and then deleted; its client and its "
+                    "providers may have it"
                 ),
             )
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
     async def get_account(self, request: web.Request) -> web.Response:
-        """AccountView, to the account itself: what somebody spends is nobody else's business."""
+        """Answers AccountView to the account itself. Other accounts may not see what it spends."""
         account = address_of(request)
         if self.auth.required(request) != account:
-            raise Refused(Code.NOT_YOURS, "account: it is shown to its owner alone")
+            raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
         return answer(queries.account_view(self.core.state, account))
 
     async def get_provider(self, request: web.Request) -> web.Response:
-        """ProviderView."""
+        """Answers ProviderView."""
         return answer(queries.provider_view(self.core.state, address_of(request), self.now()))
 
     async def get_cases(self, _: web.Request) -> web.Response:
-        """{"cases": [CaseView]}."""
+        """Answers {"cases": [CaseView]}."""
         return answer(Cases(tuple(queries.case_views(self.core.state))))
 
     async def get_epochs(self, _: web.Request) -> web.Response:
-        """Epochs that proofs are kept for."""
+        """Answers the epochs whose proofs are still kept."""
         kept = (
             EpochView(item.number, item.root, item.is_posted, len(item.leaves))
             for item in self.core.state.epochs.values()
@@ -274,13 +278,13 @@ class Api:
         return answer(EpochsKept(tuple(kept)))
 
     async def get_proof(self, request: web.Request) -> web.Response:
-        """{"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
+        """Answers {"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
         text = request.match_info["number"]
         record = (
             self.core.state.epochs.get(int(text)) if text.isdecimal() and len(text) < 12 else None
         )
         if record is None:
-            raise Refused(Code.UNKNOWN, f"epoch {text[:20]}: not kept here")
+            raise Refused(Code.UNKNOWN, f"epoch {text[:20]}: its proofs are not kept here")
         try:
             leaf, proof = trees.prove(record.leaves, address_of(request))
         except KeyError as error:
@@ -289,18 +293,18 @@ class Api:
 
 
 def answer(view: object) -> web.Response:
-    """A view as JSON."""
+    """Makes a JSON answer of a view."""
     return web.Response(body=canonical.encode(view), content_type="application/json")
 
 
 @cache
 def openapi_document() -> bytes:
-    """Made once: it depends on nothing but the program."""
+    """Returns the encoded document. It is made once, because it depends only on the program."""
     return json.dumps(document(VERSION), ensure_ascii=False).encode()
 
 
 def page_of(request: web.Request) -> tuple[int, Address | None]:
-    """`limit` and `after` of a list."""
+    """Reads `limit` and `after` of a list."""
     text, after = request.query.get("limit", str(PAGE_MAX)), request.query.get("after")
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Refused(Code.MALFORMED, f"limit: 1 to {PAGE_MAX}")
@@ -308,12 +312,12 @@ def page_of(request: web.Request) -> tuple[int, Address | None]:
 
 
 def job_id_of(request: web.Request) -> Hash32:
-    """The {job} of the path."""
+    """Reads {job} in the path."""
     return Hash32(_hex_of(request.match_info["job"], 32, "jobId"))
 
 
 def address_of(request: web.Request) -> Address:
-    """The {address} of the path."""
+    """Reads {address} in the path."""
     return Address(_hex_of(request.match_info["address"], 20, "address"))
 
 
@@ -328,5 +332,5 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
 
 
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
-    """An envelope of one message type from the body."""
+    """Reads an envelope of one message type from the body."""
     return envelope.from_json(canonical.parse(await request.read(), BODY_BYTES_MAX), kind)

@@ -1,4 +1,4 @@
-"""Streams: a run's history as server-sent events, and its logs."""
+"""Streams: the history of runs as server-sent events, and logs."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,9 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Streams:
-    """Handlers; bounded in number. Events are read from state and archive, which are durable."""
+    """Handlers of streams, bounded in number. They read events from state and archive, which are
+    durable.
+    """
 
     history: RunReader
     auth: Auth
@@ -42,14 +44,14 @@ class Streams:
         app.router.add_get("/v1/runs/{job}/logs", self.get_logs)
 
     async def get_all(self, request: web.Request) -> web.StreamResponse:
-        """All runs of the client whose token is shown."""
+        """Streams the history of all runs of the client that the token names."""
         account = self.auth.required(request)
         return await self._stream(
             request, account, lambda after: self.history.lines(account, after)
         )
 
     async def get_run(self, request: web.Request) -> web.StreamResponse:
-        """One run; open to its client alone."""
+        """Streams the history of one run to its client."""
         job_id = job_id_of(request)
         client = self._check(request, self.history.client_of(job_id))
         return await self._stream(
@@ -57,7 +59,7 @@ class Streams:
         )
 
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
-        """Log text; with follow=1 until the run ends."""
+        """Streams log text; with follow=1 until the run ends."""
         job_id = job_id_of(request)
         client = self._check(request, self.history.client_of(job_id))
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
@@ -74,7 +76,7 @@ class Streams:
                 await self.clock.sleep(POLL_SECONDS)
             ending = self.logs.ending(
                 job_id
-            )  # its mark counts what was left out, which is known when there is no more
+            )  # counts what was left out, which is only known at the end
             if ending:
                 await self._write(response, ending)
         return response
@@ -88,8 +90,8 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that went away, or that does not read,
-        ends it quietly.
+        """Counts the stream while it is open. A reader that disconnects, or that takes no bytes,
+        ends it without an error.
         """
         bounds = self.auth.rates.bounds
         if (
@@ -105,8 +107,8 @@ class Streams:
             await response.prepare(request)
             yield
         except (ConnectionError, TimeoutError):
-            # Not re-raised: the ordinary end of a stream. One that stands still is cut, so that it
-            # gives its buffers back.
+            # Not re-raised: the ordinary end of a stream. The connection is aborted, so that a
+            # reader that takes no bytes does not hold buffers.
             if request.transport is not None:
                 request.transport.abort()
         finally:

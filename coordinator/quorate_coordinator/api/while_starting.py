@@ -1,8 +1,8 @@
-"""What a coordinator that still replays its journal answers: that it is not there yet.
+"""Refuses requests while the coordinator still replays its journal.
 
-It listens already, because its own address is part of its rules. But its state is that of some
-moment in the past: asked for a run that it has acknowledged, it would say that there is none,
-and whoever waits for that run would believe it.
+It listens already, because its own address is part of its rules. But its state is that of an
+earlier moment: it would deny a run that it has acknowledged, and a client that waits for the run
+would believe it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,12 @@ from aiohttp.typedefs import Middleware
 from quorate_protocol.refusals import Unavailable
 
 RETRY_SECONDS = 1.0
-HEALTH = "/v1/health"  # says for itself how things are
+HEALTH = "/v1/health"  # answers while the coordinator starts, too
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
-    """The middleware. It stands inside the one that turns errors into answers."""
+    """Makes the middleware. It goes inside the one that turns errors into answers."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,5 +1,5 @@
-"""What a coordinator that was told to stop still answers: questions, and the providers that are
-connected; nothing new.
+"""Refuses new work while the coordinator stops. Questions and connected providers still get
+answers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
-    """The middleware. It stands inside the one that turns errors into answers."""
+    """Makes the middleware. It goes inside the one that turns errors into answers."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,1 +1,1 @@
-"""Frames from connected providers."""
+"""Frames that connected providers send."""

@@ -1,7 +1,6 @@
-"""Everything that comes from providers: decoded, verified, and only then an event.
+"""Decodes and verifies what providers send, and turns it into events.
 
-Signatures are checked here against the message's own text; the core decides whether that key may
-say it.
+It recovers signers here; the core decides whether that key may say it.
 """
 
 import asyncio
@@ -33,13 +32,13 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import recover
 
 OVERHEAD_BYTES = 1 << 20
-# of one entry beside its file's own bytes: names of up to 255, CIDs, and where it stands in the CAR
+# of one entry beside its file's bytes: a name of up to 255, CIDs, and its place in the CAR
 ENTRY_BYTES = 512
 
 
 def ciphertext_most(resources: Resources) -> int:
-    """Bytes that the ciphertext of an output within these limits stays far below, however small
-    and many its files are (I3).
+    """Returns a size in bytes that no ciphertext of an output within these limits comes near,
+    however small and many its files are (I3).
     """
     entries = min(resources.output_inodes, Bounds().entries_max)
     return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries * ENTRY_BYTES)
@@ -47,7 +46,7 @@ def ciphertext_most(resources: Resources) -> int:
 
 @dataclass(slots=True)
 class FrameHandler:
-    """Handler of provider frames (`ports.Handler`)."""
+    """Handles frames of providers (`ports.Handler`)."""
 
     domain: Domain
     limits: Limits
@@ -60,11 +59,11 @@ class FrameHandler:
     tolerance: FrameLimits
     on_older: Callable[[str], None] = lambda what: (
         None
-    )  # hears that we have signed what is not in our state
+    )  # called with evidence that this coordinator signed what its state does not know
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
-        """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when
-        this peer has to slow down.
+        """Takes one frame and answers Ok. A refusal travels back as the port's error. `Unavailable`
+        when this peer has to slow down.
         """
         self.tolerance.check(sender)
         try:
@@ -113,8 +112,8 @@ class FrameHandler:
         return signer(self.domain, envelope, recover)
 
     def _statement(self, statement: Envelope[Statement]) -> None:
-        """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever
-        does not know it has lost it.
+        """Takes a statement of ours that its provider shows. Only this coordinator can have signed
+        it, so one that the journal does not know means that the journal is too old.
         """
         if self._signer(statement) != self.core.rules.statement_key:
             raise Refused(
@@ -140,7 +139,7 @@ class FrameHandler:
             raise
 
     async def _reveal(self, reveal: Reveal) -> None:
-        """Opens the stored ciphertext before the core hears of it; cheap checks come first, so
+        """Opens the stored ciphertext before the core gets the reveal. Cheap checks come first, so
         that strangers cost little.
         """
         lease = self.core.state.leases.get(reveal.assignment_hash)
@@ -169,7 +168,7 @@ class FrameHandler:
             raise Refused(Code.OVERSIZE, f"logs: at most {frames.LOG_TEXT_MAX} characters a frame")
         self.tolerance.logged(sender, len(text))
         job = self.core.state.jobs[lease.job_id]
-        # Only the first execution's lines are streamed: an auditor's would only repeat them.
+        # Only the first execution's log is streamed: an auditor's would repeat it.
         if (
             lease.batch == 0
             and job.leases

@@ -1,9 +1,9 @@
-"""How much a connected provider may send that nobody asked for, that is refused, or that is only
-logs.
+"""Bounds what a connected provider sends without being asked: offers and heartbeats, frames that
+are refused, and log text.
 
-What it answers to assignments is bounded by the assignments; each of these three is a token
-bucket of its own, so that a flood of one kind does not stop the others. Too much is
-`Unavailable`: an honest daemon comes again a little later.
+Assignments bound what it sends in answer. Each of the three kinds has a token bucket of its own, so
+that a flood of one does not stop the others. Beyond it the sender gets `Unavailable`: an honest
+daemon tries again a little later.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from quorate_protocol.refusals import Unavailable
 
 @dataclass(slots=True, init=False)
 class FrameLimits:
-    """Buckets by the sender's account."""
+    """Token buckets by the sender's account."""
 
     offences: Buckets[str]
     unasked_frames: Buckets[str]
@@ -34,19 +34,21 @@ class FrameLimits:
         )
 
     def check(self, sender: str) -> None:
-        """Before anything of a frame is looked at."""
+        """Checks, before a frame is decoded, that not too many of this sender's frames were
+        refused.
+        """
         _must(self.offences.wait_seconds(sender), "too many of your frames were refused")
 
     def offended(self, sender: str) -> None:
-        """A frame was refused."""
+        """Counts a frame that was refused."""
         self.offences.charge(sender)
 
     def unasked(self, sender: str) -> None:
-        """An offer or a heartbeat."""
+        """Counts an offer or a heartbeat."""
         _must(self.unasked_frames.take(sender), "too many offers and heartbeats")
 
     def logged(self, sender: str, size: int) -> None:
-        """A piece of log."""
+        """Counts a piece of log text; `size` is in characters."""
         _must(self.log_bytes.take(sender, size), "too much log text")
 
 

@@ -1,1 +1,1 @@
-"""The coordinator's files: archive, documents, staging store, run logs."""
+"""Files of the coordinator: documents, finished runs, uploads and sealed outputs."""

@@ -1,8 +1,8 @@
-"""Where runs go that have left the state: a port, and its form in memory for tests.
-`adapters/archive_file.py` keeps them on disk.
+"""Finished runs that have left the state: the archive's interface, and one in memory for tests.
+`storage/archive_file.py` keeps them on disk.
 
-It is the only place that has them, so it is no projection: nothing rebuilds it. What is old
-enough goes (`adapters/retention.py`).
+The archive is the only place that has these runs, so nothing can rebuild it. `storage/retention.py`
+deletes old ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +14,12 @@ from quorate_protocol.codec import packed
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, share_bps
 
 Row = Mapping[str, str | int | None]
-RUNS_PER_LOOK = (
-    512  # of one client, that a stream which comes back after a long time catches up with
-)
+RUNS_PER_LOOK = 512  # of one client, for a stream that reconnects after a long time
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who may read a sealed output, and of which lease it is."""
+    """Who may read a sealed output, and which lease made it."""
 
     lease: Hash32
     provider: Address
@@ -29,69 +27,69 @@ class Readers:
 
 
 class RunArchive(Protocol):
-    """Runs that are over. Look-ups are short and come from the thread of the event loop; `keep`
-    may come from another one.
+    """Stores finished runs. Look-ups are short and come from the event loop's thread; `keep` may
+    come from another thread.
     """
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
-        """Writes them, all or none; they are durable when it returns. A run that is there
-        already is replaced.
+        """Writes runs, all or none; they are durable when it returns. A run that is already there
+        is replaced.
         """
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
-        """One run."""
+        """Returns one run, or None."""
 
     def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
-        """A client's newest."""
+        """Returns a client's newest runs."""
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
-        """A client's runs with a line after `line`, those with the newest, at most
-        `RUNS_PER_LOOK`.
+        """Returns a client's runs with a history line after `line`, those with the newest lines
+        first, at most `RUNS_PER_LOOK`.
         """
 
     def newest_line(self, client: Address) -> int:
-        """Sequence number of the newest line of a client's runs; 0 when there are none."""
+        """Returns the sequence number of the newest history line of a client's runs; 0 when there
+        are none.
+        """
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
-        """(newest line, row for the tables that people query) of runs whose newest line is after
-        `line`, the oldest first.
+        """Returns (newest line, row of the SQL tables) of runs whose newest line is after `line`,
+        oldest first.
         """
 
     def readers(self, output: Hash32) -> Readers | None:
-        """Of the ciphertext with this digest."""
+        """Returns who may read the ciphertext with this digest."""
 
     def count(self) -> int:
-        """How many runs it was given, those counted that it has let go of since."""
+        """Returns how many runs were ever written, deleted ones included."""
 
     def used_bytes(self) -> int:
-        """What it takes on the disk."""
+        """Returns the bytes that it takes on the disk."""
 
     def over_before(
         self, moment: int, after: "Place", limit: int
     ) -> "list[tuple[Place, ArchivedRun]]":
-        """Runs that were over before a moment, from a place on, the oldest first. May be called
-        from another thread.
+        """Returns runs that ended before a moment, after a position, oldest first. Other threads
+        may call it.
         """
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
-        """Lets go of these for good; but who may read the outputs that are `stored` still stays
-        known. As `keep`.
+        """Deletes these runs for good. The readers of outputs in `stored` stay known. Threads as
+        for `keep`.
         """
 
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
-        """Outputs of runs that were let go of, in order, those after one. May be called from
-        another thread.
-        """
+        """Returns digests of outputs of deleted runs, sorted, after one. Other threads may call it."""
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
-        """Nobody has these any more. As `keep`."""
+        """Forgets the readers of outputs that are no longer stored. Threads as for `keep`."""
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, for people; "" when it can."""
+        """Why the archive cannot be used, as a sentence; "" when it can."""
 
     def close(self) -> None:
-        """Lets go of what it has open."""
+        """Closes its files."""
 
 
 Place = tuple[int, Hash32]
@@ -101,11 +99,11 @@ START: Place = (0, ZERO_HASH)
 
 @dataclass(slots=True)
 class MemoryArchive:
-    """As the one on disk, without a disk."""
+    """`RunArchive` in memory, for tests."""
 
     by_id: dict[Hash32, ArchivedRun] = field(default_factory=dict)
     outputs: dict[Hash32, Readers] = field(default_factory=dict)
-    left: dict[Hash32, None] = field(default_factory=dict)  # outputs of runs that have gone
+    left: dict[Hash32, None] = field(default_factory=dict)  # outputs of deleted runs
     gone: int = 0
     problem: str = ""
 
@@ -114,7 +112,7 @@ class MemoryArchive:
         for run in runs:
             self.by_id[run.run.job_id] = run
             for digest, readers in readers_of(run):
-                self.outputs.setdefault(digest, readers)  # the first keeps it
+                self.outputs.setdefault(digest, readers)  # the first lease keeps it
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""
@@ -157,7 +155,7 @@ class MemoryArchive:
         return len(self.by_id) + self.gone
 
     def used_bytes(self) -> int:
-        """As `RunArchive`: what the texts would take."""
+        """As `RunArchive`: the size of the encoded runs."""
         return sum(len(packed.encode(run)) for run in self.by_id.values())
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
@@ -193,7 +191,7 @@ class MemoryArchive:
 
 
 def place_of(over: ArchivedRun) -> Place:
-    """When a run was over: the second of its newest line."""
+    """Returns when a run ended, which is the second of its newest history line, and its job."""
     return (over.lines[-1].at if over.lines else over.run.created_at), over.run.job_id
 
 
@@ -236,7 +234,7 @@ def _fee_of(over: ArchivedRun) -> Amount:
 
 
 def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
-    """(ciphertext, who may read it) of every output that was committed to."""
+    """Yields (ciphertext, who may read it) for every output that a provider committed to."""
     for lease in run.leases:
         if lease.output is not None:
             yield lease.output, Readers(lease.hash, lease.provider, run.run.client)

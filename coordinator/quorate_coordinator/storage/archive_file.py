@@ -1,9 +1,8 @@
-"""The archive on disk: one SQLite file that only this process writes. Nothing in it can be made
-anew, so it is never emptied.
+"""The archive on disk: one SQLite file that only this process writes. Nothing can rebuild it, so it
+is never emptied.
 
-A file of a newer program ends the start with a sentence. While it cannot be read, runs that are
-over wait in the state, and whoever asks for one that has left it is told to come again; jobs go
-on.
+A file of a newer program ends the start with a sentence. While the file cannot be read, finished
+runs wait in the state, requests for archived runs get `Unavailable`, and jobs go on.
 """
 
 import json
@@ -49,21 +48,21 @@ INSERT INTO gone VALUES (1, 0);
 
 
 class FileArchive:
-    """`RunArchive` in a file."""
+    """`RunArchive` in a SQLite file."""
 
     def __init__(self, path: Path, gone: str = "") -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
-        `OtherVersion` when another version of Quorate wrote it.
+        """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
+        `FileNewer` when a newer program wrote it.
         """
         self.file = OptionalFile(path, (TABLES,), gone, VERSION)
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, for people."""
+        """Why it cannot be used, as a sentence."""
         return self.file.problem
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
-        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        """As `RunArchive`. `Unavailable` while the disk does not take the runs."""
         rows = [_columns(run) for run in runs]
         outputs = [
             (digest, item.lease, item.provider, item.client)
@@ -72,8 +71,8 @@ class FileArchive:
         ]
         with self.file.writing(WRITING) as writer:
             writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            # The first keeps it: whoever names another's output while the archive is away does not
-            # get it by being archived later.
+            # The first lease keeps an output. A provider that names another's output while the
+            # archive is away does not get it by being archived later.
             writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?)", outputs)
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
@@ -128,7 +127,7 @@ class FileArchive:
         return int(self._read(query)[0][0])
 
     def used_bytes(self) -> int:
-        """As `RunArchive`: without the pages that wait to be used again."""
+        """As `RunArchive`, without free pages of the file."""
         return self.file.used_bytes()
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:

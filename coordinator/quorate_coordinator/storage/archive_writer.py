@@ -1,4 +1,6 @@
-"""Performs `ArchiveRuns`: state to archive, then the event that lets the state forget."""
+"""Performs `ArchiveRuns`: writes finished runs from the state into the archive, then submits the
+event that removes them from the state.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,8 +16,8 @@ from quorate_protocol.units import Hash32
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Harmless to repeat: what has left the state is in the archive, what has not is written
-    once more, the same.
+    """Writes runs into the archive. Repeating it is harmless: a run that has left the state is
+    already there, and any other run is written again with the same content.
     """
 
     history: RunReader
@@ -23,11 +25,11 @@ class ArchiveWriter:
     submit: Callable[[RunsArchived], Awaitable[object]]
     keep: Callable[
         [Hash32], Awaitable[None]
-    ]  # a job's documents, which nobody can write any more once it has left the state
+    ]  # stores a job's documents, which cannot be built once the job has left the state
 
     async def __call__(self, effect: ArchiveRuns) -> None:
-        """Until the archive has them and the state has not. `Unavailable` while a disk does not
-        take them.
+        """Returns when the archive has the runs and the state has not. `Unavailable` while a disk
+        does not take them.
         """
         state = self.history.state
         for job_id in effect.jobs:

@@ -29,7 +29,9 @@ def add_disk_gauges(
 
 
 def _or_zero(count: Callable[[], int]) -> Callable[[], int]:
-    """0 while the file cannot be read: a scrape must not fail, and `health` says what is wrong."""
+    """Wraps `count` so that it gives 0 while the file cannot be read. A scrape must not fail, and
+    `health` says what is wrong.
+    """
 
     def read() -> int:
         try:

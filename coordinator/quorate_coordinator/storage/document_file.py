@@ -1,13 +1,13 @@
-"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with a reservation
-of its own, that no account shares.
+"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with disk space that
+it shares with no account.
 
-Beside the content store, because a document is a few kilobytes: as files they cost two blocks
-and five syncs each, here a share of one sync. They are kept for `keep_seconds`. When the file
-reaches its bound the oldest go earlier, but none younger than `least_seconds`: before that
-everything waits (`Unavailable`), so an operator who gives too little loses time and no receipt.
+It is not part of the content store, because a document has only a few kilobytes. As a file it would
+cost two blocks and five syncs; here it costs a share of one sync. Documents are kept for
+`keep_seconds`. When the file reaches its bound, the oldest are deleted earlier, but none younger
+than `least_seconds`. Until then writing gets `Unavailable`, so an operator who gives too little
+space loses time but no receipt.
 
-The bound is looked at in pages that SQLite says are in use: true on the disk, and without a sum
-that could be wrong.
+The bound is compared with the pages that SQLite reports as used, which is what the disk has.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
 LEAST_SECONDS = (
     23 * DAY_SECONDS
-    # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL
-    # §6)
+    # a coordinator's bond can be taken for 21 days, and a challenge and its answer take 30 hours
+    # (PROTOCOL §6)
 )
-FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
+FRESH_SECONDS = DAY_SECONDS  # a document this young is not written again
 BATCH_MAX = 256  # documents in one transaction
 PRUNED_AT_ONCE = 512
 NEARLY_FULL, TOLD_EVERY_SECONDS = 0.9, 3_600.0
-SPARE_BYTES = 1 << 20  # of the bound, for the pages that a transaction needs on its way
+SPARE_BYTES = 1 << 20  # kept free for the pages that a transaction needs
 RETRY_SECONDS = 10.0
 TABLES = """
 CREATE TABLE documents (digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
@@ -48,7 +48,7 @@ CREATE INDEX documents_by_age ON documents (at);
 
 
 class Keeping(Struct, frozen=True):
-    """How much is kept and for how long."""
+    """How many bytes are kept, and for how long."""
 
     bytes_max: int
     keep_seconds: int
@@ -63,15 +63,15 @@ class _Waiting:
 
 
 class DocumentFile:
-    """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is
-    in a thread, many in one transaction.
+    """Stores documents by their sha2-256. Look-ups are short and run on the event loop; a thread
+    writes, many documents in one transaction.
     """
 
     def __init__(
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
     ) -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`.
-        `OtherVersion` when a newer Quorate wrote it.
+        """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
+        `FileNewer` when a newer program wrote it.
         """
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
@@ -82,16 +82,16 @@ class DocumentFile:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, for people."""
+        """Why it cannot be used, as a sentence."""
         return self.file.problem or self._refused
 
     def close(self) -> None:
-        """Lets go of what it has open."""
+        """Closes the file."""
         self.file.close()
 
     async def put(self, data: bytes) -> None:
-        """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by
-        documents that may not go yet.
+        """Stores a document; it is durable on return. `Unavailable` while the disk is full, or
+        while documents that may not be deleted yet fill the file.
         """
         item = _Waiting(sha256(data), data)
         if self.is_fresh(item.digest):
@@ -99,33 +99,33 @@ class DocumentFile:
         self._waiting.append(item)
         async with self._turn:
             if item.is_written:
-                return  # together with the one before
+                return  # the batch of another caller had it
             batch = [item, *(other for other in self._waiting if other is not item)][:BATCH_MAX]
             self._waiting = [other for other in self._waiting if other not in batch]
             try:
                 await asyncio.to_thread(self._write, batch)
             except Unavailable as error:
-                # The others try for themselves, each in its turn.
+                # The other documents' callers try again, one after the other.
                 self._waiting = batch[1:] + self._waiting
                 self._refused = str(error)
                 raise
             self._refused = ""
 
     def get(self, digest: Hash32) -> bytes | None:
-        """One document, or None when it was never here or has gone."""
+        """Returns a document, or None when it was never stored or has been deleted."""
         row = self._row("size, body", digest)
         if row is None:
             return None
         try:
             data = zlib.decompressobj().decompress(row[1], row[0])
         except zlib.error:
-            data = b""  # not re-raised: told below, as all that it is not
+            data = b""  # not re-raised: reported below, with all other damage
         if sha256(data) != digest:
             raise self.file.damaged(f"document 0x{digest.hex()} is not what was stored")
         return data
 
     def is_fresh(self, digest: Hash32) -> bool:
-        """Whether it is here and was stored not long ago."""
+        """Whether the document is here and was stored within the last day."""
         row = self._row("at", digest)
         return row is not None and row[0] > self._now() - FRESH_SECONDS
 
@@ -138,7 +138,7 @@ class DocumentFile:
         return found
 
     def used_bytes(self) -> int:
-        """On the disk, without the pages that wait to be used again."""
+        """Returns the bytes used on the disk, without free pages of the file."""
         return self.file.used_bytes()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
@@ -161,7 +161,7 @@ class DocumentFile:
         self._tell_of_room(at, used)
 
     def _tell_of_room(self, at: int, used: int) -> None:
-        """Before it is full: then the coordinator waits for whoever reads this."""
+        """Warns before the file is full, because the coordinator then waits for its operator."""
         most = self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
@@ -176,7 +176,7 @@ class DocumentFile:
             )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
-        """Drops what is over its time; of the rest the oldest, as far as that is needed and
+        """Deletes documents past their time, then the oldest others, as far as that is needed and
         allowed.
         """
         self._prune(writer, at - self.keeping.keep_seconds)
@@ -191,7 +191,7 @@ class DocumentFile:
                 )
 
     def _prune(self, writer: sqlite3.Connection, before: int) -> int:
-        """The oldest, some hundred of them; how many."""
+        """Deletes up to `PRUNED_AT_ONCE` of the oldest documents; returns how many."""
         query = (
             "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? "
             "ORDER BY at LIMIT ?)"

@@ -1,8 +1,7 @@
-"""Whose ciphertext is whose: a sealed output is read by the client that pays for it and the
-provider that made it, by nobody else.
+"""Decides who may read a sealed output: the client that pays for it and the provider that made it.
 
-Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be.
-Derived from the state at start, then kept by the gate as commits come in.
+Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be public.
+This table is built from the state at the start; the frame handler then adds each commit.
 """
 
 import logging
@@ -18,30 +17,30 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 log = logging.getLogger(__name__)
 CLAIMS_MAX = (
-    4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
+    4  # ciphertexts of one lease: an honest provider names one, and the same after a reconnect
 )
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Ciphertext digest -> lease that committed to it, one each: of the state's leases here, of
-    others in the archive.
+    """Which lease committed to which ciphertext. Leases of the state are kept here; the archive
+    knows the others.
     """
 
     state: State
     archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
-    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
+    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # digests by lease
     unkept: dict[Hash32, Hash32] = field(
         default_factory=dict
-    )  # as by_digest: those that `Staging` has not taken over yet
+    )  # as by_digest: ciphertexts that still count for their provider in `Staging`
     unasked: set[Hash32] = field(
         default_factory=set
-    )  # claims of which the archive has not said yet whether they are another's
+    )  # claims that the archive has not confirmed or denied yet
 
     def load(self) -> None:
-        """Reads the state, once it was replayed. Which claims were taken unasked nobody
-        remembers, so all count as that.
+        """Reads the state after it was replayed. It does not say which claims were taken without
+        asking the archive, so all of them are checked when somebody reads.
         """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
@@ -55,13 +54,15 @@ class Outputs:
                 self.unasked.add(digest)
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
-        """Binds a ciphertext to the lease that commits to it. Salts make each unlike every
-        other, so a second lease with the same one wants to read what is not its client's:
-        `Refused(EQUIVOCATION)`.
+        """Binds a ciphertext to the lease that commits to it.
 
-        A claim outlives whoever is cut off before the core has answered, so one lease has few,
-        and one that is unknown has none. While the archive cannot be read claims are taken, for
-        providers are paid by their commits (I3), and nobody reads what was claimed.
+        Salts make every ciphertext different. A second lease with the same ciphertext therefore
+        wants to read another client's output: `Refused(EQUIVOCATION)`.
+
+        A claim stays if its sender disconnects before the core has answered. So one lease may make
+        few claims, and an unknown lease none. While the archive cannot be read, claims are taken,
+        because providers are paid by their commits (I3); until the archive answers nobody may read
+        what was claimed.
         """
         over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.lease
@@ -88,17 +89,17 @@ class Outputs:
             self.unasked.add(digest)
 
     def _over(self, digest: Hash32) -> tuple[Readers | None, bool]:
-        """What the archive knows of it, or knew, and whether it could be asked."""
+        """Returns what the archive knows of the ciphertext, and whether it could be asked."""
         try:
             return self.archive.readers(digest), True
         except Unavailable as error:
             log.warning(
-                "a claim is taken unasked: %s", error
-            )  # not re-raised: it is asked when somebody wants to read
+                "a claim on an output is taken unchecked: %s", error
+            )  # not re-raised: `may_read` asks again
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
-        """The commit was refused after all."""
+        """Takes a claim back, because its commit was refused."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (
             found is None or committed_output(found) != digest
@@ -107,7 +108,9 @@ class Outputs:
             self.unkept.pop(digest, None)
 
     def readers(self, digest: Hash32) -> Readers | None:
-        """Whose it is, once a lease is bound to it, for as long as anybody knows."""
+        """Returns who may read a ciphertext, once a lease is bound to it and for as long as state
+        or archive knows it.
+        """
         lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
         if lease is None:
             return self.archive.readers(digest)
@@ -118,14 +121,14 @@ class Outputs:
         )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Whether this account may read the ciphertext with this digest. `Unavailable` while
-        that cannot be known.
+        """Whether this account may read the ciphertext with this digest. `Unavailable` while that
+        cannot be known.
         """
         if digest in self.unasked:
             over = self.archive.readers(digest)
             self.unasked.discard(digest)
             if over is not None and self.by_digest.get(digest, over.lease) != over.lease:
-                self._let_go(digest, self.by_digest[digest])  # it was another's all the time
+                self._let_go(digest, self.by_digest[digest])  # another lease had it from the start
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
         if lease is not None:
@@ -134,7 +137,7 @@ class Outputs:
         return over is not None and account in (over.provider, over.client)
 
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
-        """The archive has these now."""
+        """Removes claims of runs that the archive has now."""
         for run in runs:
             for lease in run.leases:
                 for digest in tuple(self.claimed.get(lease.hash, ())):

@@ -1,15 +1,13 @@
-"""What the archive lets go of: runs that are old, or that there is no room for, and none that
-anybody can still demand.
+"""Deletes old runs from the archive, and none that somebody may still demand.
 
-A run is kept for `keep_seconds` from the second in which it was over. When the archive has
-reached `bytes_max` the oldest go earlier, but none younger than `demanded_seconds`: until then
-its order may come again and is to get the same Ack, a settlement of it may be opened and
-answered, and a court may ask. If only such runs are left, the archive grows on and the
-coordinator says so.
+A run is kept for `keep_seconds` from the second in which it ended. When the archive has reached
+`bytes_max`, the oldest are deleted earlier, but none younger than `demanded_seconds`. Until then
+the same order may come again and must get the same Ack, a settlement may be opened and answered,
+and a court may ask. If only such runs are left, the archive grows and the coordinator says so.
 
-Sealed outputs: whoever knows a receipt can open the ciphertext, and only the archive knows whose
-it is. So that stays known for as long as the content store has the ciphertext, however long the
-run has gone.
+Sealed outputs: a receipt opens the ciphertext, and only the archive knows who may read it. So the
+readers stay known for as long as the content store has the ciphertext, even after the run was
+deleted.
 """
 
 import asyncio
@@ -28,7 +26,7 @@ from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_runtime.process.health import Board
 
 log = logging.getLogger(__name__)
-STEP = 64  # runs in one transaction, some milliseconds of a thread
+STEP = 64  # runs in one transaction, which takes some milliseconds in a thread
 PAUSE_SECONDS = 0.05
 REST_SECONDS = 60.0
 
@@ -37,9 +35,11 @@ IsStored = Callable[[Hash32], Awaitable[bool]]
 
 
 def demanded_seconds(limits: Limits) -> int:
-    """For how long after its end a run may still be demanded: while its session and its order
-    live, its coordinator's or its providers' bond can be taken, its evidence counts; and then
-    for one challenge and its answer (PROTOCOL §6).
+    """Returns for how long after its end a run may still be demanded.
+
+    That is while its session and its order live, while the bond of its coordinator or its providers
+    can be taken, and while its evidence counts; then for one challenge and its answer (PROTOCOL
+    §6).
     """
     longest = max(
         limits.session_max,
@@ -54,29 +54,29 @@ def demanded_seconds(limits: Limits) -> int:
 
 @dataclass(slots=True)
 class Retention:
-    """One task of the service."""
+    """Deletes runs and readers in small steps. One task of the service."""
 
     history: RunReader
     keeping: Keeping
     is_stored: IsStored
-    hide: Callable[[Sequence[ArchivedRun]], Awaitable[None]]  # from the tables that people query
+    hide: Callable[[Sequence[ArchivedRun]], Awaitable[None]]  # deletes runs from the SQL tables
     clock: Clock
     board: Board
     _output: Hash32 = field(default=ZERO_HASH)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             try:
                 is_done = await self.step()
             except Unavailable as error:
-                # Not re-raised: nothing went, and the next look tries again.
+                # Not re-raised: nothing was deleted, and the next step tries again.
                 log.warning("finished runs are kept longer: %s", error)
                 is_done = True
             await self.clock.sleep(REST_SECONDS if is_done else PAUSE_SECONDS)
 
     async def step(self) -> bool:
-        """Lets a few go; whether there are no more for now."""
+        """Deletes a few runs; returns whether there are no more for now."""
         archive, now = self.history.archive, int(self.clock.now())
         is_full = archive.used_bytes() > self.keeping.bytes_max
         moment = now - (
@@ -101,8 +101,8 @@ class Retention:
         return len(runs) < STEP and is_swept
 
     async def _sweep(self) -> bool:
-        """Looks at a few outputs of runs that have gone, one after the other around; whether it
-        came to the end.
+        """Checks the outputs of some deleted runs, each time the next ones; returns whether it
+        reached the end of the list.
         """
         archive = self.history.archive
         found = await asyncio.to_thread(archive.forgotten_outputs, self._output, STEP)

@@ -1,4 +1,4 @@
-"""Log text of runs, in memory only, bounded for each run, each client and in all; never part of
+"""Log text of runs, in memory only and bounded by run, by client and in total. It is never part of
 a result.
 """
 
@@ -11,30 +11,30 @@ CLIENT_BYTES_MAX = 16 << 20
 ALL_BYTES_MAX = 128 << 20
 TAIL_BYTES = (
     4 << 10
-    # kept of the end of a text that was cut: why a program failed, or why its files were refused,
-    # is said last
+    # kept of the end of a text that was cut: the last lines say why a program failed, or why its
+    # files were refused
 )
-TEXT_BYTES = (
-    512  # what a text counts as beside its bytes: a million runs of one byte each are no megabyte
-)
+TEXT_BYTES = 512  # added to each text's size: a million runs of one byte take more than a megabyte
 LINES_BYTES_MAX = (
     4 << 10
-    # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many
-    # runs
+    # a text up to this size is stored as plain bytes, which take little memory: most runs log a
+    # few lines
 )
 
 
 @dataclass(slots=True)
 class _Long:
     text: bytearray
-    left_out: int = 0  # bytes between the text and its tail
+    left_out: int = 0  # bytes dropped between text and tail
     tail: bytearray = field(default_factory=bytearray)
 
     def __len__(self) -> int:
         return len(self.text) + len(self.tail)
 
     def add(self, data: bytes) -> None:
-        """Whole letters up to the bound, and of what comes after it the end."""
+        """Appends whole characters up to the bound, and keeps the last lines of what comes after
+        it.
+        """
         room = RUN_BYTES_MAX - len(self.text)
         if not self.tail and len(data) <= room:
             self.text += data
@@ -53,17 +53,19 @@ class _Long:
 
 @dataclass(slots=True)
 class RunLogs:
-    """The oldest text goes first: a client's own when it has too much, anybody's when all have."""
+    """Keeps log text. When a client has too much, its oldest text is dropped; when all together
+    have too much, the oldest text of all.
+    """
 
     texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(
         default_factory=dict
-    )  # a client's, the oldest first
+    )  # by client, the oldest first
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0
 
     def add(self, client: Address, job_id: Hash32, text: str) -> None:
-        """Appends; beyond 1 MiB a run's log is cut, but for its last lines."""
+        """Appends text. Beyond 1 MiB a run's log is cut, but its last lines are kept."""
         if not text:
             return
         data = text.encode(errors="replace")
@@ -86,13 +88,13 @@ class RunLogs:
             self._drop(next(iter(self.client_of)))
 
     def read(self, job_id: Hash32, start: int) -> bytes:
-        """What a run has said from byte `start` on, up to where its text was cut."""
+        """Returns a run's text from byte `start` on, up to where it was cut."""
         found = self._find(job_id)
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
     def ending(self, job_id: Hash32) -> bytes:
-        """What comes after the place of the cut: how much was left out there, and the last
-        lines. Nothing for a text that is whole.
+        """Returns what follows the cut: how many bytes were left out, and the last lines. Empty for
+        a text that is whole.
         """
         found = self._find(job_id)
         if not isinstance(found, _Long) or not found.tail:

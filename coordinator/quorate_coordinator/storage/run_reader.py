@@ -1,8 +1,7 @@
-"""Runs wherever they are: under way in the state, or over and in the archive. What the API
-reads.
+"""Finds runs for the API: in the state while they are under way, in the archive when they are over.
 
-A run is written into the archive before it leaves the state, and both are looked at without a
-pause in between, so none is missed.
+A run is written into the archive before it leaves the state, and both are read without a pause in
+between, so none is missed.
 """
 
 from collections import OrderedDict
@@ -21,15 +20,15 @@ from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 
-LINES_MAX = 2048  # of one client, told at once: the newest
+LINES_MAX = 2048  # of one client in one answer: the newest
 REMEMBERED = 256
-# that asked for their lines: more than there are streams, so that an open one is never forgotten
+# clients that asked for lines: more than there are streams, so that no open stream is forgotten
 ACCOUNTS_REMEMBERED = 8192
 
 
 @dataclass(slots=True, init=False)
 class RunReader:
-    """One coordinator's runs. Which client has which in the state is derived from its tables."""
+    """One coordinator's runs. It derives from the tables which client has which run in the state."""
 
     state: State
     archive: RunArchive
@@ -37,12 +36,10 @@ class RunReader:
     _changed_lines: set[Hash32]
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
     _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
-    _newest: dict[Address, int] = field(
-        default_factory=dict
-    )  # newest line that the state had, of clients with runs in it
+    _newest: dict[Address, int] = field(default_factory=dict)  # newest line in the state, by client
     _newest_over: OrderedDict[Address, int] = field(
         default_factory=OrderedDict
-    )  # and that the archive has, of those who asked
+    )  # newest line in the archive, by client that asked
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
     def __init__(self, state: State, archive: RunArchive) -> None:
@@ -52,8 +49,8 @@ class RunReader:
         self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
     def refresh(self) -> None:
-        """Takes what the tables say now; to be called once in a while even if nobody asks
-        anything.
+        """Reads what has changed in the tables. Call it regularly, also without requests, so that
+        the list of changes stays short.
         """
         for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
             job = self.state.jobs.get(job_id)
@@ -71,12 +68,12 @@ class RunReader:
                 del self._mine[client][job_id]
                 if not self._mine[client]:
                     del self._mine[client]
-                    self._newest.pop(client, None)  # the archive has them all
+                    self._newest.pop(client, None)  # all its lines are archived
         self._changed_jobs.clear()
         self._changed_lines.clear()
 
     def kept(self, runs: Sequence[ArchivedRun]) -> None:
-        """The archive has these now; to be called before the state forgets them."""
+        """Notes runs that the archive has now. Call it before the state forgets them."""
         self.refresh()
         for over in runs:
             client = over.run.client
@@ -84,7 +81,7 @@ class RunReader:
                 self._newest_over[client] = max(self._newest_over[client], over.last_line)
 
     def gone(self, runs: Sequence[ArchivedRun]) -> None:
-        """The archive has let go of these."""
+        """Drops runs that the archive has deleted."""
         for over in runs:
             self._remembered.pop(over.run.job_id, None)
 
@@ -95,7 +92,7 @@ class RunReader:
     # ---- one run
 
     def client_of(self, job_id: Hash32) -> Address:
-        """Whose run it is, or Refused(UNKNOWN)."""
+        """Returns the client of a run, or Refused(UNKNOWN)."""
         job = self.state.jobs.get(job_id)
         return (
             job.submission.order.message.client
@@ -104,7 +101,7 @@ class RunReader:
         )
 
     def view(self, job_id: Hash32, account: Address | None) -> RunView:
-        """A run as this account may see it, or Refused(UNKNOWN)."""
+        """Returns a run as this account may see it, or Refused(UNKNOWN)."""
         job = self.state.jobs.get(job_id)
         if job is not None:
             return queries.run_view(self.state, job, account == job.submission.order.message.client)
@@ -112,22 +109,22 @@ class RunReader:
         return over.view(account == over.run.client)
 
     def is_over(self, job_id: Hash32) -> bool:
-        """Whether nothing more is run for it."""
+        """Whether no further execution of the run can start."""
         job = self.state.jobs.get(job_id)
         return job is None or isinstance(job.phase, Decided | Ended)
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
-        """What was answered to an archived run's order."""
+        """Returns the Ack of an archived run's order."""
         over = self._find(job_id)
         return over.ack if over is not None else None
 
     def session_key(self, job_id: Hash32) -> Address | None:
-        """An archived run's."""
+        """Returns the session key of an archived run."""
         over = self._find(job_id)
         return over.session_key if over is not None else None
 
     def lines_of_run(self, job_id: Hash32, after: int) -> list[JobEvent]:
-        """A run's lines with greater sequence numbers, oldest first."""
+        """Returns a run's history lines with greater sequence numbers, oldest first."""
         if job_id in self.state.jobs:
             return newer(self.state.events.get(job_id) or (), after)
         over = self._find(job_id)
@@ -136,7 +133,7 @@ class RunReader:
     # ---- all runs of a client
 
     def runs_of(self, client: Address, limit: int) -> list[RunView]:
-        """The newest first."""
+        """Returns a client's runs, newest first."""
         self.refresh()
         here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
         here = sorted(here, key=_age_of, reverse=True)[:limit]
@@ -146,8 +143,8 @@ class RunReader:
         return sorted(views.values(), key=lambda view: view.created_at, reverse=True)[:limit]
 
     def lines(self, client: Address, after: int) -> list[JobEvent]:
-        """Lines of all its runs with greater sequence numbers, oldest first; of too many the
-        newest.
+        """Returns the history lines of all runs of a client with greater sequence numbers, oldest
+        first; at most the newest `LINES_MAX`.
         """
         self.refresh()
         found: dict[int, JobEvent] = {}
@@ -162,8 +159,8 @@ class RunReader:
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
 
     def _newest_archived(self, client: Address) -> int:
-        """Anybody with a key may ask, so what is remembered of whom is bounded: the longest
-        unasked goes first.
+        """Returns the newest archived line of a client. Anybody with a key may ask, so the number
+        of remembered clients is bounded; the one unasked for longest is dropped.
         """
         newest = self._newest_over.get(client)
         if newest is None:
@@ -173,8 +170,7 @@ class RunReader:
         self._newest_over.move_to_end(client)
         return newest
 
-    # ---- the archive, remembered a little: a stream of a run that is over looks several times a
-    # second
+    # ---- archived runs, with a small cache: a stream of a finished run asks several times a second
 
     def _over(self, job_id: Hash32) -> ArchivedRun:
         over = self._find(job_id)
@@ -200,8 +196,8 @@ def _age_of(job: Job) -> tuple[int, Hash32]:
 
 
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams
-    ask five times a second.
+    """Returns the lines with a greater seq, oldest first. It searches from the newest, because
+    thousands of streams ask five times a second.
     """
     found = list(takewhile(lambda line: line.seq > after, reversed(lines)))
     return found[::-1]

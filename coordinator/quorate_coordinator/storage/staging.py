@@ -1,9 +1,9 @@
-"""The staging store: clients' uploads and providers' ciphertexts, each in a part of its own, by
-what leases allow and money buys.
+"""The staging store: uploads of clients and ciphertexts of providers, each in its own part, bounded
+by leases and by money.
 
-A ciphertext belongs to its provider until it is committed to, within what its leases allow; then
-it is kept for the client whose run it is, who paid for it. What runs in the state name (inputs,
-images, outputs) yields only beyond its owner's share by money.
+A ciphertext counts for its provider until the provider commits to it, within what its leases allow.
+Then it counts for the client that pays for the run. Content that runs in the state name (inputs,
+images, outputs) is evicted only beyond its owner's share by money.
 """
 
 import logging
@@ -37,22 +37,22 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32
 from quorate_runtime.http.client_networks import network_of
 
-SPARE_BYTES = 512 << 20  # of the disk, for journal, archive and documents, whatever is uploaded
+SPARE_BYTES = 512 << 20  # of disk that uploads leave free for journal, archive and documents
 UNCOMMITTED = "/uncommitted"
-UNCOMMITTED_SECONDS = 3_600.0  # past commitBy
+UNCOMMITTED_SECONDS = 3_600.0  # after commitBy
 SMALL_PLACES, SMALL_ACCOUNT_PLACES = 8, 2
 WEIGH_SECONDS = 60.0
 LINE_LOOK_SECONDS = 1.0
-FINAL_SECONDS = 31 * 3_600.0  # inputs and image stay so long past finality
-FAULTED_SECONDS = 14 * 86_400.0  # and of runs with a fault: a court executes them again
+FINAL_SECONDS = 31 * 3_600.0  # inputs and image are kept so long after finality
+FAULTED_SECONDS = 14 * 86_400.0  # of runs with a fault, because a court executes them again
 MOVES_MAX = 256
 
 log = logging.getLogger(__name__)
 
 
 class InUse:
-    """Digests of inputs and images that runs in the state name: derived from the table, and
-    asked from threads.
+    """Digests of inputs and images that runs in the state name. Derived from the table; other
+    threads may ask.
     """
 
     def __init__(self, state: State) -> None:
@@ -61,13 +61,13 @@ class InUse:
         self._uses: Counter[Hash32] = Counter()
         self._until: dict[
             Hash32, tuple[float, str]
-        ] = {}  # by job, (seconds asked for last, client's name)
+        ] = {}  # by job: (seconds asked for last, client's name)
         self.fresh: list[
             tuple[float, Hash32, str]
-        ] = []  # (seconds from now, digest, client's name) to keep longer
+        ] = []  # pins to extend: (seconds from now, digest, client's name)
 
     def refresh(self) -> None:
-        """Takes what the table says now."""
+        """Reads what has changed in the table."""
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
             if job is None:
@@ -89,8 +89,8 @@ class InUse:
         self._changed.clear()
 
     def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
-        """What a run names was uploaded before it, and is needed until after it: asked for once
-        for each stage of it.
+        """Asks once for each stage of a run to keep what the run names: it was uploaded before the
+        run and is needed after it.
         """
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
@@ -113,7 +113,7 @@ def _named_by(job: Job) -> tuple[Hash32, ...]:
 
 
 class Staging:
-    """Three stores in one folder, and who may put what into which."""
+    """Three stores in one folder, and the rules for who may put what into which."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Staging:
         clock: Clock,
         hold_seconds: float,
     ) -> None:
-        """`hold_seconds`: from a commit until its run is final, at most."""
+        """`hold_seconds` is the longest time from a commit until its run is final."""
         self._shares, self._state, self._claims, self._rates, self._clock = (
             shares,
             state,
@@ -149,11 +149,11 @@ class Staging:
 
     @property
     def stores(self) -> tuple[ContentStore, ...]:
-        """Where to look for content."""
+        """All stores that may have content."""
         return self.outputs, self.uploads, self.small
 
     async def close(self) -> None:
-        """Closes them."""
+        """Closes the stores."""
         for store in self.stores:
             await store.close()
 
@@ -161,8 +161,8 @@ class Staging:
         return PinNeed.USED if parse(cid).digest in self._in_use else PinNeed.NONE
 
     def _is_output(self, cid: str) -> PinNeed:
-        """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else
-        an honest one could not reveal (I3).
+        """How much a ciphertext is needed. Until its reveal the CommitReceipt promises it to its
+        provider; without it an honest provider could not reveal (I3).
         """
         holder = self._claims.by_digest.get(parse(cid).digest)
         if holder is None:
@@ -177,11 +177,11 @@ class Staging:
     async def may_read(
         self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]
     ) -> bool:
-        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's.
-        `Unavailable` while that is not known.
+        """Whether an account may read this content. A sealed output is for its client and its
+        provider only; everything else is public. `Unavailable` while that cannot be known.
 
-        What clients uploaded, specs and receipts (`document` has these) stay everybody's when a
-        provider uploads them once more as an output, to hide them from who executes it again.
+        What clients uploaded, specs and receipts (`document` has these) stay public when a provider
+        uploads them again as an output, to hide them from the providers that execute the job again.
         """
         digest = Hash32(cid.digest)
         if await self.outputs.resolve(digest) is None:
@@ -194,8 +194,8 @@ class Staging:
     # ------------------------------------------------------------------------------- who may upload
 
     def grant(self, account: Address, request: web.Request) -> UploadGrant:
-        """What this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)`, with what
-        would help.
+        """Returns what this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)` says
+        what would help.
         """
         self._in_use.refresh()
         leases = self._awaited(account) if request.content_type != CAR_TYPE else []
@@ -283,8 +283,8 @@ class Staging:
     # ------------------------------------------------------------------------ what is kept for whom
 
     async def refresh(self) -> None:
-        """Once in a while: inputs stay with their runs, ciphertexts that were committed to
-        become their clients', and everybody weighs what it has now.
+        """Keeps inputs with their runs, gives committed ciphertexts to their clients, and updates
+        every owner's weight. Call it regularly.
         """
         self._in_use.refresh()
         try:
@@ -296,10 +296,10 @@ class Staging:
         except Unavailable as error:
             log.warning(
                 "the staging store: %s", error
-            )  # not re-raised: what was not done is done the next time
+            )  # not re-raised: the next refresh does the rest
 
     async def _prolong(self) -> None:
-        """Never shortens: the longest that was asked for counts."""
+        """Extends pins; it never shortens one."""
         while batch := self._in_use.fresh[:MOVES_MAX]:
             for seconds in sorted({item[0] for item in batch}):
                 named = [(digest, client) for asked, digest, client in batch if asked == seconds]
@@ -346,7 +346,9 @@ class Staging:
         return _unspent(client) if client is not None else 0
 
     def _allocation_of(self, name: str) -> int | None:
-        """Of a client; providers with leases keep the weight of those who pay them."""
+        """Returns a client's allocation. Providers with leases keep the weight of the clients that
+        pay them.
+        """
         return None if name.endswith(UNCOMMITTED) else _allocation(self._state, _account(name))
 
 
@@ -368,7 +370,7 @@ def _allocation(state: State, account: Address) -> int:
 
 
 async def refresh_for_ever(staging: Staging, clock: Clock, every_seconds: float) -> None:
-    """The task of it."""
+    """Refreshes the staging store until cancelled."""
     while True:
         await staging.refresh()
         await clock.sleep(every_seconds)

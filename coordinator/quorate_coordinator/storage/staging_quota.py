@@ -1,5 +1,5 @@
-"""The staging store's parts, and how much of them money buys. Separate, so that none can take
-the place of another.
+"""Sizes of the staging store's parts, and how much of them a client's money buys. The parts are
+separate, so that none can take the place of another.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ FLOOR_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class StagingQuota:
-    """Half of the store is for outputs of executions, a twenty-fifth for clients with next to no
-    money, the rest for clients' uploads.
+    """Half of the store is for outputs of executions, a twenty-fifth for clients with almost no
+    money, and the rest for clients' uploads.
 
     A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most
-    `account_bytes`. Who has less than that buys keeps `floor_bytes`, in the small part. Where a
-    part is full, whoever holds most for its money yields.
+    `account_bytes`. A client whose money buys less keeps `floor_bytes`, in the small part. When a
+    part is full, the owner that holds most for its money loses its oldest content.
     """
 
     store_bytes: int = STORE_BYTES
@@ -29,19 +29,19 @@ class StagingQuota:
 
     @property
     def outputs(self) -> int:
-        """Providers' ciphertexts."""
+        """Bytes for ciphertexts of providers."""
         return self.store_bytes // 2
 
     @property
     def small(self) -> int:
-        """Uploads of clients with next to no money, all of them together."""
+        """Bytes for all uploads of clients with almost no money together."""
         return self.store_bytes // 25
 
     @property
     def uploads(self) -> int:
-        """Other clients' uploads."""
+        """Bytes for uploads of other clients."""
         return self.store_bytes - self.outputs - self.small
 
     def bought(self, unspent: Amount) -> int:
-        """Bytes that a client may keep for this much money, beyond the floor or not."""
+        """Returns the bytes that a client may keep for this much unspent money."""
         return min(self.account_bytes, self.uploads, unspent * self.bytes_per_usd // USD)

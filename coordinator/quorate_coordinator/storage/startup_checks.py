@@ -1,9 +1,9 @@
-"""Whether a coordinator's files fit together, and fit what others have seen: looked at before
-anything is signed.
+"""Checks, before anything is signed, that a coordinator's files fit together and fit what others
+have seen.
 
-A file that is gone is not begun anew in silence, for it was acknowledged what stood there. And a
-journal that is older than what was signed after it (a backup put back) would have this
-coordinator contradict itself with its own keys: it does not start.
+A missing file is not made again silently, because its content was acknowledged. And with a journal
+from a backup, older than what was signed later, this coordinator would contradict itself with its
+own keys; it does not start.
 """
 
 import logging
@@ -23,31 +23,31 @@ from quorate_runtime.sqlite.durable import FileDamaged
 
 log = logging.getLogger(__name__)
 LOOKED_AT = 100
-# without an event, of which each block is one: as long, and the journal may be one of another day
+# Every block is an event. After so long without one the journal may be an old backup.
 AWAY_SECONDS = 60
 PAUSES_HEARD = (
-    2  # of a provider between two tries, each of which may be half as long again, with its hello
+    2  # heartbeat intervals, in which every provider connects and shows its newest statement
 )
 
 
 class JournalOlder(JournalError):
-    """Its own coordinator has signed what the journal does not know; the message says what, and
-    how to go on.
+    """This coordinator has signed what the journal does not know. The message says what, and how to
+    go on.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A journal as it was found. A start that others ended has told it of what they have: for
-    the next start it is as old as before.
+    """A journal as it was found at the start. If the last start ended because others showed newer
+    statements, the next start trusts the journal as little as before.
     """
 
     epochs: int = 0
-    may_be_older: bool = False  # providers are to be heard too
+    may_be_older: bool = False  # wait for the providers' statements, too
 
     @classmethod
     def of(cls, own: OwnRecord, newest_at: int, now: float) -> "Found":
-        """`newest_at`: when it took its newest event; 0 before the first."""
+        """`newest_at` is when the journal took its newest event; 0 before the first."""
         is_again = own.epoch_at_start is not None
         return cls(
             own.epoch if own.epoch_at_start is None else own.epoch_at_start,
@@ -56,7 +56,7 @@ class Found:
 
 
 def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
-    """What helps where this file is not there; "" when it may be made."""
+    """Returns what helps when this file is missing; "" when it may be made."""
     if not has_worked or name in begin_anew:
         return ""
     return (
@@ -66,13 +66,13 @@ def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
 
 
 def is_begun_anew(path: Path, state: State, begin_anew: Collection[str]) -> bool:
-    """Whether what was sent is gone, and is to be made with nothing in it."""
+    """Whether the record of sent transactions is missing and the operator allows an empty one."""
     return path.name in begin_anew and not path.exists() and bool(_sent(state))
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """What the posting key has sent: `FileDamaged` when that cannot be known, because it could
-    be sent a second time.
+    """Raises `FileDamaged` when the posting key's sent transactions cannot be known, because one
+    could be sent twice.
     """
     sent = _sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
@@ -96,8 +96,8 @@ def _sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Before what a key has sent is begun anew: Refused while the chain has transactions of it
-    that are not mined, Unavailable while the chain does not say so.
+    """Checks that no transaction of the key waits in the chain, before its record begins empty.
+    Refused while one does, Unavailable while the chain does not answer.
     """
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
@@ -109,15 +109,15 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
 
 
 def check_archive(state: State, archive: RunArchive) -> None:
-    """`JournalOlder` when a run is over in the archive that the journal does not know, or knows
-    as under way.
+    """Raises `JournalOlder` when the archive has a finished run that the journal does not know, or
+    knows as under way.
     """
     try:
         newer = archive.since(int(state.event_seq), LOOKED_AT)
     except Unavailable as error:
         log.error(
             "the archive is not compared with the journal: %s", error
-        )  # not re-raised: `health` says it, and jobs go on
+        )  # not re-raised: `health` shows it, and jobs go on
         return
     for _, row in newer:
         job = state.jobs.get(Hash32(bytes.fromhex(str(row["job_id"]))))
@@ -126,11 +126,11 @@ def check_archive(state: State, archive: RunArchive) -> None:
 
 
 def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
-    """`JournalOlder` when the chain's newest epoch of ours is one that the journal does not
-    know.
+    """Raises `JournalOlder` when the chain's newest epoch of this coordinator is one that the
+    journal does not know.
 
-    One more than it knows may stand there all the same, when it was given up or taken away by a
-    reorganisation and then mined: but then it was signed here, and stands in `path`.
+    The chain may have one epoch more than the journal, when it was given up or removed by a
+    reorganisation and mined later. Then this coordinator signed it, and `path` has it.
     """
     if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
         return
@@ -140,7 +140,7 @@ def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
 
 
 def older(what: str) -> JournalOlder:
-    """To raise; `what` shows it."""
+    """Makes the error; `what` is the evidence."""
     return JournalOlder(
         f"the journal is older than what was signed after it: {what}. No sum was signed now. Put "
         f"back the newest journal there is, with the"

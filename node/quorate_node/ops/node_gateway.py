@@ -18,7 +18,7 @@ from quorate_node.ops.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.http.error_responses import failures, mark_started
-from quorate_runtime.http.listener import Listener, ListenerLimits, ListenerProtocol, closed
+from quorate_runtime.http.listener import Listener, ListenerLimits, OpenConnections, cannot_listen
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
@@ -52,9 +52,9 @@ class Gateway:
         """Listens and returns the URL. Unavailable when the port is taken."""
         await self._runner.setup()
         try:
-            await Listener(self._runner, host, port, ListenerProtocol(LISTENER_LIMITS)).start()
+            await Listener(self._runner, host, port, OpenConnections(LISTENER_LIMITS)).start()
         except OSError as error:
-            raise closed(host, port, error) from error
+            raise cannot_listen(host, port, error) from error
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"
         return self.url
 

@@ -1,1 +1,1 @@
-"""HTTP as servers and clients of this project need it: bounded."""
+"""HTTP servers and clients with bounds on connections, bytes and time."""

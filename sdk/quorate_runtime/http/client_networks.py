@@ -1,5 +1,5 @@
-"""Whose address it is that counts: subscribers rather than addresses, and behind a reverse proxy
-whoever the proxy speaks for.
+"""Decides which client address a request counts for: a network instead of one address, and behind a
+trusted reverse proxy the address that the proxy names.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from quorate_runtime.http.error_responses import Handler
 
-IPV6_BITS = 48  # one site's; PROTOCOL's "network"
+IPV6_BITS = 48  # of one site; a "network" of PROTOCOL
 HOPS_MAX = 16
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"
 _FOR = re.compile(r'(?:^|[;,\s])for="?([^";,\s]*)"?', re.IGNORECASE)
@@ -23,18 +23,20 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @lru_cache(maxsize=4096)
 def network_of(remote: str | None) -> str:
-    """What counts as one address: IPv4 as it is, IPv6 by its /48, which one site has whole."""
+    """Returns the name of what counts as one address: an IPv4 address, or the /48 of an IPv6
+    address, because one site has it whole.
+    """
     address = address_of(remote or "")
     if address is None:
-        return "?"  # a Unix socket, or nothing: all of those together are one
+        return "?"  # all Unix sockets count as one address
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, IPV6_BITS), strict=False))
     return str(address)
 
 
 def address_of(text: str) -> IpAddress | None:
-    """The address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5`, `fe80::1%eth0`; None for anything else.
-    IPv4 in IPv6 is IPv4.
+    """Reads the address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5` or `fe80::1%eth0`; None for anything
+    else. IPv4 inside IPv6 becomes IPv4.
     """
     text = text.strip()
     if text.startswith("["):
@@ -44,13 +46,13 @@ def address_of(text: str) -> IpAddress | None:
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return None  # not re-raised: names and rubbish are no address
+        return None  # not re-raised: a name or rubbish is not an address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether anybody could reach it: neither this machine, nor a network of its owner's, nor
-    one that only translates to those.
+    """Whether the whole internet can reach this address. False for this machine, for private
+    networks, and for IPv6 addresses that only translate to those.
     """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
@@ -63,8 +65,9 @@ def is_public(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Reverse proxies whose word on who is asking is taken. Only the one header that they set
-    themselves is read: the other would come from the asker.
+    """Reverse proxies that may name the client's address.
+
+    Only the header that they set themselves is read, because a client could send the other one.
     """
 
     networks: tuple[Network, ...] = ()
@@ -72,22 +75,24 @@ class Proxies:
 
     @classmethod
     def of(cls, networks: tuple[str, ...], header: str = X_FORWARDED_FOR) -> "Proxies":
-        """From the settings' texts; ValueError names what is no network."""
+        """Makes it from the settings' texts. ValueError names a text that is no network, or an
+        unknown header.
+        """
         if header not in (X_FORWARDED_FOR, FORWARDED):
             raise ValueError(f"{header!r}: {X_FORWARDED_FOR} or {FORWARDED}")
         return cls(tuple(ipaddress.ip_network(text) for text in networks), header)
 
     def trusts(self, remote: str) -> bool:
-        """Whether this address is a proxy's."""
+        """Whether this address belongs to a trusted proxy."""
         address = address_of(remote)
         return address is not None and any(address in network for network in self.networks)
 
     def origin(self, remote: str, headers: list[str]) -> str:
-        """The rightmost address that is no proxy's: what stands further left was written by
-        whoever asked.
+        """Returns the rightmost address in the headers that is not a proxy's. Clients can write
+        whatever stands further left.
 
-        A hop that is no address ends the walk at the proxy that passed it on, so that rubbish
-        buys no address of its own.
+        A hop that is not an address ends the search at the proxy that passed it on, so that a
+        client cannot count as somebody else by sending rubbish.
         """
         if not self.trusts(remote):
             return remote
@@ -106,7 +111,7 @@ class Proxies:
         return [hop for hop in text[-4096:].split(",") if hop.strip()]
 
     def middleware(self) -> Middleware:
-        """Gives every handler a request whose `remote` is the origin."""
+        """Makes the middleware that sets each request's `remote` to the client's address."""
 
         @web.middleware
         async def place(request: web.Request, handler: Handler) -> web.StreamResponse:

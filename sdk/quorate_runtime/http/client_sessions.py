@@ -1,8 +1,7 @@
-"""HTTP sessions towards others: nothing is unpacked, so no answer is larger than what its reader
-counts.
+"""HTTP client sessions that decompress nothing, so that no answer is larger than the bytes its
+reader counts.
 
-aiohttp unpacks whole pieces of an answer by itself, a thousand bytes for one, before any bound
-of ours is asked.
+aiohttp decompresses by itself, up to a thousand bytes for one, before our code can check a bound.
 """
 
 from typing import Any
@@ -15,15 +14,15 @@ NO_ENCODING = {"Accept-Encoding": "identity"}
 
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:
-    """A session as `aiohttp.ClientSession` makes it, that asks for and takes answers as they
-    are. Requests say `allow_redirects=False`.
+    """Makes an `aiohttp.ClientSession` that asks for uncompressed answers and leaves them as they
+    are. Callers pass `allow_redirects=False` with each request.
     """
     return aiohttp.ClientSession(auto_decompress=False, headers=NO_ENCODING, **options)
 
 
 async def read_bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """The whole body. Unavailable when it is longer than allowed: `content.read(n)` would give
-    what has come so far.
+    """Reads the whole body. Unavailable when it is longer than `bytes_max`. `content.read(n)` would
+    only return what has arrived so far.
     """
     raw = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):

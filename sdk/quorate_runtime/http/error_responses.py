@@ -1,5 +1,5 @@
-"""The one place where errors of HTTP handlers become answers: typed, bounded, without a trace of
-ours. Coordinator and node share it.
+"""Turns errors of HTTP handlers into answers: typed, bounded and without a stack trace. Coordinator
+and node share it.
 """
 
 import json
@@ -26,7 +26,9 @@ OF_STATUS: dict[int, Code] = {
 
 
 class Busy(Refused):
-    """Too much at once; `retry_after` whole seconds say when to come again."""
+    """Refuses because too much is asked for at once. `retry_after` says after how many whole
+    seconds to try again.
+    """
 
     def __init__(self, detail: str, retry_after_seconds: float) -> None:
         super().__init__(Code.BUSY, detail)
@@ -36,7 +38,7 @@ class Busy(Refused):
 def refusal_answer(
     code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """The one form of every answer of 400 and above."""
+    """Makes the one form of all answers of 400 and above."""
     tree = {"code": code, "sentence": sentence, "detail": detail[:2000]}
     return web.Response(
         status=status, text=json.dumps(tree), content_type="application/json", headers=headers
@@ -44,13 +46,13 @@ def refusal_answer(
 
 
 def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
-    """A refusal by its code."""
+    """Makes the answer for a refusal code."""
     meaning = MEANINGS[code]
     return refusal_answer(code.value, meaning.sentence, detail, status or meaning.status)
 
 
 def internal() -> web.Response:
-    """A bug of ours: what it was stands in the log only."""
+    """Makes the answer for a bug of ours; only the log says what it was."""
     return refusal_answer(
         "internal", "The service failed; this is not your fault.", "it is in the service's log", 500
     )
@@ -58,27 +60,26 @@ def internal() -> web.Response:
 
 @web.middleware
 async def failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error of a handler becomes an answer."""
+    """Middleware that turns every error of a handler into an answer."""
     try:
         return await handler(request)
-    except (Refused, Unavailable) as error:  # the answer itself
+    except (Refused, Unavailable) as error:  # becomes the answer
         if request.get(STARTED):
             log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
             raise ConnectionResetError("the answer had begun") from error
         return _told(error)
-    # by design: where nothing can be written down the actor ends the daemon, and says why with the
-    # remedy
+    # The journal cannot be written: the actor ends the daemon and logs the remedy.
     except JournalFailed as error:
         log.error("%s %s has no answer: %s", request.method, request.path[:200], error)
         if request.get(STARTED):
             raise ConnectionResetError("the answer had begun") from error
         return _told(Unavailable("the daemon is stopping"))
-    except web.HTTPException as error:  # the answer itself, in our form
+    except web.HTTPException as error:  # becomes an answer in our form
         if error.status < 400:
             raise
         return coded(OF_STATUS.get(error.status, Code.MALFORMED), error.reason, error.status)
     except ConnectionError:
-        raise  # whoever asked is gone
+        raise  # the client has disconnected
     except Exception:
         log.exception("%s %s failed", request.method, request.path[:200])
         if request.get(STARTED):
@@ -103,5 +104,7 @@ def _told(error: Refused | Unavailable) -> web.Response:
 
 
 async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: from here on no other answer can be given."""
+    """Signal handler for `on_response_prepare`: notes that the answer has begun, so that no other
+    one can follow.
+    """
     request[STARTED] = True

@@ -1,8 +1,8 @@
-"""The listening socket: how many connections there may be, how long one may dawdle, and typed
-answers to what is no HTTP.
+"""The listening socket: bounds the number of connections, closes slow ones, and answers requests
+that are not HTTP.
 
-Subclasses of aiohttp's own protocol and site, because neither knows a bound on connections, nor
-a reader that does not read.
+It subclasses aiohttp's protocol and site, because neither bounds connections nor notices a reader
+that takes no bytes.
 """
 
 import asyncio
@@ -36,79 +36,83 @@ _ACKED_AT, _INFO_BYTES = 120, 128  # tcpi_bytes_acked of struct tcp_info, Linux 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """What one address and everybody together may hold open, and how slow they may be."""
+    """What one address, and all addresses together, may hold open, and how slow they may be."""
 
     connections_max: int = 8_192
     address_connections_max: int = 256
     head_and_idle_seconds: float = 30.0  # until a connection's next request head is whole
-    # that a reader's pace is measured over, and until a stream's reader has taken what was written
+    # over which a reader's speed is measured, and in which a stream's reader must take its bytes
     write_seconds: float = 30.0
-    read_bytes_per_second: float = 4.0 * 1024  # of whoever has an answer waiting
+    read_bytes_per_second: float = 4.0 * 1024  # of a client whose answer is waiting
 
 
 @dataclass(slots=True)
-class ListenerProtocol:
-    """Counts open connections, in all and by address; those of trusted proxies only in all."""
+class OpenConnections:
+    """Counts open connections, in total and by address. Trusted proxies count only in total."""
 
     bounds: ListenerLimits
     proxies: Proxies = field(default_factory=Proxies)
     by_address: Counter[str] = field(default_factory=Counter)
-    visitors: set["Visitor"] = field(default_factory=set)
-    turned_away: int = 0
-    hung_up: int = 0  # on readers that did not read
+    connections: set["BoundedConnection"] = field(default_factory=set)
+    refused: int = 0
+    closed_slow: int = 0  # connections of slow readers
     warned_at: float = -WARN_SECONDS
     connections_max: int = field(
         init=False
-    )  # as many as the bounds say, or fewer where so many could not be open
+    )  # the bound, or less where the process may open fewer files
 
     def __post_init__(self) -> None:
         self.connections_max = self.bounds.connections_max
 
-    def lets_in(self, address: str, is_proxy: bool = False) -> bool:
-        """Whether one more connection fits; it counts from then on."""
+    def admit(self, address: str, is_proxy: bool = False) -> bool:
+        """Whether one more connection fits. If so, it counts from now on."""
         fits_here = is_proxy or self.by_address[address] < self.bounds.address_connections_max
         if fits_here and self.by_address.total() < self.connections_max:
             self.by_address[address] += 1
             return True
-        self._turn_away(address)
+        self._refuse(address)
         return False
 
-    def lets_out(self, address: str) -> None:
-        """A connection ended."""
+    def release(self, address: str) -> None:
+        """Stops counting a connection that has ended."""
         self.by_address[address] -= 1
         if self.by_address[address] <= 0:
             del self.by_address[address]
 
-    def patrol(self, now: float) -> None:
-        """Hangs up on readers that leave an answer lying: it holds a file, a slot or memory of
-        ours.
+    def close_slow_readers(self, now: float) -> None:
+        """Closes connections whose reader does not take its answer: an answer holds a file, a slot
+        or memory of ours.
         """
-        for visitor in [item for item in self.visitors if item.leaves_lying(now)]:
-            self.hung_up += 1
-            visitor.hang_up()
+        for connection in [item for item in self.connections if item.reads_too_slowly(now)]:
+            self.closed_slow += 1
+            connection.shut_down()
 
-    def _turn_away(self, address: str) -> None:
-        self.turned_away += 1
+    def _refuse(self, address: str) -> None:
+        self.refused += 1
         if not self.by_address[address]:
             del self.by_address[address]
-        if time.monotonic() - self.warned_at >= WARN_SECONDS:  # a flood must not fill the log too
+        if (
+            time.monotonic() - self.warned_at >= WARN_SECONDS
+        ):  # so that a flood does not fill the log
             self.warned_at = time.monotonic()
             log.warning(
-                "%d connections turned away so far, the last from %s", self.turned_away, address
+                "%d connections refused so far because there are too many, the last from %s",
+                self.refused,
+                address,
             )
 
 
-class Visitor(RequestHandler):
-    """One connection. Over the bound it is closed at once; its own errors are answered in our
-    form.
+class BoundedConnection(RequestHandler):
+    """One connection. Beyond the bound it is closed at once, and its protocol errors get answers in
+    our form.
     """
 
-    __slots__ = ("_address", "_doorman", "_mark", "_socket")
+    __slots__ = ("_address", "_mark", "_open_connections", "_socket")
 
     def __init__(
-        self, doorman: ListenerProtocol, server: web.Server, loop: asyncio.AbstractEventLoop
+        self, open_connections: OpenConnections, server: web.Server, loop: asyncio.AbstractEventLoop
     ) -> None:
-        idle = doorman.bounds.head_and_idle_seconds
+        idle = open_connections.bounds.head_and_idle_seconds
         super().__init__(
             server,
             loop=loop,
@@ -120,39 +124,39 @@ class Visitor(RequestHandler):
             max_headers=HEAD_FIELDS_MAX,
             access_log=None,  # type: ignore[arg-type]
         )
-        self._doorman, self._address = doorman, ""
+        self._open_connections, self._address = open_connections, ""
         self._mark: tuple[float, int] | None = (
-            None  # when, and how many bytes the reader's side had acknowledged
+            None  # (when, bytes acknowledged by the reader until then)
         )
         self._socket: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Counts it, or hangs up."""
+        """Counts the connection, or closes it when there are too many."""
         peer = transport.get_extra_info("peername")
         remote = peer[0] if isinstance(peer, tuple) else None
         address = network_of(remote)
-        if not self._doorman.lets_in(address, is_proxy=self._doorman.proxies.trusts(remote or "")):
+        if not self._open_connections.admit(
+            address, is_proxy=self._open_connections.proxies.trusts(remote or "")
+        ):
             assert isinstance(transport, asyncio.Transport)
             transport.abort()
-            self._manager = (
-                None  # so that the end of a connection that never began is nobody's business
-            )
+            self._manager = None  # aiohttp must not handle the end of a connection that never began
             return
         self._address, self._socket = address, transport.get_extra_info("socket")
-        self._doorman.visitors.add(self)
+        self._open_connections.connections.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Counts it out."""
+        """Stops counting the connection."""
         if self._address:
-            self._doorman.lets_out(self._address)
-            self._doorman.visitors.discard(self)
+            self._open_connections.release(self._address)
+            self._open_connections.connections.discard(self)
             self._address, self._socket = "", None
         super().connection_lost(exc)
 
-    def leaves_lying(self, now: float) -> bool:
-        """Whether bytes wait for this reader and for a while it has taken too few of them. The
-        kernel knows, whoever sends them.
+    def reads_too_slowly(self, now: float) -> bool:
+        """Whether bytes wait for this reader and it has taken too few of them for a while. The
+        kernel's counters say so, also for bytes that the kernel itself sends.
         """
         if self._socket is None:
             return False
@@ -165,28 +169,28 @@ class Visitor(RequestHandler):
                 return False
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         except (OSError, ValueError):
-            return False  # not re-raised: the connection is gone already, or is none of TCP's
+            return False  # not re-raised: it is closed already, or not TCP
         acked = int.from_bytes(info[_ACKED_AT:_INFO_BYTES], sys.byteorder)
         if len(info) < _INFO_BYTES or self._mark is None:
             self._mark = (now, acked)
             return False
         lasted = now - self._mark[0]
-        if lasted < self._doorman.bounds.write_seconds:
+        if lasted < self._open_connections.bounds.write_seconds:
             return False
-        if acked - self._mark[1] < lasted * self._doorman.bounds.read_bytes_per_second:
+        if acked - self._mark[1] < lasted * self._open_connections.bounds.read_bytes_per_second:
             return True
         self._mark = (now, acked)
         return False
 
-    def hang_up(self) -> None:
-        """Shuts the socket itself: a file that is being sent by the kernel would not notice a
-        closed transport.
+    def shut_down(self) -> None:
+        """Shuts the socket down. Closing the transport would not stop a file that the kernel is
+        sending.
         """
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # not re-raised: it is over already, which is what was wanted
+                return  # not re-raised: it is closed already
 
     def handle_error(
         self,
@@ -195,8 +199,8 @@ class Visitor(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP gets a typed answer without a trace in the log; a bug that no handler
-        caught gets one there.
+        """Answers a request that is not HTTP, without a trace in the log. A bug that no handler
+        caught is logged.
         """
         is_gone = isinstance(exc, ConnectionError)
         if status >= 500 and status != 504 and not is_gone:
@@ -206,14 +210,14 @@ class Visitor(RequestHandler):
         answer = (
             internal()
             if status >= 500
-            else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "no HTTP")[:200], status)
+            else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "not HTTP")[:200], status)
         )
         answer.force_close()
         return answer
 
 
-def closed(host: str, port: int, error: OSError) -> Unavailable:
-    """Why nothing can listen there, and what to choose instead."""
+def cannot_listen(host: str, port: int, error: OSError) -> Unavailable:
+    """Makes the error for an address that cannot be listened on; it says what to choose instead."""
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return Unavailable(
             (
@@ -230,42 +234,44 @@ def closed(host: str, port: int, error: OSError) -> Unavailable:
 
 
 class Listener(web.BaseSite):
-    """`web.TCPSite` whose connections are `Visitor`s."""
+    """`web.TCPSite` with `BoundedConnection`s."""
 
     def __init__(
-        self, runner: web.BaseRunner, host: str, port: int, doorman: ListenerProtocol
+        self, runner: web.BaseRunner, host: str, port: int, open_connections: OpenConnections
     ) -> None:
         super().__init__(runner, backlog=BACKLOG)
-        self._host, self._port, self._doorman = host, port, doorman
-        self._patrol: asyncio.Task[None] | None = None
+        self._host, self._port, self._open_connections = host, port, open_connections
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
-        """Where it listens."""
+        """The URL that it listens at."""
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Listens. OSError when the port is taken."""
-        self._doorman.connections_max = connections_max(self._doorman.bounds.connections_max)
+        """Starts to listen. OSError when the port is taken."""
+        self._open_connections.connections_max = connections_max(
+            self._open_connections.bounds.connections_max
+        )
         await super().start()
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None, "set up the runner first"
         self._server = await loop.create_server(
-            lambda: Visitor(self._doorman, server, loop),
+            lambda: BoundedConnection(self._open_connections, server, loop),
             self._host,
             self._port,
             backlog=self._backlog,
         )
-        self._patrol = loop.create_task(self._walk(), name="door")
+        self._closing = loop.create_task(self._close_slow_readers(), name="slow readers")
 
     async def stop(self) -> None:
-        """Listens no more."""
-        if self._patrol is not None:
-            self._patrol.cancel()
-            await asyncio.gather(self._patrol, return_exceptions=True)
+        """Stops listening."""
+        if self._closing is not None:
+            self._closing.cancel()
+            await asyncio.gather(self._closing, return_exceptions=True)
         await super().stop()
 
-    async def _walk(self) -> None:
+    async def _close_slow_readers(self) -> None:
         while True:
-            await asyncio.sleep(self._doorman.bounds.write_seconds / 3)
-            self._doorman.patrol(time.monotonic())
+            await asyncio.sleep(self._open_connections.bounds.write_seconds / 3)
+            self._open_connections.close_slow_readers(time.monotonic())

@@ -1,4 +1,4 @@
-"""URLs that people type: what is none is said where it was typed, not where it is first used."""
+"""Checks URLs that people type, where they typed them, instead of at their first use."""
 
 from urllib.parse import urlsplit
 
@@ -8,8 +8,8 @@ CHARACTERS_MAX = 2_000
 
 
 def web_url(name: str, text: str, example: str) -> str:
-    """`text` without a slash at its end. `Refused` names the flag or field when it is no http or
-    https URL with a host.
+    """Returns `text` without a slash at its end. `Refused` names the flag or field when it is no
+    http or https URL with a host.
     """
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:

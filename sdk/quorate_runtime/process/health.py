@@ -1,8 +1,7 @@
-"""What is wrong with a daemon that lives: every cause by its name, so that whoever looks knows
-where to look next.
+"""Health of a running daemon: which problems it has, each with a name and a sentence.
 
-Live means that it answers at all: a failed journal ends the process. Ready means that no problem
-is known.
+A daemon that answers is alive; a failed journal ends the process. It is ready when no problem is
+known.
 """
 
 import os
@@ -17,12 +16,12 @@ from quorate_protocol.units import UnixSeconds
 DISK_BYTES_LEAST = 256 << 20
 DISK_INODES_LEAST = 1024
 CHAIN_LAG_SECONDS_MAX = 60
-BLOCK_SECONDS_MAX = 15  # of the slowest chain that is taken
+BLOCK_SECONDS_MAX = 15  # of the slowest supported chain
 
 
 class Problem(Struct, frozen=True):
-    """One cause. `name` is one of chain, beacon, engine, disk, documents, archive, tables,
-    stake, coordinator, stopping.
+    """One problem. `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake,
+    coordinator, outbox, stopping.
     """
 
     name: str
@@ -31,7 +30,7 @@ class Problem(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Board:
-    """What the parts of a daemon last said of themselves: a problem each, or none."""
+    """The newest problem of each part of a daemon."""
 
     _known: dict[str, str]
 
@@ -39,24 +38,24 @@ class Board:
         self._known = {}
 
     def put(self, name: str, text: str = "") -> None:
-        """The newest word of a part; without text all is well with it."""
+        """Sets the problem of a part; an empty text clears it."""
         if text:
             self._known[name] = " ".join(text.split())[:500]
         else:
             self._known.pop(name, None)
 
     def has(self, name: str) -> bool:
-        """Whether all is not well with this part."""
+        """Whether this part has a problem."""
         return name in self._known
 
     def problems(self) -> tuple[Problem, ...]:
-        """In order of their names."""
+        """All problems, sorted by name."""
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """ "" while the newest block that was followed is young enough; `depth` blocks are waited for
-    before one is followed.
+    """Returns "" while the newest followed block is recent enough, else what is wrong. `depth` is
+    how many blocks the daemon waits before it follows one.
     """
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
@@ -66,13 +65,13 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
 
 
 def disk_problem(home: Path) -> str:
-    """ "" while there is room; the journal's next append may fail when there is none, and that
-    ends the daemon. Blocking, but quick.
+    """Returns "" while there is room on the disk, else what is wrong. Without room the journal's
+    next append fails, which ends the daemon. Blocks, but only shortly.
     """
     try:
         found = os.statvfs(home)
     except OSError as error:
-        return f"{home} cannot be looked at: {error.strerror}"  # not re-raised: this is the finding
+        return f"{home} cannot be read: {error.strerror}"  # not re-raised: it is the problem
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         return (

@@ -1,4 +1,4 @@
-"""The coordinator claims for all providers on a real chain: each is paid once, also when it claims
+"""The coordinator claims for all providers on a real chain. Each is paid once, also when it claims
 by itself, and together they use less gas than one by one.
 """
 

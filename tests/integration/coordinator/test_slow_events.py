@@ -26,7 +26,7 @@ from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.units import Sequence, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.error_responses import failures
-from quorate_runtime.http.listener import Listener, ListenerProtocol
+from quorate_runtime.http.listener import Listener, OpenConnections
 from support.process_memory import resident_bytes
 
 MIB = 1 << 20
@@ -37,7 +37,7 @@ TEXT = "x" * 4_000
 @asynccontextmanager
 async def serving(
     bounds: Bounds = BOUNDS,
-) -> AsyncIterator[tuple[str, Streams, ListenerProtocol, Filing, list[dict[str, str]]]]:
+) -> AsyncIterator[tuple[str, Streams, OpenConnections, Filing, list[dict[str, str]]]]:
     """Two clients with 2,048 long lines each: eight megabytes a reader."""
     world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
@@ -59,11 +59,11 @@ async def serving(
     streams.add_routes(app)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    doorman = ListenerProtocol(bounds)
-    await Listener(runner, "127.0.0.1", 0, doorman).start()
+    open_connections = OpenConnections(bounds)
+    await Listener(runner, "127.0.0.1", 0, open_connections).start()
     tokens = [token(client.address, client, int(time.time())) for client in world.clients]
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", streams, doorman, world, tokens
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", streams, open_connections, world, tokens
     finally:
         await runner.cleanup()
 
@@ -94,7 +94,7 @@ def deaf_reader(url: str, headers: dict[str, str]) -> socket.socket:
 
 
 async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> None:
-    async with serving() as (url, streams, doorman, world, tokens), asyncio.timeout(60):
+    async with serving() as (url, streams, open_connections, world, tokens), asyncio.timeout(60):
         slow, other = world.clients[0].address, tokens[1]
         await events(url, other, LINES_MAX)
         before = most = resident_bytes()
@@ -108,7 +108,7 @@ async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> No
         assert most - before < 32 * MIB, (
             f"{len(pipes)} readers of 8 MiB each cost {(most - before) >> 20} MiB"
         )
-        while doorman.by_address:
+        while open_connections.by_address:
             await asyncio.sleep(0.02)
         for pipe in pipes:
             pipe.close()

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from quorate_runtime.http.listener import ListenerLimits, ListenerProtocol
+from quorate_runtime.http.listener import ListenerLimits, OpenConnections
 from quorate_runtime.process import file_descriptors
 
 
@@ -39,7 +39,9 @@ def test_fewer_connections_are_allowed_where_the_limit_stays_low(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 4096))
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    doorman = ListenerProtocol(ListenerLimits())
-    doorman.connections_max = file_descriptors.connections_max(doorman.bounds.connections_max)
-    assert sum(doorman.lets_in(f"10.0.{number}.0") for number in range(300)) == 100
+    open_connections = OpenConnections(ListenerLimits())
+    open_connections.connections_max = file_descriptors.connections_max(
+        open_connections.bounds.connections_max
+    )
+    assert sum(open_connections.admit(f"10.0.{number}.0") for number in range(300)) == 100
     assert "ulimit -n" in caplog.text
