@@ -1,1 +1,1 @@
-"""quorate_node."""
+"""The provider daemon of Quorate and its commands."""

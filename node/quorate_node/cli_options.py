@@ -21,7 +21,6 @@ from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.keys.passphrase import passphrase_of
 
-EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 KEYS_FOLDER = "keys"  # the keystore, inside the provider's folder

@@ -1,1 +1,1 @@
-"""The provider's decisions: pure functions and machines, standard library only."""
+"""The provider's decisions: pure functions and machines."""

@@ -1,1 +1,1 @@
-"""The provider's keys."""
+"""Opens the provider's keys and chooses the one that signs."""

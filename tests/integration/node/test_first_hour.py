@@ -384,7 +384,7 @@ class Skewed:
         return 1_800_000_000.0 + self.seconds
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody sleeps in a check")
+        raise AssertionError("a check must not sleep")
 
 
 @pytest.mark.parametrize(("skew", "is_good"), [(0, True), (3600, False), (-3600, False)])

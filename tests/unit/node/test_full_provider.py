@@ -40,7 +40,7 @@ class Announcements:
 async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     board, core = Board(), ProviderCore(make_terms())
     announcements = Announcements(board)
-    # as far as it is needed
+    # the fake has only the method that the loop calls
     beats = asyncio.create_task(
         periodic.send_heartbeats(core, announcements, VirtualClock(), board)
     )  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ class Away:
 async def test_court_that_cannot_be_followed_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    # no more is asked
+    # the follower asks the chain for nothing else
     court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     with pytest.raises(asyncio.CancelledError):
         await court_follower.run()

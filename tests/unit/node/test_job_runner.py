@@ -178,9 +178,9 @@ async def test_juror_unpins_what_it_could_not_repeat(
         driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
-    nobody: dict[Address, object] = {}
-    # no chain is asked
-    court = JuryService(driver.core, runner, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]
+    coordinators: dict[Address, object] = {}
+    # the test uses no chain
+    court = JuryService(driver.core, runner, coordinators, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     await court.perform(
         effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), reported.submit
     )
@@ -214,7 +214,7 @@ async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
         )
     )
     driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
-    # no chain is asked
+    # the test uses no chain
     court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
@@ -234,9 +234,9 @@ async def test_machine_without_disk_or_processes_makes_effects_unavailable(
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
-    nobody: Any = None  # nothing is signed, and nothing is reported
+    unused: Any = None  # the effect signs and reports nothing
     performer = EffectPerformer(
-        driver.core, nobody, runner, {}, {}, nobody, nobody, nobody, nobody, SystemClock()
+        driver.core, unused, runner, {}, {}, unused, unused, unused, unused, SystemClock()
     )
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]
@@ -271,7 +271,7 @@ async def test_unwritable_status_file_and_damaged_court_cursor_do_not_end_the_da
     with pytest.raises(asyncio.CancelledError):
         await write_status(write, VirtualClock())
     (tmp_path / "court.json").write_bytes(b"")
-    # no chain is asked
+    # the test uses no chain
     court_follower = CourtFollower(None, None, Reported(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     assert court_follower._read_cursor() is None
 
@@ -305,7 +305,7 @@ def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
     operator_keys = OperatorKeys(
         ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None)
     )
-    # nothing is asked
+    # the test sends no request
     coordinator = Coordinator(
         "http://10.0.0.7:1", info, None, PROVIDER, operator_keys, SystemClock()
     )  # type: ignore[arg-type]

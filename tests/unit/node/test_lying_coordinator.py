@@ -71,7 +71,7 @@ class Node(Driver):
 
     def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
         """Delivers a frame. Raises Refused as the coordinator would get it."""
-        # nothing is submitted: `event` alone decides
+        # no event is submitted: the handler only translates frames
         inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]
         event = inbox.event(frames.decode(frames.encode(frame)))
         assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event

@@ -148,7 +148,7 @@ def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
     archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
     assert (
         0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300
-    ), "nobody knows the registry's size"
+    ), "the size of a registry's image is not known yet"
 
 
 @pytest.mark.rule("4.2")
@@ -180,9 +180,11 @@ def test_draining_provider_declines_and_announces_no_free_slots() -> None:
     (withdrawn,) = driver.do(events.OfferDue())
     assert isinstance(withdrawn, effects.SendOffer) and withdrawn.expires == WITHDRAWN
     driver.do(events.DrainRequested(False))
-    (anew,) = driver.do(events.OfferDue())
+    (renewed,) = driver.do(events.OfferDue())
     assert (
-        isinstance(anew, effects.SendOffer) and anew.expires > NOW and anew.seq == withdrawn.seq + 1
+        isinstance(renewed, effects.SendOffer)
+        and renewed.expires > NOW
+        and renewed.seq == withdrawn.seq + 1
     )
     assert driver.execution(driver.assign(2)).occupies_slot
 

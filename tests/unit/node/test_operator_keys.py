@@ -78,7 +78,7 @@ def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation
     assert (again.operator.address, [item.address for item in again.past]) == (
         third.address,
         [second.address],
-    ), "init makes none anew"
+    ), "a second init makes no new key"
     assert provider_keys.operator_names(tmp_path) == ("operator-2", "operator-3")
     for _ in range(provider_keys.OPERATORS_MAX - 2):
         provider_keys.add_operator(keystore)
@@ -138,7 +138,7 @@ def test_key_of_a_message_follows_from_its_time(tmp_path: Path) -> None:
         OPERATOR,
         OPERATOR,
         NEW,
-    ], "inclusive, of two the older"
+    ], "until is inclusive, and of two keys the older signs"
     assert not operator_keys.may_take_work(COORDINATOR), "it has not heard of the new key"
     operator_keys.note_accepted(COORDINATOR, OPERATOR.address)
     assert not operator_keys.may_take_work(COORDINATOR) and operator_keys.for_announcements(
@@ -156,7 +156,7 @@ def test_key_of_a_message_follows_from_its_time(tmp_path: Path) -> None:
     assert OperatorKeys(BOTH, tmp_path / FILE).current is NEW and again.signers == (NEW,)
     elsewhere = OperatorKeys(replace(BOTH, owner=None))
     elsewhere.learn(BEFORE)
-    assert elsewhere.may_take_work(COORDINATOR), "its owner may take days"
+    assert elsewhere.may_take_work(COORDINATOR), "an owner elsewhere may take days to rotate"
 
 
 def test_refused_hello_is_repeated_under_the_next_key() -> None:
@@ -167,7 +167,7 @@ def test_refused_hello_is_repeated_under_the_next_key() -> None:
     assert said == [(key.address, key.address) for key in (NEW, OPERATOR, NEW)]
     operator_keys.note_accepted(COORDINATOR, OPERATOR.address)
     speaker.sign(digest)
-    assert speaker.address == OPERATOR.address, "what was taken comes first"
+    assert speaker.address == OPERATOR.address, "the key that was accepted last comes first"
 
 
 async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:

@@ -133,4 +133,4 @@ async def test_contradiction_of_a_coordinator_is_logged_with_the_signed_message(
             "",
             frames.encode(frames.StatementSent(statement(final, seq, signer=STRANGER).statement)),
         )
-    assert not caplog.records, "a stranger's signature is nobody's word"
+    assert not caplog.records, "a stranger's signature proves nothing about the coordinator"
