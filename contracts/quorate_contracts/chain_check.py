@@ -17,8 +17,8 @@ async def check_chain(client: ChainClient, deployment: Deployment) -> None:
     for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
         if not await client.code(address):
             detail = (
-                f"no {name} contract at 0x{address.hex()}: this is another chain, or the devnet was "
-                f"started again; init with its deployment"
+                f"no {name} contract at 0x{address.hex()}: this is another chain, or the devnet "
+                f"was started again; init with its deployment"
             )
             raise Refused(Code.CHAIN, detail)
     await check_curve(client)

@@ -1,8 +1,9 @@
 """Compiles the contracts and writes `abi/*.json`. For development only; no other module imports
 the compiler.
 
-Run `python -m quorate_contracts.compile` after a change of a .vy file. A test compares the committed
-files with a fresh compilation. Settings: the pragma's version, the legacy pipeline, and the default
+Run `python -m quorate_contracts.compile` after a change of a .vy file. A test compares the
+committed files with a fresh compilation. The creation code ends with a hash of all sources, so even
+a changed comment changes it. Settings: the pragma's version, the legacy pipeline, and the default
 `gas` optimisation (the experimental pipeline has known bugs).
 """
 

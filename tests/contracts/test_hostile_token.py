@@ -106,7 +106,7 @@ def act(contracts: Contracts, call: Call, function: str = "act(address,bytes)") 
 
 
 @pytest.mark.parametrize(("answer", "fee", "reason"), [(0, 0, "token"), (1, 1, "amount")])
-def test_what_did_not_arrive_is_not_booked(answer: int, fee: int, reason: str) -> None:
+def test_tokens_that_did_not_arrive_are_not_credited(answer: int, fee: int, reason: str) -> None:
     evm, contracts = hostile()
     stakes, escrow = contracts.stakes, contracts.escrow
     evm.send(BOSS.address, say(contracts, "become(bool,uint256)", answer, fee))
@@ -121,7 +121,7 @@ def test_what_did_not_arrive_is_not_booked(answer: int, fee: int, reason: str) -
     ("inside", "is_let_in"),
     [("deposit", False), ("finish_withdrawal", False), ("request_withdrawal", True)],
 )
-def test_money_that_calls_back_leaves_once(inside: str, is_let_in: bool) -> None:
+def test_token_that_calls_back_is_paid_out_once(inside: str, is_let_in: bool) -> None:
     """In the middle of its withdrawal it deposits, withdraws again, or asks for the next one,
     which alone is let in.
     """

@@ -36,7 +36,7 @@ def crowded(leaves: bool) -> Market:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_who_makes_a_list_long_does_not_end_its_court(leaves: bool) -> None:
+def test_long_list_of_slots_does_not_stop_its_court(leaves: bool) -> None:
     """Sixty-four tries met nobody: every case was void, for as long as the class exists and for
     no more than a stake that came back.
     """

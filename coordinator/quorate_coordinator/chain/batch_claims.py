@@ -1,9 +1,9 @@
-"""Claims for everybody at once: every so many epochs the coordinator brings all final credit of
-the newest final one to its owners.
+"""Claims for all accounts at once: every so many epochs the coordinator pays out all final credit
+of the newest final epoch.
 
-Anybody may claim for anybody, and neighbours in the tree need no proofs of their own, so this
-takes a third of the gas of claims one by one. Whoever wants its money sooner claims for itself.
-What was claimed is on the chain: this task remembers nothing.
+Anyone may claim for any account. Neighbours in the tree need no proofs of their own, so this takes
+a third of the gas of single claims. An account that wants its money sooner claims for itself. The
+chain knows what was claimed, so this task stores nothing.
 """
 
 import logging
@@ -32,12 +32,12 @@ OF_ALL = (
     "proof",
     "sums",
     "pool",
-)  # reasons of our own contracts, which no half of a part would not have
+)  # reasons of our own contracts: each half would be refused as well
 
 
 @dataclass(slots=True)
 class BatchClaims:
-    """One task."""
+    """One task of the service."""
 
     client: ChainClient
     contracts: Contracts
@@ -46,21 +46,21 @@ class BatchClaims:
     sender: Sender
     limits: Limits
     clock: Clock
-    paid: int = 0  # periods of `claim_every_epochs` that are done with
+    paid: int = 0  # the newest period of `claim_every_epochs` that is claimed
 
     async def run(self) -> None:
-        """Forever."""
+        """Looks until cancelled."""
         while True:
             try:
                 await self.look()
             except (Refused, Unavailable) as error:
-                # The chain is away, or somebody claimed in between: the next look sees what is
-                # left.
+                # Not re-raised: the chain is away, or another sender claimed. The next look sees
+                # what is left.
                 log.info("claims wait: %s", error)
             await self.clock.sleep(min(POLL_SECONDS_MAX, max(1.0, self.limits.epoch_every / 4)))
 
     async def look(self) -> int:
-        """Claims when a new period has a final epoch; the gas that it took."""
+        """Claims when a new period has a final epoch. Returns the gas that it took."""
         final = await ask(self.client, self.contracts.epochs.newest_final(self.coordinator))
         period = final.number // self.limits.claim_every_epochs
         record = self.state.epochs.get(final.number)
@@ -74,8 +74,8 @@ class BatchClaims:
         return spent
 
     async def _claim(self, number: int, leaves: Sequence[Leaf], start: int, size: int) -> int:
-        """A part of an epoch; by halves where the token does not pay one of it (a list of its
-        issuer), so that the others are paid.
+        """Claims for a part of an epoch. If the token refuses to pay one account (for example one
+        that its issuer has blocked), each half is tried, so that the others are paid.
         """
         if start >= len(leaves):
             return 0
@@ -84,8 +84,8 @@ class BatchClaims:
             await self.client.call(call.to, call.data)
         except Refused as refused:
             if refused.detail in OF_ALL or size == 1:
-                # Nobody of this part has anything coming (all claimed for themselves), or the one
-                # that is left cannot be paid.
+                # Not re-raised: no account of this part has new credit, or the single one that is
+                # left cannot be paid.
                 log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
                 return 0
             half = size // 2
@@ -100,9 +100,9 @@ class BatchClaims:
                 )
             ).gas_used
         except Unfunded:
-            raise  # that we have no gas says nothing about what others have coming
+            raise  # lack of gas says nothing about the credit of others
         except Refused as refused:
-            # Somebody claimed in between: what is left is left to the next period, or to its
+            # Not re-raised: another sender claimed. The rest is for the next period, or for its
             # owners.
             log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
             return 0

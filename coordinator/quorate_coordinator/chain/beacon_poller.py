@@ -1,4 +1,4 @@
-"""Brings the beacon rounds that jobs wait for."""
+"""Fetches the beacon rounds that jobs wait for."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,9 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class Rounds:
-    """One task of the service. A beacon that is away only makes jobs wait longer; one that lies
-    about a round makes others wait no longer than it takes to find out: what failed is asked for
-    last.
+    """One task of the service. While the beacon is away, jobs wait longer. A round that failed is
+    asked for last, so that a beacon that lies about one round does not delay the others.
     """
 
     def __init__(
@@ -29,7 +28,7 @@ class Rounds:
         board: Board,
         clock: Clock,
     ) -> None:
-        """`url` is for the sentence on the board only."""
+        """`url` is only for the message on the health board."""
         self._wanted, self._submit, self._beacon, self._url, self._board, self._clock = (
             wanted,
             submit,
@@ -47,14 +46,14 @@ class Rounds:
             await self._clock.sleep(POLL_SECONDS)
 
     async def look(self) -> None:
-        """Once, at every round that is waited for, up to the first that cannot be had."""
+        """Asks once for each round that jobs wait for, until one cannot be had."""
         wanted = self._wanted()
         self._failed &= set(wanted)
         for number in sorted(wanted, key=lambda number: (number in self._failed, number)):
             try:
                 found = await self._beacon.round(number)
             except (Refused, Unavailable) as error:
-                # Not re-raised: jobs wait until it comes, or until it counts as missing.
+                # Not re-raised: jobs wait until the round comes, or until it counts as missing.
                 log.warning("beacon round %d: %s", number, error)
                 self._board.put("beacon", f"{error}; look at the beacon at {self._url}")
                 self._failed.add(number)

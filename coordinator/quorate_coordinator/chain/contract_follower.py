@@ -1,5 +1,5 @@
-"""Follows the contracts and tells the core what is. Allocations are read as they stand, so that
-repeating a note is harmless.
+"""Follows the contracts and submits their state to the core. Allocations are read as they are now,
+so repeating a note is harmless.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ContractFollower:
-    """One task: follows from where the core's state stands."""
+    """One task. It continues from the block in the core's state."""
 
     client: ChainClient
     contracts: Contracts
@@ -33,13 +33,11 @@ class ContractFollower:
     core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     clock: Clock
-    witness: Callable[[float], None] = lambda seconds: (
-        None
-    )  # hears the time of each block that appears while it is followed
+    witness: Callable[[float], None] = lambda seconds: None  # gets the time of each new block
 
     async def run(self) -> None:
-        """Forever."""
-        first: BlockNumber | None = None  # it may be as old as can be
+        """Follows until cancelled."""
+        first: BlockNumber | None = None  # it may have any age
         trail = tuple(
             Checkpoint(number, digest) for number, digest in self.core.state.blocks.items()
         )
@@ -69,8 +67,8 @@ class ContractFollower:
                 )
 
     async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
-        """A node that is out of order, or answers nonsense, is asked again: nothing is skipped,
-        and nothing ends for it.
+        """Asks again while the node is out of order or answers nonsense, so that no block is
+        skipped and the task does not end.
         """
         while True:
             try:
@@ -117,22 +115,22 @@ class ContractFollower:
         )
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
-        """The newest block that nothing takes back any more, by its number: a node that is
-        behind refuses it, where it would answer "latest" with what stood before the logs. An old
-        block would not do either: nodes forget what stood there.
+        """The newest block that no reorganisation can replace, by its number. A node that is behind
+        refuses it, but would answer "latest" with a state before the logs. An older block would not
+        do: nodes forget old states.
         """
         head = await self.client.head()
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
     async def _rotation(self, event: logs.KeyRotated) -> ev.ChainKeyRotated:
-        """The event does not say since when; the registry does."""
+        """The event does not say since when the key is valid; the registry does."""
         query = self.contracts.stakes.key_range(event.account, event.key)
         since, _ = query.decode(await self.client.call(query.to, query.data))
         return ev.ChainKeyRotated(event.account, event.key, since)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
-    """What a contract event means to this coordinator; None when nothing."""
+    """What a contract event means for this coordinator; None when nothing."""
     match event:
         case logs.Registered():
             return ev.ChainProviderRegistered(

@@ -1,7 +1,7 @@
-"""Moves cases along on chain: proves the beacon round, draws the jury, passes deadlines, opens
-the accused's reveals.
+"""Moves cases on chain forward: proves the beacon round, draws the jury, acts after deadlines, and
+opens the accused's reveals.
 
-Anybody may do this; the coordinator does it for the cases it opened. Every transaction has a
+Anyone may do this; the coordinator does it for the cases that it opened. Every transaction has a
 purpose, so a restart repeats none.
 """
 
@@ -28,7 +28,7 @@ SEND_SECONDS = 60.0
 
 @dataclass(slots=True)
 class CourtDriver:
-    """One task."""
+    """One task of the service."""
 
     client: ChainClient
     contracts: Contracts
@@ -39,13 +39,13 @@ class CourtDriver:
     withdrawn: set[CaseId] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Forever."""
+        """Looks once a second, until cancelled."""
         while True:
             await self.look()
             await self.clock.sleep(POLL_SECONDS)
 
     async def look(self) -> None:
-        """Once, at every case of ours: one step of each at most."""
+        """Looks at each case of this coordinator and takes at most one step in each."""
         for case in list(self.core.state.cases.values()):
             if case.case_id is not None and case.is_convicted is not None and case.executions:
                 await self._withdraw_once(CaseId(case.case_id))
@@ -55,16 +55,16 @@ class CourtDriver:
                 except Unfunded as error:
                     log.warning(
                         "case %d: the posting key needs coins for gas: %s", case.case_id, error
-                    )  # not re-raised: until it has some
+                    )  # not re-raised: the next look tries again
                 except Refused as refused:
-                    # Somebody else was faster, or it is too early by the block's clock: the next
-                    # look decides.
+                    # Not re-raised: another sender was faster, or by the block's clock it is too
+                    # early. The next look decides.
                     log.info("case %d: %s", case.case_id, refused)
                 except Unavailable as error:
                     log.warning("case %d waits for the chain: %s", case.case_id, error)
 
     async def _withdraw_once(self, number: CaseId) -> None:
-        """Takes the bond and the costs back that the court owes the accuser."""
+        """Withdraws the bond and the costs that the court owes the accuser."""
         if number in self.withdrawn:
             return
         account = self.sender.address
@@ -74,7 +74,7 @@ class CourtDriver:
                 await self._send(f"case-{number}-withdraw", self.contracts.court.withdraw(account))
             self.withdrawn.add(number)
         except (Refused, Unavailable) as error:
-            # Two cases decided at once share one credit: the next look finds nothing left.
+            # Not re-raised: two cases decided at once share one credit, which is withdrawn once.
             log.info("case %d: %s", number, error)
 
     async def _move(self, case: Case, number: CaseId) -> None:
@@ -91,8 +91,8 @@ class CourtDriver:
             case Phase.REVEALING | Phase.DECIDING if (
                 state.phase is Phase.DECIDING or now > state.deadline
             ):
-                # A juror that voted and does not reveal holds nobody up: the others' answers
-                # decide.
+                # A juror that voted and does not reveal does not delay the case: the others'
+                # answers decide.
                 await self._send(
                     f"case-{number}-decide",
                     self.contracts.court.decide(number, [item.reveal for item in case.executions]),
@@ -103,8 +103,8 @@ class CourtDriver:
     async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
         found = await self.beacon.round(state.round)
         if found is None:
-            # A first round that never appears would burn our bond: only a redraw is given up, and
-            # those who voted go on.
+            # If the first round never appears, giving it up would burn our bond. Only a redraw is
+            # given up; the jurors that voted then go on.
             if state.is_redrawn and now > self._missing_from(state.round):
                 await self._send(
                     f"case-{number}-advance-round-{state.round}",
@@ -119,7 +119,7 @@ class CourtDriver:
         )
 
     def _missing_from(self, number: Round) -> int:
-        """Until when the court waits for a round (seconds)."""
+        """When the court stops waiting for a round, in unix seconds."""
         deployment = self.contracts.deployment
         info = deployment.beacon_info()
         return (

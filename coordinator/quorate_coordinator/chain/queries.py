@@ -1,5 +1,5 @@
-"""What stands on the chain, asked: of what a reorganisation took away no log tells, and a node
-may keep a log back.
+"""Asks the chain for its current state. Logs do not report what a reorganisation removed, and a
+node may keep a log back.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ RETRY_SECONDS = 2.0
 async def newest_epoch(
     chain: ChainClient, contracts: Contracts, coordinator: Address
 ) -> ev.ChainNewestEpoch:
-    """Our newest posting."""
+    """The newest epoch that this coordinator has posted."""
     number = await view(chain, contracts.epochs.newest(coordinator))
     if number >= 1 << 32:
         raise Unavailable(
@@ -39,8 +39,8 @@ async def allocation_of(
     coordinator: Address,
     block: BlockId = "latest",
 ) -> ev.ChainAllocationChanged:
-    """What a client has allocated, and what its vouchers have charged. `Unavailable` when the
-    node answers nonsense.
+    """What a client has allocated, and what its vouchers have charged. Unavailable when the node
+    answers nonsense.
     """
     held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
     free = max(0, held.allocated - held.releasing)
@@ -58,7 +58,7 @@ async def allocation_of(
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
 ) -> ev.ChainAsked:
-    """All that an epoch rests on. As many questions as clients, so only for after a
+    """All that an epoch depends on. It takes a request per client, so it is only for after a
     reorganisation or a refused posting.
     """
     allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
@@ -71,8 +71,8 @@ def backers(state: State) -> list[Address]:
 
 
 async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """What never reverts: a node that says so has trouble of its own, and nobody is to take it
-    for a posting that was refused.
+    """Asks a function that never reverts. A node that says it reverts is out of order: Unavailable,
+    so that no caller takes this for a refused posting.
     """
     try:
         return await ask(chain, query, block)

@@ -26,7 +26,7 @@ async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -
 async def ensure_registered(
     client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender
 ) -> None:
-    """Registers unless that stands already. Refused names the money or key that is missing."""
+    """Registers unless it was done before. Refused names the money or key that is missing."""
     await check_chain(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account.address
     if await ask(client, stakes.index_of(account)):

@@ -1,1 +1,1 @@
-"""The provider on chain: registration, claims, jury service, key rotation."""
+"""The provider on chain: registration, key rotation, jury duty, claims."""

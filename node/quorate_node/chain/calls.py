@@ -1,6 +1,4 @@
-"""Bindings met with the chain client: asking and sending. One place, so that calls carry their
-measured gas.
-"""
+"""Sends and asks what the bindings give, so that each call carries its measured gas."""
 
 from typing import TypeVar
 

@@ -1,6 +1,7 @@
-"""Following the court on chain: its events become the machine's. Where the follower stands is
-kept in a file, behind the journal: an event delivered twice changes nothing, one that is never
-delivered would.
+"""Follows the court on chain and submits its events to the provider's core.
+
+The cursor is in a file, and is stored after the journal. So an event may be delivered twice, which
+changes nothing, but none is lost.
 """
 
 import logging
@@ -18,9 +19,7 @@ from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
 from quorate_runtime.process.log_throttle import LogThrottle
 
-LOOK_BACK_BLOCKS = (
-    10_000  # without a cursor: older cases cannot have drawn slots that were opened since
-)
+LOOK_BACK_BLOCKS = 10_000  # without a cursor; older cases cannot have drawn slots opened since then
 SAVE_EVERY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
@@ -28,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 def translate(event: chain_events.Event | None) -> events.Event | None:
-    """The machine's event for a court's; None for what it need not know. Pure."""
+    """The core's event for an event of the court; None if the core does not need it. Pure."""
     match event:
         case chain_events.CaseOpened():
             named = tuple(
@@ -48,7 +47,7 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
 
 
 class CourtFollower:
-    """Delivers the court's events to the actor, for as long as it runs."""
+    """Delivers the court's events to the actor while it runs."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class CourtFollower:
         self._trouble = LogThrottle(_logger, clock)
 
     async def run(self) -> None:
-        """Until cancelled; a chain node that is away, or a disk that is full, is waited for."""
+        """Follows until cancelled. It waits while the chain node is away or the disk is full."""
         while True:
             try:
                 await self._follow()
@@ -90,8 +89,8 @@ class CourtFollower:
             depth=self._contracts.deployment.constants().chain_depth,
         )
         async for batch in follower.batches():
-            # After a reorganisation the logs come anew; what the machine took from gone blocks ends
-            # by its own deadlines.
+            # After a reorganisation the logs come again. Duties from removed blocks end by their
+            # own deadlines.
             if isinstance(batch, LogBatch):
                 for log in batch.logs:
                     event = translate(self._contracts.event(log.address, log.topics, log.data))
@@ -110,10 +109,10 @@ class CourtFollower:
                 canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
             )
         except Refused as refused:
-            # Not re-raised: a power cut may empty a file, and what is looked at twice changes
+            # Not re-raised: a power cut may empty a file, and an event that is read twice changes
             # nothing.
             _logger.warning(
-                "%s is damaged (%s): the court's last %d blocks are looked at again",
+                "%s is damaged (%s): the court's last %d blocks are read again",
                 self._file,
                 refused,
                 LOOK_BACK_BLOCKS,

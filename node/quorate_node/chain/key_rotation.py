@@ -1,13 +1,12 @@
-"""From one operator key to the next, while jobs run: when the chain is told, and when the old
-key is put away.
+"""Changes from one operator key to the next while jobs run: registers the new key on chain, and
+removes the old one when it is no longer needed.
 
-Each step may be the last before a crash, because nothing is remembered but what the keystore and
-the chain say: a key that is newer than the one on chain is to be registered, one that is older
-is kept until nothing needs it.
+The daemon may crash after any step, because only the keystore and the chain hold the state. A key
+that is newer than the chain's is registered. An older one is kept until nothing needs it.
 
-A lease is answered under one key to its end, the one that is valid at its acceptBy. So no work
-is taken from the start of a daemon that has a new key until the chain knows it
-(`Keyring.may_take_work`), and the chain is told once no acceptBy lies ahead any more.
+A lease is answered to its end under one key: the one that is valid at its acceptBy. So a daemon
+that starts with a new key takes no work until the chain has that key
+(`OperatorKeys.may_take_work`). The new key is registered when no acceptBy lies in the future.
 """
 
 import logging
@@ -39,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Rotation:
-    """One task of the daemon, over when there is one operator key left."""
+    """One task of the daemon. It ends when there is only one operator key left."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Rotation:
         self._told = ""
 
     async def run(self) -> None:
-        """Until one key is left, or cancelled. A chain that is away is waited for."""
+        """Looks until one key is left, or until cancelled. It waits while the chain is away."""
         while len(self._ring.signers) > 1:
             text = ""
             try:
@@ -88,7 +87,7 @@ class Rotation:
         self._board.put("rotation")
 
     async def look(self) -> None:
-        """Once: whatever is next. Unavailable or Refused when the chain does not let it."""
+        """Takes the next step. Unavailable or Refused when the chain does not allow it."""
         await self._learn()
         if self._ring.is_changing:
             await self._change()
@@ -128,7 +127,7 @@ class Rotation:
             return
         head = await self._client.head()
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
-            return  # accepted under the old key, and to be answered under it: seconds
+            return  # accepted under the old key, and answered under it: this takes seconds
         owner = Sender(
             self._client,
             self._keys.owner,
@@ -169,8 +168,8 @@ def unneeded(
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:
-    """Older keys that nothing can ask for: no execution that has not ended, no ballot to be
-    cast, no offer that has not expired. Pure.
+    """Older keys that nothing needs: no execution that has not ended, no ballot to be cast, no
+    offer that has not expired. Pure.
     """
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:

@@ -1,9 +1,9 @@
-"""Standing on chain: the provider registered with an operator key of its own, one open stake
-slot per run slot, gas for the operator.
+"""Registers the provider on chain: an operator key, one open stake slot per run slot, and gas for
+the operator.
 
-Done by `up` when the owner's key is here and funded; otherwise everything that is missing is
-told at once, with what to do. From an operator key that is here to the next one changes
-`rotation`, which knows when; one that is not here can answer for nothing any more.
+`up` does it when the owner's key is here and has money. Otherwise it names everything that is
+missing, and the remedies, at once. `key_rotation` changes from one operator key to the next while
+both are here. A lost operator key can sign for nothing any more, so it is replaced here.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ COIN_GAS_PRICE_FLOOR = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the chain says of this provider. Amounts in token units; `coins` in wei."""
+    """What the chain says about this provider. Amounts in token units; `coins` in wei."""
 
     index: int  # 0 = not registered
     operator_key: Address
@@ -37,14 +37,14 @@ class Standing:
     owner_coins: int
     operator_coins: int
     tokens: Amount
-    stake_missing: Amount  # for the run slots that have no stake slot yet
+    stake_missing: Amount  # for run slots without a stake slot
     is_frozen: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that stands between this provider and work, and its remedy. Without
-    `is_blocking` it can work all the same.
+    """One thing that the provider lacks, and its remedy. Without `is_blocking` it can work all the
+    same.
     """
 
     what: str
@@ -53,8 +53,8 @@ class Missing:
 
 
 def network_of(url: str) -> Hash32:
-    """The network that a gateway's address belongs to: IPv4 /24 or IPv6 /48, left-aligned behind
-    its version. A name has none.
+    """The network of a gateway's address: IPv4 /24 or IPv6 /48, left-aligned after its version. A
+    name has none.
     """
     host = urlsplit(url).hostname or ""
     try:
@@ -74,8 +74,8 @@ def network_of(url: str) -> Hash32:
 async def standing(
     client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int
 ) -> Standing:
-    """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves
-    another chain than theirs.
+    """Reads all that `missing` and `stand` need. Refused(CHAIN) when the node serves another chain
+    than the deployment's.
     """
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
@@ -105,7 +105,7 @@ async def _open_slots(
 
 
 def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
-    """What a person must do before `stand` can succeed; empty when nothing. Pure."""
+    """What a person must do before `stand` can succeed; empty when nothing is missing. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
     is_mine = found.operator_key in {signer.address for signer in keys.operators()}
@@ -162,8 +162,8 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
 
 
 def _coins(wei: int) -> str:
-    """Rounded up to a thousandth of a coin, so that the sentence does not change with every
-    block's fee.
+    """Rounded up to a thousandth of a coin, so that the message does not change with every block's
+    fee.
     """
     thousandths = -(-wei // 10**15)
     return f"{thousandths // 1000}.{thousandths % 1000:03d}"
@@ -178,8 +178,8 @@ async def stand(
     slots: int,
     public_url: str,
 ) -> Standing:
-    """Registers, replaces a lost operator key, stakes and funds the operator, each only as far
-    as it is not done yet.
+    """Registers, replaces a lost operator key, stakes, and funds the operator. It skips what is
+    done already.
     """
     stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
     place = f"{contracts.deployment.stakes.hex()[:8]}"
@@ -212,8 +212,8 @@ async def stand(
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
-    """The newest operator key becomes the one that counts. Once for each key: a second time
-    would shorten its validity.
+    """Makes the newest operator key the valid one, once for each key. A second time would shorten
+    its validity.
     """
     stakes, key = contracts.stakes, keys.operator.address
     await transact(
@@ -244,8 +244,8 @@ async def _fund_operator(
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
-    """Refused unless the chain says that the coordinator is registered with the statement key it
-    names.
+    """Refused unless the chain says that the coordinator is registered with the statement key that
+    it names.
     """
     await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))

@@ -1,5 +1,5 @@
-"""Putting money where orders can use it: approve, deposit, allocate. Three transactions of the
-client's account, once for many jobs.
+"""Makes a client's money available for orders: approve, deposit, allocate. Three transactions of
+the client's account serve many jobs.
 """
 
 import shlex
@@ -18,7 +18,7 @@ from quorate_runtime.chain.sender import Outgoing, Sender
 from quorate_runtime.http.client_sessions import plain_session
 
 DEADLINE_SECONDS = 300.0
-GAS_MIN = 300_000  # of the three transactions together, somewhat more than they take
+GAS_MIN = 300_000  # of the three transactions together, with some reserve
 
 
 async def fund(
@@ -31,11 +31,11 @@ async def fund(
     *,
     mint: bool = False,
 ) -> int:
-    """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again
+    """Deposits, and allocates to the known coordinator. Returns the gas used. A repeated `purpose`
     is only waited for, never done twice.
 
-    RefusedError with the contract's reason (too few tokens), UnavailableError when the chain
-    does not answer in time. `mint` asks a devnet's token for the amount first.
+    RefusedError with the contract's reason (such as too few tokens), UnavailableError when the
+    chain does not answer in time. With `mint` the devnet's token first makes the amount.
     """
     token, escrow = Token(pins.token), Escrow(pins.escrow)
     calls = [("approve", token.approve(pins.escrow, amount)), ("deposit", escrow.deposit(amount))]
@@ -69,9 +69,7 @@ async def fund(
 async def _lack(
     client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int
 ) -> str:
-    """What the account has too little of, and what to do about it; "" when it is neither gas nor
-    tokens.
-    """
+    """What the account has too little of, and the remedy; "" when it has enough gas and tokens."""
     account = f"0x{profile.account.address.hex()}"
     faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
     if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:

@@ -1,6 +1,7 @@
 """The devnet chain: py-evm behind a small JSON-RPC server, one block a second (PROTOCOL §9).
 
-`accounts` (funded keys) · `precompiles` (native BLS) · `pool` (what waits) · `ledger` (blocks,
-calls, receipts) · `forms` (JSON forms) · `methods` (JSON-RPC methods) · `server` (HTTP and the
-clock) · `anvil` (the same, when anvil is on PATH).
+`accounts` (funded keys) · `precompiles` (native BLS) · `transaction_pool` (waiting transactions) ·
+`evm_chain` (blocks, calls, receipts) · `block_records` (what is kept of them) · `event_logs`
+(eth_getLogs) · `json_forms`, `rpc_params`, `rpc_errors`, `rpc_methods` (JSON-RPC) · `server` (HTTP
+and the clock) · `anvil_process` (the same chain by anvil).
 """

@@ -19,13 +19,13 @@ async def _run(config: ChainConfig, ready_file: Path | None) -> None:
         waits: set[asyncio.Task[object]] = {asyncio.create_task(stop.wait())}
         if chain.ticker is not None:
             waits.add(chain.ticker)
-        # A chain that cannot make blocks any more ends with its error rather than answer from the
-        # past.
+        # When the chain cannot make blocks any more, the program ends with the error. It does not
+        # go on answering from old blocks.
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
 
 def main() -> None:
-    """Reads the flags and runs."""
+    """Reads the flags and runs the chain."""
     parser = argparse.ArgumentParser(
         prog="python -m quorate_devnet.chain",
         description="A development chain: one block a second.",

@@ -1,5 +1,5 @@
-"""Funded development accounts: the well-known test mnemonic every tool shares. Never hold value
-with them.
+"""Funded development accounts, from the well-known test mnemonic that all tools share. Never hold
+value with them.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ BALANCE_WEI = 1_000_000 * 10**18
 
 @lru_cache(maxsize=256)
 def dev_account(index: int) -> bytes:
-    """Private key (32 bytes) of the development account at m/44'/60'/0'/0/index; indices below
+    """Private key (32 bytes) of the development account at m/44'/60'/0'/0/index. Indices below
     `FUNDED` hold coins at genesis.
     """
     assert 0 <= index < 2**31, f"no account {index}"

@@ -1,5 +1,5 @@
-"""The same devnet chain by anvil, when it is on PATH: same chain id, accounts, fork rules and
-block time.
+"""Runs anvil, where it is on PATH, as the same chain: same chain id, accounts, fork rules and block
+time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ START_SECONDS = 15.0
 
 
 def anvil_path() -> str | None:
-    """The anvil executable, when there is one."""
+    """The path of the anvil executable; None when there is none."""
     return shutil.which("anvil")
 
 
@@ -26,8 +26,8 @@ def anvil_path() -> str | None:
 async def start_anvil(
     port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1"
 ) -> AsyncIterator[str]:
-    """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by
-    evm_mine. Unavailable: it does not start.
+    """Runs anvil until the context ends, and yields its URL. With `block_seconds` None it makes
+    blocks only by evm_mine. Unavailable when it does not start.
     """
     program = anvil_path()
     if program is None:
@@ -71,8 +71,8 @@ def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
 
 
 def _free_port(host: str) -> int:
-    # anvil cannot report which port it took, so one is picked for it; somebody may take it in
-    # between, then it does not start.
+    # anvil cannot report its port, so one is chosen for it. If another program takes it in
+    # between, anvil does not start.
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -88,7 +88,7 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
                 )
             with contextlib.suppress(
                 aiohttp.ClientError, TimeoutError
-            ):  # not up yet: the loop is bounded
+            ):  # not re-raised: it is not up yet, and the loop is bounded
                 async with session.post(
                     url, json=body, timeout=aiohttp.ClientTimeout(total=2)
                 ) as response:

@@ -21,7 +21,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """One transaction in a block with what it did."""
+    """One transaction in a block, with its effects."""
 
     pending: Pending
     index: int
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An unsigned transaction to try."""
+    """An unsigned call to try."""
 
     sender: bytes
     to: bytes  # empty = creation
@@ -60,7 +60,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tried call did. `gas_spent` is before refunds, with calldata's floor."""
+    """The result of a tried call. `gas_spent` is before refunds, and at least the floor of its
+    calldata.
+    """
 
     success: bool
     output: bytes
@@ -76,8 +78,8 @@ def mined_record(
     computation: ComputationAPI,
     events_before: int,
 ) -> Mined:
-    """The record of an applied transaction: `before` and `after` are the block's header without
-    and with its gas.
+    """The record of an applied transaction. `before` and `after` are the block's header without and
+    with its gas.
     """
     logs = computation.get_log_entries() if computation.is_success else ()
     found = tuple(

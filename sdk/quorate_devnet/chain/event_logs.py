@@ -14,7 +14,7 @@ TOPICS_MAX = 4
 
 
 def find(ledger: Ledger, query: Json) -> Json:
-    """Matching logs in order. RpcError when the range or the result is too large, or the block
+    """Matching logs, in order. RpcError when the range or the result is too large, or the block
     hash is not canonical.
     """
     if not isinstance(query, dict) or not query.keys() <= {
@@ -60,7 +60,7 @@ def _blocks(ledger: Ledger, query: dict[str, Json]) -> list[Block]:
 
 
 def _options(value: Json, size: int, most: int) -> frozenset[bytes] | None:
-    """None = anything; else the allowed values."""
+    """The allowed values of one topic; None for any value."""
     if value is None or value == []:
         return None
     items = value if isinstance(value, list) else [value]

@@ -1,9 +1,10 @@
-"""The chain itself: blocks out of the pool, state, calls and receipts. Synchronous; one owner.
+"""The chain itself: makes blocks from the pool, and keeps state and receipts. Synchronous, with one
+owner.
 
-eth-tester's own mining makes a block of each transaction (the clock runs ahead) or refuses a
-second pending transaction of one sender; so blocks are made here over py-evm: set the stamp,
-apply what applies, write the tries once (40 transactions in 0.06 s). Blocks and receipts are
-indexed in plain dictionaries, so a receipt costs no search.
+eth-tester makes a block of each transaction, so its clock runs ahead, or refuses a second pending
+transaction of one sender. So blocks are made here, over py-evm: set the time, apply the
+transactions that apply, write the tries once (40 transactions in 0.06 s). Blocks and receipts are
+indexed in plain dictionaries, so a receipt needs no search.
 """
 
 import logging
@@ -36,22 +37,22 @@ CHAIN_ID = 31337
 BLOCK_GAS = 30_000_000
 TRANSACTION_GAS_MAX = 16_777_216  # EIP-7825
 RAW_BYTES_MAX = 128 * 1024
-KINDS = (1, 2)  # besides legacy ones; blobs and set-code transactions are not for here
+KINDS = (1, 2)  # and legacy ones; blob and set-code transactions are not supported
 REORG_MAX = 256
 
 _logger = logging.getLogger(__name__)
 
 
 class _DevnetChain(MiningChain):
-    """py-evm's chain, used for its state machine and header database only."""
+    """py-evm's chain, of which only the state machine and the header database are used."""
 
     chain_id = CHAIN_ID
     vm_configuration = ((BlockNumber(0), NativeVM),)
 
 
 class Ledger:
-    """State since genesis. `mine` makes one block; every other method reads, except `submit`,
-    which queues.
+    """Blocks and state since genesis. `mine` makes one block, `submit` queues a transaction, and
+    all other methods read.
     """
 
     def __init__(self, now: int, balances: dict[bytes, int]) -> None:
@@ -100,7 +101,7 @@ class Ledger:
         return None if found is None else (self._blocks[found[0]], found[1])
 
     def state(self, block: Block) -> StateAPI:
-        """State after a block, for reading; gas costs nothing in it."""
+        """The state after a block, for reading. Gas costs nothing in it."""
         header = block.header.copy(base_fee_per_gas=0)
         hashes = (
             self._blocks[n].header.hash
@@ -109,8 +110,8 @@ class Ledger:
         return NativeVM.build_state(self._chain.chaindb.db, header, ChainContext(CHAIN_ID), hashes)
 
     def try_call(self, call: Call, block: Block) -> Outcome:
-        """Runs a call on the state after `block`, with that block's number and stamp, and
-        forgets it.
+        """Runs a call on the state after `block`, with that block's number and time, and discards
+        its effects.
         """
         state = self.state(block)
         builder = NativeVM.get_transaction_builder()
@@ -132,7 +133,7 @@ class Ledger:
     # -------------------------------------------------------------------------------------- writing
 
     def submit(self, raw: bytes) -> bytes:
-        """Checks a signed transaction as a node does, queues it, returns its hash. RpcError in
+        """Checks a signed transaction as a node does, queues it, and returns its hash. RpcError in
         geth's words.
         """
         pending = _decoded(raw)
@@ -173,8 +174,8 @@ class Ledger:
         return pending.hash
 
     def mine(self, now: int) -> Block:
-        """One block with all that can be mined, stamped max(parent + 1, now) before the first
-        transaction runs.
+        """Makes one block of all transactions that can be mined. Its time is max(parent + 1, now),
+        set before the first transaction runs.
         """
         parent = self.head.header
         fresh = NativeVM.create_header_from_parent(parent, gas_limit=parent.gas_limit)
@@ -188,12 +189,12 @@ class Ledger:
         events_before = 0
         for pending in self.pool.ready(lambda sender: vm.state.get_nonce(Address(sender))):
             if not _fits(pending.transaction, header, vm.state):
-                continue  # stays in the pool for a later block
+                continue  # it stays in the pool for a later block
             try:
                 receipt, computation = vm.apply_transaction(header, pending.transaction)
             except ValidationError as error:
-                # It can never be mined as things stand (its sender spent the money elsewhere):
-                # skipped, as a real node does.
+                # Not re-raised: it cannot be mined any more, because its sender has spent the money
+                # elsewhere. A real node drops it as well.
                 _logger.warning("transaction %s dropped: %s", pending.hash.hex(), error)
                 self.pool.remove(pending)
                 continue
@@ -206,8 +207,8 @@ class Ledger:
         return self._seal(vm, header, mined, receipts)
 
     def reorganise(self, depth: int, now: int) -> None:
-        """For tests: drops the newest `depth` blocks with their transactions and mines as many
-        empty ones in their place.
+        """For tests: removes the newest `depth` blocks with their transactions, and makes as many
+        empty ones.
         """
         if not 1 <= depth <= min(REORG_MAX, self.head.number):
             raise RpcError(INVALID_PARAMS, f"cannot drop {depth} of {self.head.number} blocks")
@@ -271,7 +272,7 @@ def _decoded(raw: bytes) -> Pending:
         TypeError,
         IndexError,
     ) as error:
-        # py-evm and rlp raise any of these on foreign bytes; whoever sent them is told.
+        # py-evm and rlp raise any of these on malformed bytes; the sender gets the reason.
         raise RpcError(SERVER_ERROR, f"invalid transaction: {error}") from error
     if transaction.chain_id not in (None, CHAIN_ID):
         raise RpcError(

@@ -1,4 +1,4 @@
-"""JSON forms of blocks, transactions, receipts and logs, as Ethereum's execution API has them."""
+"""JSON forms of blocks, transactions, receipts and logs, as in the Ethereum execution API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -88,7 +88,7 @@ def transaction_form(pending: Pending, place: tuple[Block, Mined] | None) -> Map
 
 
 def receipt_form(block: Block, mined: Mined) -> Mapping[str, Json]:
-    """A receipt; a reverted one carries its output as `revertReason` (as Besu does)."""
+    """A receipt. A reverted one has the output as `revertReason`, as Besu sends it."""
     pending = mined.pending
     form = {
         "transactionHash": data(pending.hash),
@@ -108,7 +108,7 @@ def receipt_form(block: Block, mined: Mined) -> Mapping[str, Json]:
 
 
 def log_form(block: Block, mined: Mined, event: Event) -> Mapping[str, Json]:
-    """A log; `blockTimestamp` as newer nodes give it."""
+    """A log, with `blockTimestamp` as newer nodes send it."""
     return {
         "address": address(event.address),
         "topics": [data(topic) for topic in event.topics],

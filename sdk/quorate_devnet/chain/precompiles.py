@@ -1,9 +1,9 @@
-"""py-evm's Prague rules with EIP-2537's slow functions (pairing, maps, multiplications) done
-natively; gas as before.
+"""py-evm's Prague rules, with the slow functions of EIP-2537 (pairing, maps, multiplications) done
+by a native library at the same gas.
 
-py-evm computes them in pure Python: one pairing check takes 0.2-0.8 s. The additions stay as
-they are (they are fast, and they accept points outside the subgroup, which the native library
-does not). A test holds both versions equal.
+py-evm computes them in pure Python, where one pairing check takes 0.2-0.8 s. The additions stay in
+Python: they are fast, and they accept points outside the subgroup, which the native library
+refuses. A test compares both versions.
 """
 
 from collections.abc import Callable
@@ -104,7 +104,7 @@ NATIVE: dict[bytes, Callable[[ComputationAPI], None]] = {
 
 
 class NativeComputation(PragueComputation):
-    """Prague with the native functions."""
+    """Prague's rules of execution with the native functions."""
 
     _precompiles = {  # noqa: RUF012  py-evm declares it so
         **PRAGUE_PRECOMPILES,
@@ -146,7 +146,7 @@ def _native(compute: Callable[[], bytes]) -> bytes:
 
 
 def _narrow(data: bytes) -> bytes:
-    """64-byte field elements to 48-byte ones."""
+    """Turns field elements of 64 bytes into ones of 48 bytes."""
     if any(data[i : i + _WIDE - _FIELD].strip(b"\0") for i in range(0, len(data), _WIDE)):
         raise VMError("coordinate >= field modulus")
     return b"".join(data[i + _WIDE - _FIELD : i + _WIDE] for i in range(0, len(data), _WIDE))

@@ -16,7 +16,7 @@ _PANIC = bytes.fromhex("4e487b71")  # selector of Panic(uint256)
 
 
 class RpcError(Exception):
-    """What the caller is told. `data` is the 0x-hex revert output where there is one."""
+    """An error for the caller. `data` is the 0x-hex revert output, if there is one."""
 
     def __init__(self, code: int, message: str, data: str | None = None) -> None:
         super().__init__(message)
@@ -26,20 +26,20 @@ class RpcError(Exception):
 
 
 def reverted(output: bytes, fallback: str) -> RpcError:
-    """The error of a failed call: its reason, when the contract gave one, and its raw output."""
+    """The error of a failed call: its reason, if the contract gave one, and its raw output."""
     reason = reason_of(output)
     text = f"execution reverted: {reason}" if reason else fallback
     return RpcError(REVERTED, text, "0x" + output.hex())
 
 
 def reason_of(output: bytes) -> str:
-    """Error(string)'s text, "panic 0x.." for Panic(uint256), "" when there is no reason."""
+    """The text of Error(string), "panic 0x.." for Panic(uint256), "" when there is no reason."""
     try:
         if output[:4] == _ERROR_STRING:
             return str(abi.decode(["string"], output[4:])[0])
         if output[:4] == _PANIC:
             return f"panic {abi.decode(['uint256'], output[4:])[0]:#x}"
     except (DecodingError, UnicodeDecodeError):
-        # A contract may return any bytes behind these four; then there is no text to show.
+        # Not re-raised: a contract may return any bytes after these four.
         return ""
     return ""

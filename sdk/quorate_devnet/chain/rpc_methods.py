@@ -1,4 +1,4 @@
-"""The JSON-RPC methods over a `Ledger`. Anything not listed is refused by name."""
+"""The JSON-RPC methods over a `Ledger`. The error for any other method has its name."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,7 @@ Method = Callable[[Ledger, Params], Json]
 
 
 def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params) -> Json:
-    """Result of one request. RpcError says what was wrong with it."""
+    """The result of one request. RpcError says what is wrong with the request."""
     run = table.get(method)
     if run is None:
         raise RpcError(METHOD_NOT_FOUND, f"the method {method[:64]} does not exist")
@@ -37,7 +37,7 @@ def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params
 
 
 def read_methods() -> dict[str, Method]:
-    """What every client may call."""
+    """The methods that every client may call."""
     return {
         "eth_chainId": lambda ledger, params: json_forms.quantity(CHAIN_ID),
         "net_version": lambda ledger, params: str(CHAIN_ID),
@@ -72,7 +72,9 @@ def read_methods() -> dict[str, Method]:
 
 
 def control_methods(clock: Callable[[], int]) -> dict[str, Method]:
-    """What only tests may call: mine now (optionally not before a given stamp), drop blocks."""
+    """The methods that only tests may call: make a block now (optionally not before a given time),
+    remove blocks.
+    """
 
     def mine(ledger: Ledger, params: Params) -> Json:
         ledger.mine(max(clock(), int_of(params[0])) if params else clock())
@@ -136,8 +138,8 @@ def _call(ledger: Ledger, params: Params) -> Json:
 
 
 def _estimate(ledger: Ledger, params: Params) -> Json:
-    """One run with all the gas there is, and a margin: a call may need more than it spends
-    (63/64 rule, refunds). No bisection.
+    """Runs the call once with the most gas, and adds a margin, because a call may need more than it
+    spends (63/64 rule, refunds). It does not bisect.
     """
     block = block_at(ledger, params[1] if len(params) > 1 else "latest")
     spent = _succeeded(ledger.try_call(call_of(params[0]), block)).gas_spent

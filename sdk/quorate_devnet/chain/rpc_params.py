@@ -1,4 +1,4 @@
-"""JSON-RPC parameters into values; anything malformed is an RpcError."""
+"""Turns JSON-RPC parameters into values. RpcError for anything malformed."""
 
 from typing import Literal, overload
 
@@ -52,7 +52,7 @@ def block_at(ledger: Ledger, tag: Json, missing_ok: Literal[True]) -> Block | No
 
 
 def block_at(ledger: Ledger, tag: Json, missing_ok: bool = False) -> Block | None:
-    """The block of a tag, a number or an EIP-1898 object. There are no uncertain blocks:
+    """The block of a tag, a number or an EIP-1898 object. This chain has no uncertain blocks:
     pending, safe and finalized are the head.
     """
     if isinstance(tag, dict) and "blockHash" in tag:
@@ -69,7 +69,7 @@ def block_at(ledger: Ledger, tag: Json, missing_ok: bool = False) -> Block | Non
 
 
 def call_of(value: Json) -> Call:
-    """A call object. Fees are ignored: a tried call costs nothing."""
+    """A call object. Its fees are ignored, because a tried call costs nothing."""
     if not isinstance(value, dict) or not value.keys() <= _CALL_FIELDS:
         raise RpcError(INVALID_PARAMS, "not a call object")
     sender = bytes_of(value["from"], 20) if value.get("from") else bytes(20)

@@ -1,4 +1,4 @@
-"""The chain's HTTP server and its clock: one block at each whole second."""
+"""The chain's HTTP server and its clock, which makes a block at each whole second."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainConfig:
-    """How the devnet chain runs. `block_seconds` None = no clock, blocks only by evm_mine;
-    `control` allows evm_mine and anvil_reorg.
+    """How the devnet chain runs. With `block_seconds` None it has no clock, and makes blocks only
+    by evm_mine. `control` allows evm_mine and anvil_reorg.
     """
 
     host: str = "127.0.0.1"
@@ -71,20 +71,20 @@ async def running_chain(
                 ticker.cancel()
                 with contextlib.suppress(
                     asyncio.CancelledError
-                ):  # ours; a crash of the ticker is raised here
+                ):  # our own cancellation; a crash of the clock is raised here
                     await ticker
     finally:
         await runner.cleanup()
 
 
 async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> None:
-    """A block at each whole multiple of `seconds`; ticks missed by a busy machine are not made
-    up for.
+    """Makes a block at each whole multiple of `seconds`. Ticks that a busy machine has missed are
+    not made up for.
     """
     while True:
         now = clock()
         await asyncio.sleep((now // seconds + 1) * seconds - now)
-        # A sleep may end a moment early; rounding keeps the stamp on the second that was meant.
+        # A sleep may end a little early; rounding keeps the time on the intended second.
         block = ledger.mine(int(clock() + 0.05))
         if block.transactions:
             _logger.info("block %d: %d transactions", block.number, len(block.transactions))
@@ -95,7 +95,7 @@ def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
         try:
             tree = loads(await request.read())
         except ValueError:
-            # Told to whoever sent it, in JSON-RPC's own form.
+            # The sender gets an error in JSON-RPC's own form.
             return web.json_response(_failure(None, RpcError(PARSE_ERROR, "not JSON")))
         if isinstance(tree, list):
             if not 1 <= len(tree) <= BATCH_MAX:

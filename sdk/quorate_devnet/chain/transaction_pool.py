@@ -1,4 +1,6 @@
-"""Transactions that wait for a block: bounded, replaceable by 10 % more, nonce gaps kept."""
+"""Transactions that wait for a block. The pool is bounded; 10 % more fee replaces a transaction;
+nonce gaps are kept.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,12 +23,12 @@ class Pending:
 
     @property
     def nonce(self) -> int:
-        """The sender's counter that it uses."""
+        """The sender's nonce that it uses."""
         return int(self.transaction.nonce)
 
 
 class Pool:
-    """In order of arrival; at most one transaction per sender and nonce."""
+    """Transactions in order of arrival, at most one per sender and nonce."""
 
     def __init__(self) -> None:
         self._arrived: dict[bytes, Pending] = {}
@@ -40,9 +42,7 @@ class Pool:
         return self._arrived.get(transaction_hash)
 
     def add(self, pending: Pending) -> None:
-        """Takes one in. RpcError with geth's words when it is known, underpriced, or the pool is
-        full.
-        """
+        """Adds one. RpcError in geth's words if it is known, underpriced, or the pool is full."""
         if pending.hash in self._arrived:
             raise RpcError(SERVER_ERROR, "already known")
         before = self._slots.get((pending.sender, pending.nonce))
@@ -56,18 +56,20 @@ class Pool:
         self._slots[pending.sender, pending.nonce] = pending
 
     def remove(self, pending: Pending) -> None:
-        """Forgets one."""
+        """Removes one."""
         del self._arrived[pending.hash]
         del self._slots[pending.sender, pending.nonce]
 
     def ready(self, nonce_of: Callable[[bytes], int]) -> Iterator[Pending]:
-        """What can be mined, by arrival, each sender's nonces in a row from `nonce_of(sender)`."""
+        """Transactions that can be mined, by arrival; each sender's nonces in a row from
+        `nonce_of(sender)`.
+        """
         expected: dict[bytes, int] = {}
         for pending in list(self._arrived.values()):
             sender = pending.sender
             nonce = expected.setdefault(sender, nonce_of(sender))
             if pending.nonce != nonce:
-                continue  # a gap before it, or it went out with its predecessor
+                continue  # behind a gap, or yielded with its predecessor
             following: Pending | None = pending
             while following is not None:
                 nonce += 1
@@ -76,7 +78,7 @@ class Pool:
             expected[sender] = nonce
 
     def stale(self, nonce_of: Callable[[bytes], int]) -> list[Pending]:
-        """Those whose nonce has been used."""
+        """Transactions whose nonce has been used."""
         return [
             pending
             for pending in self._arrived.values()
@@ -84,7 +86,7 @@ class Pool:
         ]
 
     def next_nonce(self, sender: bytes, nonce: int) -> int:
-        """The first nonce at or after `nonce` that nothing waits for."""
+        """The first nonce from `nonce` on for which no transaction waits."""
         while (sender, nonce) in self._slots:
             nonce += 1
         return nonce

@@ -1,1 +1,1 @@
-"""The beginning of a devnet: contracts, funds, bulk transactions."""
+"""Sets up a devnet on chain: contracts, registrations, money."""

@@ -1,5 +1,5 @@
-"""Many transactions of one fresh account at once: a devnet's beginning needs no crash safety,
-only few blocks.
+"""Sends many transactions of one fresh account at once. Setting up a devnet needs few blocks, and
+no safety after crashes.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,9 @@ FEE_MAX_WEI, TIP_WEI = 100 * 10**9, 10**9
 
 @dataclass(slots=True)
 class BulkSender:
-    """An account that nobody else sends from. `sent` holds what was sent, by what it was for."""
+    """Sends for an account that no other program uses. `sent` holds the hashes of sent
+    transactions, by their purpose.
+    """
 
     client: ChainClient
     chain_id: int
@@ -30,7 +32,7 @@ class BulkSender:
         await self._send(what, None, data, 0, gas)
 
     async def call(self, what: str, call: Call) -> None:
-        """Calls one."""
+        """Calls a contract."""
         await self._send(what, call.to, call.data, 0, call.gas)
 
     async def pay(self, to: Address, wei: int) -> None:
@@ -38,7 +40,7 @@ class BulkSender:
         await self._send(f"coins for 0x{to.hex()}", to, b"", wei, 21_000)
 
     async def check(self) -> bool:
-        """Whether all are mined. Unavailable names one that reverted."""
+        """Whether all are mined. Unavailable names a transaction that reverted."""
         for what, digest in list(self.sent.items()):
             receipt = await self.client.receipt(digest)
             if receipt is None:

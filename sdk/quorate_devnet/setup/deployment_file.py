@@ -1,5 +1,5 @@
-"""The contracts on a chain that runs elsewhere, once: what a market of separate machines or
-containers begins with.
+"""Deploys the contracts once on a chain that runs elsewhere, for a market of separate machines or
+containers.
 """
 
 import json
@@ -25,10 +25,10 @@ FILE_BYTES_MAX = 1 << 20
 
 
 async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
-    """Writes `path` (a devnet.json without people) when the contracts stand.
+    """Writes `path` (a devnet.json without accounts) when the contracts are deployed.
 
-    A file that is there already is kept when they do. Unavailable when chain or beacon are away,
-    or the chain has forgotten them; Refused on a chain without EIP-2537.
+    An existing file is kept if its contracts are on the chain. Unavailable when chain or beacon are
+    away, or the chain lacks the contracts; Refused on a chain without EIP-2537.
     """
     known = _read(path)
     async with aiohttp.ClientSession() as session:
@@ -68,6 +68,6 @@ async def _standing(client: ChainClient, deployment: Deployment, path: Path) -> 
     if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
         raise Unavailable(
             f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove "
-            f"its volumes and begin anew"
+            f"its volumes and start again"
         )
     return deployment

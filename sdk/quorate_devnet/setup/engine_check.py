@@ -1,4 +1,4 @@
-"""Whether a container engine answers here."""
+"""Checks whether a container engine answers on this machine."""
 
 import os
 import re
@@ -8,7 +8,7 @@ PROBE_SECONDS = 5
 
 
 def engine_answers() -> str:
-    """ "" when one does, else why not. Blocking."""
+    """ "" when an engine answers, else why not. Blocking."""
     try:
         import docker.errors
 
@@ -27,7 +27,7 @@ def engine_answers() -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The system's own words at the bottom of the engine client's; "" is never returned."""
+    """The operating system's error inside the engine client's; never ""."""
     found = re.search(
         (
             r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, "
@@ -40,7 +40,7 @@ def _cause(error: Exception) -> str:
 
 
 def load_image(archive: Path) -> None:
-    """Puts an image into the engine once, before five daemons would do so at the same moment.
+    """Loads an image into the engine once, so that five daemons do not load it at the same moment.
     Blocking.
     """
     from quorate_node.executors.docker.engine_connection import connect

@@ -1,4 +1,4 @@
-"""Coins and test dollars for accounts that want to join a running devnet."""
+"""Sends coins and test dollars to accounts that join a running devnet."""
 
 import json
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import KeySigner
 
-GIVER = 3  # development account that nothing else uses
+GIVER = 3  # a development account without another use
 
 
 async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list[Address]:
-    """Sends to each account and waits until it is mined; whom. `facts` is devnet.json.
-    ValueError: neither address nor folder.
+    """Sends to each account, waits until the transactions are mined, and returns the addresses.
+    `facts` is devnet.json. ValueError for a text that is neither address nor folder.
     """
     wanted = [address for text in accounts for address in _addresses(text)]
     deployment = canonical.from_json(Deployment, facts["deployment"])
@@ -43,7 +43,7 @@ async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list
 
 
 def _addresses(text: str) -> list[Address]:
-    """An address, or those of the keys in somebody's folder that need money: an owner's, a
+    """An address, or those of the keys in a program's folder that need money: an owner's, a
     client's, a coordinator's two.
     """
     keys = Path(text) / "keys"
@@ -61,7 +61,7 @@ def _address(text: str) -> Address:
     try:
         value = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        value = b""  # told below with the length
+        value = b""  # not re-raised: the length is wrong then, and refused below
     if len(value) != 20:
         raise ValueError(
             f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a "

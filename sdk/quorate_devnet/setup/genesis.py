@@ -1,8 +1,8 @@
-"""The beginning of a devnet on chain: contracts deployed, everybody registered, staked, bonded
-and funded, in two blocks or three.
+"""Sets up a devnet in two or three blocks: deploys the contracts, and registers, stakes, bonds and
+funds all accounts.
 
-The coordinator uses well-known development accounts, which hold coins from the first block; keys
-of providers and clients are fresh, so that nothing of one devnet bears the name of another's.
+The coordinator uses well-known development accounts, which hold coins from the first block. Keys of
+providers and clients are fresh, so that two devnets never share an account.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from quorate_runtime.chain import ChainClient
 from quorate_runtime.keys.crypto import KeySigner
 
 DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
-FIRST_PAYOUT = 128  # payouts receive only, so they need no coins
+FIRST_PAYOUT = 128  # payout addresses only receive, so they need no coins
 COINS = 10**20  # of every fresh key that sends
 MINED_SECONDS = 30.0
 POLL_SECONDS = 0.1
 
 
 def payout_address(index: int) -> Address:
-    """Where a provider's claims go."""
+    """The address that gets a provider's claims."""
     return KeySigner(dev_account(FIRST_PAYOUT + index)).address
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A provider to be: keys, where it listens, and the slots it stakes for."""
+    """A provider that joins: its keys, its host, and its slots."""
 
     owner: Signer
     operator: Address
@@ -51,7 +51,7 @@ class Newcomer:
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """Who gets what besides the providers."""
+    """The money of coordinator and clients."""
 
     account: Signer  # the coordinator's
     statement: Address
@@ -68,8 +68,8 @@ async def begin(
     providers: Sequence[Newcomer],
     funds: Funds,
 ) -> Deployment:
-    """Sends everything and waits until it is mined. Unavailable when something was reverted or
-    takes too long, Refused on a chain without EIP-2537.
+    """Sends all transactions and waits until they are mined. Unavailable when one reverts or they
+    take too long, Refused on a chain without EIP-2537.
     """
     await check_curve(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
@@ -134,7 +134,7 @@ async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> Non
 
 
 async def mined(wallets: Sequence[BulkSender]) -> None:
-    """Waits until everything sent is in a block. Unavailable when it takes too long or was
+    """Waits until all transactions are in a block. Unavailable when this takes too long or one
     reverted.
     """
     limit = asyncio.get_running_loop().time() + MINED_SECONDS

@@ -1,1 +1,1 @@
-"""The drand-format beacon: HTTP client and signature check."""
+"""Randomness in drand's format: the HTTP client of a beacon, and the check of its signatures."""

@@ -1,7 +1,7 @@
-"""A drand-format beacon over HTTP: every round is verified before anybody sees it.
+"""A beacon in drand's format over HTTP. Every round is verified before it is returned.
 
-The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's local beacon. A
-relay that lies or is away is `Unavailable`; only a round that has not appeared is None.
+The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's local beacon. A relay
+that is away or lies is `Unavailable`. Only a round that has not appeared yet is None.
 """
 
 from collections import OrderedDict
@@ -26,8 +26,8 @@ _NOT_YET = frozenset({404, 425})
 
 
 class HttpBeacon:
-    """`quorate_protocol.ports.Beacon`. The session is the caller's. `info` is what everybody
-    agreed on, never what a relay says.
+    """`quorate_protocol.ports.Beacon` over HTTP. The session is the caller's. `info` comes from the
+    deployment, never from a relay.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class HttpBeacon:
         self._rounds: OrderedDict[Round, BeaconRound] = OrderedDict()
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """A verified round, or None while it has not appeared. Unavailable when the relay is
-        away, or sends a false one.
+        """A verified round, or None while it has not appeared. Unavailable when the relay is away
+        or sends a false round.
         """
         if number < 1:
             return None
@@ -50,9 +50,7 @@ class HttpBeacon:
             self._rounds.move_to_end(number)
             return kept
         if round_time(self.info, number) > self._clock.now() + self.info.period:
-            return (
-                None  # far ahead: nobody needs to be asked (one period of clock error is allowed)
-            )
+            return None  # far ahead: no relay has it (one period of clock error is allowed)
         found = await self._fetch(number)
         if found is not None:
             self._rounds[number] = found
@@ -65,7 +63,7 @@ class HttpBeacon:
             try:
                 return await self._try(number)
             except Unavailable:
-                # The next try, or the last one below, reports it.
+                # Not re-raised: the last try, below, raises what it meets.
                 await self._clock.sleep(RETRY_SECONDS * 2**attempt)
         return await self._try(number)
 
@@ -85,8 +83,8 @@ class HttpBeacon:
 
 
 async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
-    """What a beacon says of itself (/info). For a devnet or a first look: whoever pays by it
-    must know the key from elsewhere.
+    """What a beacon says about itself (/info). Use it for a devnet or a first look only: if money
+    depends on the key, it must come from a trusted source.
     """
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
     period, genesis, key = (
@@ -139,5 +137,5 @@ def _unhex(value: object) -> bytes:
     try:
         return bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
-        # Not hex is not a signature either: it fails verification like any other wrong bytes.
+        # Text that is not hex fails the verification like any other wrong bytes.
         return b""

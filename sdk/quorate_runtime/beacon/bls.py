@@ -22,8 +22,8 @@ _GENERATOR = G2Point()
 
 
 def keygen(seed: bytes) -> int:
-    """A secret scalar from at least 16 bytes of seed, never 0. Not EIP-2333: it only has to be
-    the same each time.
+    """A secret scalar from at least 16 bytes of seed, never 0. It is not EIP-2333; it only has to
+    be the same each time.
     """
     assert len(seed) >= 16, "a beacon seed has at least 16 bytes"
     wide = sha256(b"quorate beacon 0" + seed).digest() + sha256(b"quorate beacon 1" + seed).digest()
@@ -41,8 +41,8 @@ def sign_round(secret: int, number: Round) -> bytes:
 
 
 def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
-    """Whether a compressed signature is the one of that round under a compressed key (1.4 ms).
-    False for anything malformed.
+    """Whether a compressed signature is that of the round under a compressed key (1.4 ms). False
+    for anything malformed.
     """
     if len(key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
@@ -53,7 +53,7 @@ def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
             G2Point.from_compressed_bytes(key),
         )
     except ValueError:
-        # Bytes that encode no point are a wrong signature, nothing more.
+        # Not re-raised: bytes that encode no point are a wrong signature.
         return False
     if point == G1Point.identity() or key_point == G2Point.identity():
         return False
@@ -73,9 +73,7 @@ def beacon_round(secret: int, number: Round) -> BeaconRound:
 
 def signature_words(signature: bytes) -> tuple[int, int, int, int]:
     """A compressed signature as the four words (x high, x low, y high, y low) of EIP-2537, which
-    `Beacon.submit` takes.
-
-    Raises ValueError when the bytes are no point of the group.
+    `Beacon.submit` takes. ValueError when the bytes are no point of the group.
     """
     a, b, c, d = _words(G1Point.from_compressed_bytes(signature).to_xy_bytes_be())
     return a, b, c, d
@@ -83,14 +81,14 @@ def signature_words(signature: bytes) -> tuple[int, int, int, int]:
 
 def public_key_words(key: bytes) -> tuple[int, ...]:
     """A compressed public key as the eight words (x0, x1, y0, y1; each high, low) of EIP-2537.
-    ValueError if it is no point.
+    ValueError when the bytes are no point of the group.
     """
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
 
 def pairing_probes() -> tuple[bytes, bytes]:
-    """Two inputs of EIP-2537's pairing check, each of two pairs of points: its answer to the
-    first is one, to the second zero.
+    """Two inputs of EIP-2537's pairing check, each of two pairs of points. The answer to the first
+    is one, to the second zero.
     """
     one, other = (
         words_bytes(_words(G1Point().to_xy_bytes_be())),
@@ -101,7 +99,7 @@ def pairing_probes() -> tuple[bytes, bytes]:
 
 
 def map_probe() -> tuple[bytes, bytes]:
-    """A field element as EIP-2537's map to G1 takes it, and the point that it answers."""
+    """A field element as EIP-2537's map to G1 takes it, and the point that the map gives."""
     element = (7).to_bytes(_FIELD_BYTES, "big")
     return element.rjust(64, b"\0"), words_bytes(
         _words(G1Point.map_from_fp_be(element).to_xy_bytes_be())
@@ -109,7 +107,7 @@ def map_probe() -> tuple[bytes, bytes]:
 
 
 def words_bytes(words: tuple[int, ...]) -> bytes:
-    """Words one after the other: the 128 (signature) or 256 (key) bytes a precompile takes."""
+    """Words joined: the 128 (signature) or 256 (key) bytes that a precompile takes."""
     return b"".join(word.to_bytes(32, "big") for word in words)
 
 

@@ -1,11 +1,12 @@
-"""The chain client: JSON-RPC over aiohttp, no filters, nothing that a reorganisation can
-surprise.
+"""The chain client: web3.py over a bounded transport, and what web3 lacks.
 
-`rpc` (one request) · `types` (blocks, logs, receipts) · `client` (reading) · `transactions`
-(EIP-1559 signing) · `outbox` (what was signed, on disk) · `sender` (one key's transactions, once
-each) · `follower` (logs, with walk-back).
+`rpc` (one request) · `web3_provider` (web3 over it) · `types` (blocks, logs, receipts) · `client`
+(typed reads) · `transactions` (EIP-1559 signing) · `fee_bids` (what a transaction offers) ·
+`outbox` (what was signed, on disk) · `account_nonces` (which purpose has which nonce) · `sender`
+(each purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert` (what a
+refusal means).
 
-Depth: a block at the head has depth 1. k = 1 therefore means "mined".
+Depth: a block at the head has depth 1, so k = 1 means "mined".
 """
 
 from quorate_runtime.chain.client import ChainClient

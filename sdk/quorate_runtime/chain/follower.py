@@ -1,5 +1,5 @@
-"""Logs as they happen, from the chain's own word only: no filters, block hashes kept, a walk
-back when the chain changed its mind.
+"""Follows the logs of contracts through reorganisations. It uses no filters, keeps the hashes of
+the blocks that it has read, and walks back when the chain has replaced them.
 """
 
 import logging
@@ -16,57 +16,53 @@ from quorate_runtime.chain.types import BlockHead, RawLog
 
 RANGE_MAX = 2000
 TRAIL_MAX = 64
-NEW_BLOCKS = (
-    8  # so many are read one by one: of several nodes behind one URL some may not have them yet
-)
+NEW_BLOCKS = 8  # read one by one: some of several nodes behind one URL may not have them yet
 GENESIS = BlockNumber(0)
 
 _logger = logging.getLogger(__name__)
 
 
 class Checkpoint(Struct, frozen=True):
-    """A block up to which everything has been delivered."""
+    """A block up to which all logs have been delivered."""
 
     number: BlockNumber
     hash: Hash32
 
 
 class Cursor(Struct, frozen=True):
-    """Where to go on: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
+    """Where to continue: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
     together with what it made of the logs.
     """
 
     trail: tuple[Checkpoint, ...] = ()
 
     def then(self, checkpoint: Checkpoint) -> "Cursor":
-        """With one more checkpoint."""
+        """The cursor with one more checkpoint."""
         return Cursor((*self.trail, checkpoint)[-TRAIL_MAX:])
 
 
 class LogBatch(Struct, frozen=True):
-    """The logs of blocks `first` to `last.number`, in order (often none), all at depth k or
-    more.
+    """The logs of blocks `first` to `last.number`, in order, all at depth k or more. Often there
+    are none.
     """
 
     first: BlockNumber
     last: BlockHead
-    head: BlockHead  # the newest block then: "now" of chain deadlines
+    head: BlockHead  # the newest block: its time is compared with deadlines
     logs: tuple[RawLog, ...]
-    cursor: Cursor  # store it once the batch is dealt with
+    cursor: Cursor  # store it when the batch is processed
 
 
 class Reorganised(Struct, frozen=True):
-    """The chain changed its mind: forget everything from blocks above `kept`; those blocks' logs
-    are delivered anew.
-    """
+    """Blocks were replaced. Forget all logs of blocks above `kept`; new logs of them follow."""
 
-    kept: BlockNumber | None  # None when nothing that was delivered is left
+    kept: BlockNumber | None  # None when all delivered blocks were replaced
     cursor: Cursor
 
 
 class LogFollower:
-    """Delivers each log of some contracts once per history. `start` is the first block when the
-    cursor is empty.
+    """Delivers each log of some contracts once per history of the chain. `start` is the first block
+    when the cursor is empty.
     """
 
     def __init__(
@@ -93,15 +89,15 @@ class LogFollower:
         self._range = RANGE_MAX
 
     async def batches(self) -> AsyncIterator[LogBatch | Reorganised]:
-        """Forever: batches as blocks come, and notices of reorganisations. A node that is away
-        is waited for; cancel to stop.
+        """Batches as blocks appear, and notices of reorganisations, until cancelled. While the node
+        is away it waits.
         """
         while True:
             pause = self._poll
             try:
                 step = await self.step()
             except Unavailable as error:
-                # The chain goes on without us; nothing is lost, the same range is read again.
+                # Not re-raised: nothing is lost, because the same range is read again.
                 _logger.warning("logs wait for the chain: %s", error)
                 pause, step = max(pause, error.retry_after), None
             if step is None:
@@ -111,7 +107,7 @@ class LogFollower:
 
     async def step(self) -> LogBatch | Reorganised | None:
         """The next batch or notice; None when there is nothing new. Unavailable when the node is
-        away or changes its mind meanwhile.
+        away, or blocks are replaced during the reading.
         """
         notice = await self._walk_back()
         if notice is not None:
@@ -130,10 +126,11 @@ class LogFollower:
         return batch
 
     async def _walk_back(self) -> Reorganised | None:
-        """None when the newest checkpoint is still canonical; else the newest one that is.
+        """A notice with the newest checkpoint that is still in the chain; None when the newest of
+        all is.
 
-        Unavailable when there is no block of that number: the node is behind (another one was
-        asked before, or it is still fetching the chain), and takes nothing back.
+        Unavailable when there is no block of that number. Then the node is behind: another node
+        answered before, or it is still fetching the chain. Nothing was replaced.
         """
         trail = self._cursor.trail
         if trail and await self._client.block(trail[-1].number) is None:
@@ -154,8 +151,8 @@ class LogFollower:
         return block is not None and block.hash == checkpoint.hash
 
     async def _read(self, first: BlockNumber, top: BlockNumber, head: BlockHead) -> LogBatch | None:
-        """Logs of a range; None when the range has to be smaller, or when the chain changed
-        while it was read.
+        """Logs of a range; None when the range must be smaller, or when blocks were replaced during
+        the reading.
         """
         before = await self._client.block(top)
         try:
@@ -165,20 +162,20 @@ class LogFollower:
                 raise Unavailable(
                     f"the chain node does not give the logs of block {first}: {failure}"
                 ) from failure
-            # Nodes bound range and result size, each differently: half of it is asked next.
+            # Each node has its own bounds of range and result size: half of the range is next.
             self._range = max(1, min(self._range, top - first + 1) // 2)
             return None
         after = await self._client.block(top)
         still = not self._cursor.trail or await self._is_canonical(self._cursor.trail[-1])
         if before is None or after is None or before.hash != after.hash or not still:
-            return None  # the next step walks back if need be
+            return None  # the next step walks back if necessary
         self._range = min(RANGE_MAX, self._range * 2)
         return LogBatch(first, after, head, logs, self._cursor.then(Checkpoint(top, after.hash)))
 
     async def _logs(
         self, first: BlockNumber, top: BlockNumber, head: BlockNumber
     ) -> tuple[RawLog, ...]:
-        """Those of a range. The newest blocks are asked for one by one, by their hash."""
+        """Logs of a range. The newest blocks are asked for one by one, by their hash."""
         old = BlockNumber(min(top, head - NEW_BLOCKS))
         found: list[RawLog] = []
         if old >= first:
@@ -187,7 +184,7 @@ class LogFollower:
             block = await self._client.block(BlockNumber(number))
             if block is None:
                 raise Unavailable(
-                    f"the chain node does not have block {number} yet, of which it told"
+                    f"the chain node does not have block {number} yet, which it named before"
                 )
             found += await self._client.logs(
                 block.number, block.number, self._addresses, self._topics, only=block.hash

@@ -1,17 +1,17 @@
-"""What a node's refusal of a transaction means. Nodes agree on the words more than on the codes
-(geth, anvil, reth, Nethermind).
+"""What a node's refusal of a transaction means. Nodes (geth, anvil, reth, Nethermind) agree more on
+the words than on the codes.
 """
 
 from enum import Enum
 
 
 class Answer(Enum):
-    """What to do about it."""
+    """The meaning of a refusal, from which the sender decides what to do."""
 
     KNOWN = "known"  # the node has it: success
-    NONCE_USED = "nonce-used"  # ours or somebody else's transaction used the nonce
+    NONCE_USED = "nonce-used"  # our transaction or another program's has used the nonce
     UNFUNDED = "unfunded"  # as NEVER, until the account has more coins
-    NEVER = "never"  # as signed it will never be taken
+    NEVER = "never"  # the node will never take it as it is signed
     LATER = "later"  # anything else: try again
 
 
@@ -20,7 +20,7 @@ _WORDS: tuple[tuple[str, Answer], ...] = (
     ("already imported", Answer.KNOWN),
     ("alreadyknown", Answer.KNOWN),
     ("known transaction", Answer.KNOWN),
-    # A dearer attempt of the same nonce waits there already.
+    # An attempt of the same nonce with a higher fee waits there already.
     ("replacement transaction underpriced", Answer.KNOWN),
     ("nonce too low", Answer.NONCE_USED),
     ("oldnonce", Answer.NONCE_USED),

@@ -1,4 +1,4 @@
-"""Why a call failed, in words."""
+"""The reason of a failed call, as text."""
 
 from eth_abi import abi
 from eth_abi.exceptions import DecodingError
@@ -8,7 +8,7 @@ from quorate_runtime.chain.rpc import RpcFailure
 _ERROR_STRING = bytes.fromhex("08c379a0")  # selector of Error(string)
 _PANIC = bytes.fromhex("4e487b71")  # selector of Panic(uint256)
 _PREFIX = "execution reverted"
-_CODES = (3, -32015)  # geth and its kin; Nethermind and Parity
+_CODES = (3, -32015)  # of geth and similar nodes; of Nethermind and Parity
 _WORDS = (
     "revert",
     "opcode",
@@ -21,16 +21,16 @@ _WORDS = (
 
 
 def is_revert(failure: RpcFailure) -> bool:
-    """Whether the contract refused (rather than the node, which may be behind, busy or asked too
-    often).
+    """Whether the contract refused. Otherwise the node did, which may be behind, busy or asked too
+    often.
     """
     lowered = failure.message.lower()
     return failure.code in _CODES or bool(failure.data) or any(words in lowered for words in _WORDS)
 
 
 def revert_reason(output: bytes, message: str = "") -> str:
-    """The contract's own words, "panic 0x..", or what the node's message says; "" when nobody
-    says anything.
+    """The contract's own words, "panic 0x..", or else what the node's message says. "" when there
+    is no reason.
     """
     try:
         if output[:4] == _ERROR_STRING:
@@ -38,7 +38,7 @@ def revert_reason(output: bytes, message: str = "") -> str:
         if output[:4] == _PANIC:
             return f"panic {abi.decode(['uint256'], output[4:])[0]:#x}"
     except (DecodingError, UnicodeDecodeError):
-        # Anybody may put anything behind the selector; the raw bytes are shown then.
+        # A contract may return any bytes after the selector; the raw bytes are shown then.
         return "0x" + output[:64].hex()
     if output:
         return "0x" + output[:64].hex()

@@ -151,7 +151,7 @@ async def test_a_confused_relay_is_unavailable(status: int, body: bytes) -> None
             )
 
 
-async def test_a_far_round_asks_nobody() -> None:
+async def test_far_round_is_not_asked_for() -> None:
     async with answering({}) as (url, asked), aiohttp.ClientSession() as session:
         beacon = HttpBeacon(url, LocalBeacon(CONFIG).info, session, Hands(GENESIS))
         assert await beacon.round(Round(100)) is None and not asked

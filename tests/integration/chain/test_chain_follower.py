@@ -79,7 +79,7 @@ def follow(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_reorganisation_is_told_and_replayed(kind: str) -> None:
+async def test_reorganisation_is_announced_and_replayed(kind: str) -> None:
     async with node(kind) as chain:
         contract, consumer = await pinger(chain), Consumer()
         follower = follow(chain.client, contract)
@@ -95,9 +95,7 @@ async def test_reorganisation_is_told_and_replayed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_restart_goes_on_where_the_cursor_stands_even_after_a_reorganisation(
-    kind: str,
-) -> None:
+async def test_restart_continues_at_the_cursor_even_after_a_reorganisation(kind: str) -> None:
     async with node(kind) as chain:
         contract, consumer = await pinger(chain), Consumer()
         for number in (1, 2):
@@ -254,7 +252,7 @@ async def test_a_node_that_is_behind_hides_no_log() -> None:
             assert await consumer.drain(follower) == [1, 2]
 
 
-async def test_a_node_that_is_behind_takes_nothing_back() -> None:
+async def test_node_that_is_behind_causes_no_reorganisation() -> None:
     """Nor does one that has only begun to fetch the chain."""
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)

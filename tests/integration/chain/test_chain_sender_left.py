@@ -1,5 +1,5 @@
-"""What one key has sent and nobody waits for any more, files that cannot be written, nodes in
-trouble: none of it stops others.
+"""Abandoned transactions, files that cannot be written, and nodes in trouble do not stop other
+transactions of the key.
 """
 
 import asyncio
@@ -67,7 +67,9 @@ def outbox_of(sender: Sender) -> Outbox:
     return sender._nonces._outbox
 
 
-async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path: Path) -> None:
+async def test_abandoned_transaction_gets_a_higher_fee_when_it_holds_up_others(
+    tmp_path: Path,
+) -> None:
     async with node("devnet") as chain, between(chain) as (proxy, client):
         sender = Sender(
             client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
@@ -89,7 +91,7 @@ async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path:
         sender.close()
 
 
-async def test_what_ended_with_nobody_waiting_is_noted(tmp_path: Path) -> None:
+async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = Sender(
             chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
@@ -178,7 +180,7 @@ async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
                 await client.call(SINK, b"")
 
 
-async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -> None:
+async def test_lack_of_coins_has_its_own_refusal(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = Sender(
             chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
@@ -189,8 +191,8 @@ async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -
 
 
 async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
-    """What is refused is over: a case would be given up, and its provider let go, because the
-    posting key ran dry.
+    """A refused effect is final: the coordinator would drop the case, and release its provider,
+    because the posting key had no coins.
     """
     async with node("devnet") as chain:
         poor = KeySigner(b"\x77" * 32)
@@ -222,7 +224,7 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
         rich.close()
 
 
-async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(
+async def test_settled_transaction_that_a_reorganisation_removed_is_sent_again_once(
     tmp_path: Path,
 ) -> None:
     async with node("devnet") as chain:

@@ -120,7 +120,7 @@ async def relay(lie: Talk, about: set[int]) -> AsyncIterator[str]:
 
 @pytest.mark.rule("5.21", "9.4")
 @pytest.mark.parametrize("lie", LIES, ids=[item.__name__ for item in LIES])
-async def test_a_lie_about_one_round_holds_up_that_round_alone(
+async def test_lie_about_one_round_delays_only_that_round(
     lie: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.3)

@@ -1,6 +1,6 @@
-"""A chain node that lies: wrong types, huge and negative numbers, other blocks' logs,
-reorganisations without end, silence. Whoever reads it says `Unavailable` or `Refused`, the
-coordinator stays up, and when the node tells the truth again nothing is missing.
+"""A chain node that lies: wrong types, huge and negative numbers, logs of other blocks, endless
+reorganisations, silence. The reader raises Unavailable or Refused, the coordinator stays up, and
+nothing is missing when the node tells the truth again.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def questions(client: ChainClient) -> list[Callable[[], Awaitable[object]]]:
 
 
 async def is_typed(ask: Callable[[], Awaitable[object]]) -> bool:
-    """Whether it was refused; an answer that happens to fit is one, too."""
+    """Whether the answer was refused by a typed error. An answer may also fit by chance."""
     try:
         async with asyncio.timeout(20):
             await ask()
@@ -96,7 +96,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate_runtime.chain.rpc.RETRY_SECONDS", 0.0)
 
 
-async def test_every_question_takes_every_nonsense() -> None:
+async def test_every_question_survives_every_nonsense() -> None:
     told: list[Any] = [None]
 
     async def answer(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""web3 over our transport: proof-of-authority blocks, off-chain lookups, repeats, the chain's id."""
+"""web3 over our transport: proof-of-authority blocks, off-chain lookups, repeats, chain id."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,5 +1,5 @@
-"""What a block says that may still be taken back is not acted on: deposits, slots and cases wait
-for `chain_depth` blocks.
+"""The coordinator acts on deposits, slots and cases only when their block is `chain_depth` deep, so
+that no reorganisation removes it.
 """
 
 from types import SimpleNamespace
@@ -125,7 +125,7 @@ async def test_a_deposit_counts_once_nothing_can_take_its_block_back() -> None:
     )
 
 
-async def test_after_a_long_absence_the_present_is_asked_for() -> None:
+async def test_after_a_long_absence_the_current_state_is_read() -> None:
     """A node keeps what stood in a block for a hundred blocks or so."""
     chain = Chain(head=3000)
     assert len(await notes(chain, depth=4)) == 1 and chain.asked_at == [hex(2997)]
