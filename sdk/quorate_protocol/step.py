@@ -1,8 +1,7 @@
-"""What every state machine of a daemon looks like from outside: one input goes in, effects and a
-reply come out.
+"""The port of every state machine of a daemon: one input goes in, effects and a reply come out.
 
-A core decides and never awaits; `quorate_runtime.actor.actor` feeds it, writes down what it
-decided, and only then lets it happen.
+A core decides and never awaits. `quorate_runtime.actor.actor` calls it, journals the event with its
+effects, and then replies and performs the effects.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -17,8 +16,8 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Input(Struct, Generic[E], frozen=True):
-    """One event with everything that a pure step may not fetch itself. It is journaled whole, so
-    replay sees the same.
+    """One event, with the time and the randomness that a pure step may not fetch itself. The
+    journal keeps all three, so replay gives the core the same input.
     """
 
     at: UnixSeconds  # never falls from one input to the next
@@ -36,20 +35,18 @@ class Outcome(Struct, Generic[F], frozen=True):
 
 
 class Effect(Protocol):
-    """An order to the shell. It is performed at least once; whoever performs it makes repeating
-    it harmless.
-    """
+    """An order to the shell. The shell may perform it more than once and makes that harmless."""
 
     @property
     def key(self) -> str:
-        """Idempotency key: one that was journaled is not queued again as long as the journal
-        keeps its event (10,000 more at least).
+        """Idempotency key. The outbox does not queue a journaled key again while the journal
+        keeps its event, which is at least 10,000 further events.
         """
 
     @property
     def lane(self) -> str:
-        """Effects of one lane are performed in order, one after the other; lanes run side by
-        side.
+        """Name of the lane. The outbox performs the effects of one lane one after the other, and
+        lanes side by side.
         """
 
 
@@ -57,8 +54,8 @@ class Core(Protocol[E_contra, F]):
     """One state machine: one writer, no IO."""
 
     def step(self, item: Input[E_contra]) -> Outcome[F]:
-        """Decides. Raises `Refused` and has then changed nothing; anything else it raises is a
-        bug that ends the daemon.
+        """Decides what the event changes. When it raises `Refused`, it has changed nothing. Any
+        other exception is a bug and ends the daemon.
         """
 
     def snapshot(self) -> bytes:

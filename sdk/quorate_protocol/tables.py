@@ -1,11 +1,12 @@
-"""State of a core: tables that give back what they held before, unless the step succeeds.
+"""The tables of a core's state, with rollback of a step that fails.
 
-A step that raises `Refused` must have changed nothing. Copying the state before each step costs
-O(state), and an overlay is looked through by every read and copied by every commit, though next
-to all steps succeed. So writes go to the rows at once, and what stood there is noted; deletions
-wait for the commit, because one that is undone would bring its row back at the end. Rows are
-frozen values: replace them, never mutate them. Iteration is in insertion order, and snapshots
-keep that order, so a restored core walks its rows exactly as the one that was killed.
+A step that raises `Refused` must change nothing. A copy of the state before each step would cost
+O(state). An overlay would slow every read, though nearly all steps succeed. So a write goes to the
+rows at once, and the table notes the row that was there before. A deletion waits for the commit:
+if it were undone, its row would come back at the end of the table.
+
+Rows are frozen values: replace them, never change them. Iteration is in insertion order, and a
+snapshot keeps that order, so a restored core walks its rows as the core before it did.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping
@@ -32,21 +33,21 @@ _MISSING = _Missing()
 
 
 class Part(Protocol):
-    """What a transaction of `Tables` spans."""
+    """A part of the state that takes part in the transactions of `Tables`."""
 
     def join(self, waiting: "list[Part]") -> None:
-        """From now on stands in `waiting` once it is written to; whoever clears that list has
-        committed or rolled back.
+        """From now on the part adds itself to `waiting` at its first write. The owner of the list
+        clears it after a commit or a rollback.
         """
 
     def is_clean(self) -> bool:
-        """Whether nothing waits for the commit."""
+        """Whether no write waits for the commit."""
 
     def commit(self) -> None:
-        """Makes what was written part of the state."""
+        """Makes the writes part of the state."""
 
     def rollback(self) -> None:
-        """Takes back what was written."""
+        """Takes back the writes."""
 
     def pack(self) -> bytes:
         """Bytes of the committed state."""
@@ -83,18 +84,17 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._waiting: list[Part] | None = None
 
     def join(self, waiting: list[Part]) -> None:
-        """From now on stands in `waiting` once it is written to."""
+        """From now on the table adds itself to `waiting` at its first write."""
         self._waiting = waiting
         if not self.is_clean():
             waiting.append(self)
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
-        """A set that collects from now on the key of every row that may have changed: written,
-        deleted, rolled back or loaded.
+        """A set that from now on collects the key of every row that may have changed.
 
-        For indices that are derived from the table: whoever keeps one takes the keys out and
-        derives their rows anew. A follower to whom only some changes of a row matter says which:
-        `matters(before, after)`.
+        For an index that is derived from the table: its owner takes the keys out of the set and
+        derives their rows again. With `matters(before, after)` the set collects only the writes
+        for which that is true, and all deletions, rollbacks and loads.
         """
         follower = set(self)
         if matters is None:
@@ -118,9 +118,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: D) -> V | D: ...
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
-        """As a dict's, without the exception that `Mapping` raises and catches for each row that
-        is not there.
-        """
+        """As `dict.get`. `Mapping.get` would raise and catch an exception for each missing row."""
         if self._deleted and key in self._deleted:
             return default
         return self._rows.get(key, default)
@@ -142,8 +140,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.add(key)
 
     def _make_room(self, key: K) -> None:
-        """A row deleted and written again moves to the end, as in a dict. No rule does that, so
-        it may be dear to undo.
+        """Moves a row that is deleted and written again to the end, as in a dict. No rule does
+        that, so undoing it may copy the whole table.
         """
         if key in self._deleted:
             if self._committed is None:
@@ -169,11 +167,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return len(self._rows) - len(self._deleted)
 
     def is_clean(self) -> bool:
-        """Whether nothing waits for the commit."""
+        """Whether no write waits for the commit."""
         return not self._before and not self._deleted
 
     def commit(self) -> None:
-        """Makes what was written part of the table; O(changes)."""
+        """Makes the writes part of the table; O(changes)."""
         if self._deleted:
             for key in self._deleted:
                 del self._rows[key]
@@ -182,7 +180,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._committed = None
 
     def rollback(self) -> None:
-        """Takes back what was written; O(changes)."""
+        """Takes back the writes; O(changes)."""
         for follower in self._all_followers():
             follower.update([key for key, _ in self._before], self._deleted)
         self._rows = self._undone(self._rows) if self._committed is None else self._committed
@@ -191,8 +189,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._committed = None
 
     def _undone(self, rows: dict[K, V]) -> dict[K, V]:
-        """The rows without the writes: a new row goes from the end, any other is in its place
-        still.
+        """The rows without the writes. A new row is removed from the end; any other row gets its
+        earlier value in its place.
         """
         for key, value in reversed(self._before):
             if isinstance(value, _Missing):
@@ -218,8 +216,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [*self._followers, *(follower for follower, _ in self._choosy)]
 
     def _tell_choosy(self, key: K, value: V) -> None:
-        """Each change is weighed against the row before it, so that several that cancel out are
-        still told of.
+        """Tells the followers that chose what matters. Each write is compared with the row before
+        it, so two writes that cancel each other out are both reported.
         """
         is_there = key in self
         for follower, matters in self._choosy:

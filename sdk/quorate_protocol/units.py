@@ -83,14 +83,6 @@ class Comparator(IntEnum):
     PROGRAM = 5
 
 
-class PriceTier(IntEnum):
-    """How firmly a run slot is promised."""
-
-    SPOT = 0
-    ON_DEMAND = 1
-    RESERVED = 2
-
-
 class Label(IntEnum):
     """By which rule a job is verified; stands in the Ack and in the Verdict (PROTOCOL §3)."""
 

@@ -31,8 +31,9 @@ from quorate_content.transfer import fetch
 from quorate_node.executors.bwrap.rootfs import unpack
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.receipt import Receipt, _checks
+from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.receipt_checks import _checks
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.chain.rpc import RpcFailure, _result

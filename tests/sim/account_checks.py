@@ -13,6 +13,7 @@ from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import Address, Hash32, Label
@@ -68,7 +69,7 @@ class AccountChecks:
         """Verifies a receipt as a stranger would, and adds its sums to the ledger."""
         body = canonical.from_json(Receipt, canonical.parse(data, 1 << 20))
         document = receipt.document(body)
-        report = receipt.verify(document, recover, is_beacon_signature)
+        report = receipt_checks.verify(document, recover, is_beacon_signature)
         assert report.valid, f"a receipt does not verify: {report.failures}"
         job_id = body.ack.message.job_id
         first = self.ledger.receipts.get(job_id)

@@ -2,10 +2,9 @@
 
 from quorate_coordinator.core import lease
 from quorate_protocol.crypto.commitment import result_digest
-from quorate_protocol.messages import receipt
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit, eligible, trust, verdict
+from quorate_protocol.rules import audit, eligible, receipt_draws, trust, verdict
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
@@ -173,15 +172,15 @@ def _shown_slots_are_believed(patch: Patch) -> None:
 
 
 def _tries_need_not_be_shown(patch: Patch) -> None:
-    patch.setattr(receipt, "_shown", lambda body, touched: ())
+    patch.setattr(receipt_draws, "_shown", lambda body, touched: ())
 
 
 def _parties_are_not_their_slots(patch: Patch) -> None:
-    patch.setattr(receipt, "_are_parties", lambda body, drawn: True)
+    patch.setattr(receipt_draws, "_are_parties", lambda body, drawn: True)
 
 
 def _any_round_draws_a_dispute(patch: Patch) -> None:
-    patch.setattr(receipt, "_rounds", lambda body: ())
+    patch.setattr(receipt_draws, "_rounds", lambda body: ())
 
 
 def _silence_alone_is_a_fault(patch: Patch) -> None:

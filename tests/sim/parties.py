@@ -39,5 +39,5 @@ def beacon_signature(number: Round) -> bytes:
 
 
 def is_beacon_signature(public: bytes, number: int, signature: bytes) -> bool:
-    """`receipt.VerifyRound` without a pairing: BLS signatures are unique."""
+    """`receipt_draws.VerifyRound` without a pairing: BLS signatures are unique."""
     return public == BEACON.public_key and signature == beacon_signature(Round(number))

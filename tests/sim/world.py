@@ -9,7 +9,8 @@ from hashlib import sha256
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Decided, Ended
 from quorate_coordinator.core.lease import Revealed
-from quorate_protocol.messages.receipt import document, verify
+from quorate_protocol.messages.receipt import document
+from quorate_protocol.rules.receipt_checks import verify
 from quorate_protocol.step import Input
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.crypto import recover

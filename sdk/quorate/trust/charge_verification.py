@@ -1,7 +1,7 @@
 """Checks from signed messages alone what a coordinator says about our job: who agreed, and what it
 may cost.
 
-`quorate_protocol.messages.receipt.verify` checks that a receipt is consistent. This module compares
+`quorate_protocol.rules.receipt_checks.verify` checks that a receipt is consistent. This module compares
 it with what only the client knows: its own order and session, the pinned keys, and the prices it
 signed. Does no input or output. Whether drawn slots were staked needs the chain and is not checked
 here.
@@ -17,12 +17,13 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import Envelope, Recover
 from quorate_protocol.messages.job_spec import JobSpec, image_digest
-from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt, VerifyRound
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Ack, Commit, Order, Reveal, Verdict
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules import settlement, verdict
+from quorate_protocol.rules import receipt_checks, settlement, verdict
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
+from quorate_protocol.rules.receipt_draws import VerifyRound
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Outcome
 
@@ -100,7 +101,7 @@ def _read(known: OwnRecord, data: bytes) -> tuple[Receipt, bytes]:
     try:
         tree = canonical_module.parse(data, receipt.RECEIPT_BYTES_MAX)
         canonical = canonical_module.canonical(tree)
-        report = receipt.verify(canonical, known.recover, known.verify_round)
+        report = receipt_checks.verify(canonical, known.recover, known.verify_round)
         if not report.valid:
             failed = "; ".join(f"{check.name} ({check.detail})" for check in report.failures[:4])
             raise EvidenceError(f"receipt: these checks fail: {failed or 'none was made'}")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from quorate.errors import UsageError
-from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Report
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.units import Round
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
@@ -15,13 +15,13 @@ def verify(source: Path | str | bytes) -> Report:
 
     `report.valid` is true if all hold. Raises UsageError if the file cannot be read.
     """
-    return receipt.verify(
+    return receipt_checks.verify(
         source if isinstance(source, bytes) else _read(Path(source)), recover, check_round
     )
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:
-    """Implements `receipt.VerifyRound` with BLS signatures."""
+    """Implements `receipt_draws.VerifyRound` with BLS signatures."""
     return verify_round(key, Round(number), signature)
 
 

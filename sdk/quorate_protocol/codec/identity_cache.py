@@ -1,10 +1,9 @@
-"""Results kept by the identity of the frozen value that they were computed from.
+"""A cache of results by the identity of the frozen value that they were computed from.
 
-`functools.lru_cache` hashes a message field by field at each look, which costs as much as what
-is kept saves. Equal values that are not one object are computed again, to the same result. The
-newest values are held, so that no identity is ever another's. A busy process fills what it may
-keep in seconds, a calm one in many minutes: `age_all`, called now and then, bounds it by time as
-well.
+`functools.lru_cache` would hash a message field by field at each look, which costs as much as the
+cache saves. Two equal values that are not one object are computed twice, with the same result. The
+cache holds the values, so that no other object can get the identity of one of them. A busy process
+fills the cache in seconds, a calm one in many minutes; `age_all` bounds its age as well.
 """
 
 import weakref
@@ -16,8 +15,10 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A function of one frozen value. Between `newest` and twice as many results are held: the
-    older generation goes at once.
+    """A function of one frozen value that keeps its newest results.
+
+    It holds between `newest` and twice as many results in two generations, and drops the older
+    generation at once.
     """
 
     __slots__ = ("__weakref__", "_compute", "_newest", "_old", "_young")
@@ -44,7 +45,7 @@ class Kept(Generic[K, V]):
         return len(self._young) + len(self._old)
 
     def age(self) -> None:
-        """The older generation goes, the younger one is the older now."""
+        """Drops the older generation; the younger one becomes the older."""
         self._young, self._old = {}, self._young
 
 
@@ -56,6 +57,6 @@ _all: weakref.WeakSet[_Ages] = weakref.WeakSet()
 
 
 def age_all() -> None:
-    """All of the process: what nobody asked for between two calls goes."""
+    """Ages every cache of the process. A result that no caller asks for between two calls goes."""
     for kept in list(_all):
         kept.age()

@@ -1,9 +1,9 @@
-"""The one loop of every daemon: take an event, step, journal, acknowledge, perform.
+"""The one loop of every daemon: take an event, step, journal it, reply, perform its effects.
 
-The loop does not wait for the disk. It steps on in memory, and withholds replies and effects
-until the batch that carries them is durable. A crash before the append loses nothing that
-anybody was told; a crash after it is repaired by replay. When an append fails, memory is ahead
-of the disk for good, so the actor ends and with it the process.
+The loop does not wait for the disk. It takes further steps in memory, and holds back replies and
+effects until the batch that carries them is durable. A crash before that loses nothing that the
+daemon told anybody. After a later crash, replay restores the state. When an append fails, memory
+is ahead of the disk, so the actor ends, and with it the process.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ PENDING_MAX = 100_000  # effects that are not performed yet
 SNAPSHOT_EVERY = 10_000
 SNAPSHOT_SECONDS = 60
 SNAPSHOT_LEAST = 1_000  # events
-BEHIND_SECONDS = 30  # a clock so far behind the newest event is told of
+BEHIND_SECONDS = 30  # a clock so far behind the newest event is logged
 
 RandomSource = Callable[[], Hash32]
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Entry(Generic[E]):
     event: E
-    reply: asyncio.Future[object] | None  # None: posted, nobody waits
+    reply: asyncio.Future[object]
 
 
 class Actor(Generic[E, F]):
@@ -161,23 +161,13 @@ class Actor(Generic[E, F]):
             self._abandon()
         return await reply
 
-    def post(self, event: E) -> None:
-        """Queues an event that nobody waits for; a refusal is counted. `Unavailable` when the
-        inbox is full.
-        """
-        self._check_room()
-        try:
-            self._inbox.put_nowait(_Entry(event, None))
-        except asyncio.QueueFull as error:
-            raise Unavailable(f"the inbox is full ({self._inbox.maxsize} events)", 0.1) from error
-
     @property
     def newest_at(self) -> UnixSeconds:
         """When the newest event was taken; 0 before the first."""
         return self._at
 
     def is_settled(self) -> bool:
-        """Nothing waits to be stepped, to become durable or to be performed."""
+        """Whether no event waits for its step or its append, and no effect waits."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending
 
     # ---- one event
@@ -199,10 +189,10 @@ class Actor(Generic[E, F]):
         try:
             outcome = self.core.step(Input(at, random, entry.event))
         except Refused as refusal:
-            # Nothing changed, so there is nothing to journal; whoever asked is told.
+            # Nothing changed, so there is nothing to journal. The submitter gets the refusal.
             self._refusals.add(refusal.code.value)
             log.info("%s refused: %s", type(entry.event).__name__, refusal)
-            if entry.reply is not None and not entry.reply.done():
+            if not entry.reply.done():
                 entry.reply.set_exception(refusal)
             return
         self._at = at
@@ -213,18 +203,17 @@ class Actor(Generic[E, F]):
         )
 
     def _time(self) -> UnixSeconds:
-        """Now, but never before the newest event: replay and every deadline lean on that. So a
-        clock put back makes time stand still.
+        """The time of the next event: now, but never before the newest event.
+
+        Replay and every deadline depend on that order. If the clock was put back, time stops here
+        until the clock has caught up.
         """
         now = UnixSeconds(int(self._clock.now()))
         behind = self._at - now
         if behind > BEHIND_SECONDS and not self._is_behind:
             log.error(
-                (
-                    "the clock is %d s behind the journal: no deadline comes and nothing lapses "
-                    "here "
-                    "until it has caught up"
-                ),
+                "the clock is %d s behind the journal: no deadline is reached and nothing lapses "
+                "until it has caught up",
                 behind,
             )
         self._is_behind = behind > BEHIND_SECONDS
@@ -243,13 +232,15 @@ class Actor(Generic[E, F]):
             self._save_snapshot()
 
     def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
-        """Called in order of appends. Only from here on may anybody learn what the step decided."""
+        """Replies and hands the effects over. The journal calls this in the order of appends, and
+        nobody may learn earlier what a step decided.
+        """
         entry, flown = self._flying.popleft()
         assert flown is future, "appends become durable in order"
         error = future.exception()
         if error is not None:
             self._fail(error)
-            if entry.reply is not None and not entry.reply.done():
+            if not entry.reply.done():
                 entry.reply.set_exception(error)
             return
         crash_point("actor.after-append", entry.event)
@@ -258,7 +249,7 @@ class Actor(Generic[E, F]):
         for effect in outcome.effects:
             if effect.key in fresh:
                 self._outbox.add(effect)
-        if entry.reply is not None and not entry.reply.done():
+        if not entry.reply.done():
             entry.reply.set_result(outcome.reply)
 
     # ---- snapshots: 8 bytes of time, then the core's
@@ -284,7 +275,7 @@ class Actor(Generic[E, F]):
     def _restore_snapshot(self) -> int:
         snapshot = self._journal.load_snapshot()
         if snapshot is None or snapshot.version != self._codec.version:
-            # Another version's snapshot is worth nothing, but its events are: replay them all.
+            # Another version's snapshot cannot be read; its events are all replayed.
             return 0
         self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
         with _of_this_version(f"the snapshot at event {snapshot.offset}"):
@@ -303,28 +294,26 @@ class Actor(Generic[E, F]):
     def _fail(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # seen: during a shutdown nobody else may look at it
+            self._failure.exception()  # marks it as seen: a shutdown may not await it
             log.critical("the actor ends: %s", error)
 
     async def _raise_failure(self) -> None:
         await self._failure
 
     def _abandon(self, *entries: _Entry[E]) -> None:
-        """Nobody is left to answer those who wait: they were told nothing, and their events may
-        or may not be on disk.
-        """
+        """Ends the wait of every submitter with `Unavailable`. Their events may be on disk."""
         waiting = [*entries, *(entry for entry, _ in self._flying)]
         while not self._inbox.empty():
             waiting.append(self._inbox.get_nowait())
         for entry in waiting:
-            if entry.reply is not None and not entry.reply.done():
+            if not entry.reply.done():
                 entry.reply.set_exception(Unavailable("the daemon is stopping"))
 
 
 @contextmanager
 def _of_this_version(what: str) -> Iterator[None]:
-    """Its checksum says that it is what was written; so what is wrong with it is that another
-    version of this program wrote it.
+    """Turns a refusal while reading the journal into a `JournalError` about its version. The
+    checksum was right, so another version of this program wrote those bytes.
     """
     try:
         yield

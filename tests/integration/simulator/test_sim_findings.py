@@ -11,7 +11,8 @@ from quorate_coordinator.core.events import ChainAdvanced, ChainCaseOpened
 from quorate_coordinator.core.money import epochs
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.messages.receipt import document, verify
+from quorate_protocol.messages.receipt import document
+from quorate_protocol.rules.receipt_checks import verify
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import (
     ZERO_HASH,

@@ -15,10 +15,11 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS
-from quorate_protocol.messages import frames, receipt
+from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Decline
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -91,7 +92,7 @@ def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
     )
     body = market.receipts[-1]
     data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    report = receipt.verify(data, recover, verify_round)
+    report = receipt_checks.verify(data, recover, verify_round)
     assert report.valid, report.failures
 
 

@@ -11,6 +11,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
@@ -69,7 +70,7 @@ def test_a_key_rotated_during_a_job() -> None:
     market.until_decided(job_id)
     (data,) = market.receipts
     body = canonical.decode(receipt.Receipt, data)
-    report = receipt.verify(receipt.document(body), recover, verify_round)  # type: ignore[arg-type]
+    report = receipt_checks.verify(receipt.document(body), recover, verify_round)  # type: ignore[arg-type]
     assert report.valid, report.failures
     assert (
         body.executions[0].operator_key

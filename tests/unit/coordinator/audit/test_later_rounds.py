@@ -21,6 +21,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Assignment, CommitSet, Decline
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.rules.beacon_rounds import Timing, round_time
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace
@@ -31,7 +32,7 @@ from support.markets.scripted_market import BLS, DOMAIN, INFO, STATEMENT, Market
 
 
 def failures(body: Receipt) -> list[str]:
-    report = receipt.verify(receipt.document(body), recover, verify_round)
+    report = receipt_checks.verify(receipt.document(body), recover, verify_round)
     return [check.name for check in report.failures]
 
 

@@ -12,10 +12,10 @@ from quorate_coordinator.core.entities import Decided, Matching
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Commit, Decline, Witness
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,
@@ -86,12 +86,12 @@ def test_receipt_verifies_and_every_flip_is_found(market: Market) -> None:
     from quorate_protocol.codec import canonical
 
     data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    report = receipt.verify(data, recover, verify_round)
+    report = receipt_checks.verify(data, recover, verify_round)
     assert report.valid, report.failures
     for position in range(0, len(data), 97):
         flipped = bytearray(data)
         flipped[position] ^= 1
-        assert not receipt.verify(bytes(flipped), recover, verify_round).valid, position
+        assert not receipt_checks.verify(bytes(flipped), recover, verify_round).valid, position
 
 
 @pytest.mark.rule("6.16")

@@ -12,6 +12,7 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
@@ -43,7 +44,7 @@ def test_receipts_stay_small(slots: int) -> None:
     market.until_decided(*jobs)
     for data in market.receipts:
         body = canonical.decode(receipt.Receipt, data)
-        report = receipt.verify(receipt.document(body), recover, verify_round)
+        report = receipt_checks.verify(receipt.document(body), recover, verify_round)
         assert report.valid, report.failures
         assert body.taken_from_chain.list_length == slots
         tries = max(body.batches[0].message.slots) + 1

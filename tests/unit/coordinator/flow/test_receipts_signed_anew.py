@@ -13,6 +13,7 @@ from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.rules import receipt_checks
 from quorate_protocol.rules.audit import is_audited, seed
 from quorate_protocol.units import PPM_ONE, Ppm, VerifyTier
 from quorate_protocol.values import replace
@@ -38,7 +39,7 @@ def signed_anew(body: Receipt, **changes: object) -> Receipt:
 def failures(body: Receipt) -> set[str]:
     return {
         check.name
-        for check in receipt.verify(receipt.document(body), recover, verify_round).failures
+        for check in receipt_checks.verify(receipt.document(body), recover, verify_round).failures
     }
 
 
