@@ -64,7 +64,7 @@ class Choosy(Market):
 
 
 @pytest.mark.rule("4.3")
-def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
+def test_provider_that_declines_too_many_draws_loses_its_offer() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     offered = market.offer
     assert offered is not None
@@ -81,7 +81,7 @@ def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
 
 
 @pytest.mark.rule("4.3")
-def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothing() -> None:
+def test_postponed_or_underpaid_draws_do_not_count_as_declined() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     market.ahead, market.reason = 2, DeclineReason.BUSY
     market.until_decided(market.order(0, 1))
@@ -114,7 +114,7 @@ class Putting(Market):
 
 
 @pytest.mark.rule("4.2")
-def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
+def test_provider_that_is_always_busy_does_not_keep_a_job() -> None:
     market = Putting(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
     for number in range(1, 6):
         job_id = market.order(0, number)
@@ -123,7 +123,7 @@ def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
 
 
 @pytest.mark.rule("3.8", "3.26")
-def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing() -> None:
+def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     market = Choosy(*[Party(number) for number in range(5)])
     offered = market.offer
     assert offered is not None

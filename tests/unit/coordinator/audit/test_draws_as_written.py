@@ -22,7 +22,7 @@ from support.markets.scripted_market import HOST, Market, Party
 
 
 @pytest.mark.rule("5.17")
-def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
+def test_one_owner_is_drawn_at_most_once() -> None:
     """An owner with two slots may change payout and network between them."""
     owner = Address(b"\x01" * 20)
 
@@ -57,7 +57,7 @@ def ended(market: LargeMarket, number: int, is_unwitnessed_accepted: bool) -> Jo
 
 
 @pytest.mark.rule("5.12")
-def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> None:
+def test_unwitnessed_job_is_audited_even_if_its_provider_is_trusted() -> None:
     market = trusted()
     for number in range(2, 8):
         job = ended(market, number, is_unwitnessed_accepted=False)
@@ -73,7 +73,7 @@ def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> N
 
 
 @pytest.mark.rule("5.21")
-def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
+def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
     """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and
     all goes on when it comes.
     """
@@ -124,7 +124,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
 
 
 @pytest.mark.rule("5.90")
-def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> None:
+def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> None:
     """Drawn all the same, because the Ack was given before: it is passed over, on record."""
     market = Market(*[Party(number) for number in range(4)])
     job_id = market.order(0, 1)
@@ -145,7 +145,7 @@ def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> Non
 
 
 @pytest.mark.rule("5.24")
-def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_time_again() -> None:
+def test_undelivered_commit_set_is_signed_again_with_a_new_reveal_time() -> None:
     """With a new closedAt and nothing else changed; whoever hears the second one first is not
     late.
     """

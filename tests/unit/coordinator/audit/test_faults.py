@@ -75,7 +75,7 @@ class Unheard(Market):
 
 
 @pytest.mark.rule("5.62")
-def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
+def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     market = Unheard(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -116,7 +116,7 @@ class Hesitant(Market):
 
 
 @pytest.mark.rule("5.34")
-def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
+def test_provider_that_declined_once_is_asked_again() -> None:
     """Of three owners one lies and one is just changing its key: the third was outvoted by
     nobody, and nobody was paid.
     """
@@ -196,7 +196,7 @@ def opened(market: Market, owner: Address) -> list[Effect]:
 
 
 @pytest.mark.rule("5.60")
-def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
+def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
     market, owner = holding()
     jobs = held_pay.held_by(turn_of(market), owner)
     (case,) = opened(market, owner)
@@ -207,7 +207,7 @@ def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize("reason", ["owners", "late"])
-def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) -> None:
+def test_provider_is_barred_for_ninety_days_if_no_jury_can_be_had(reason: str) -> None:
     """For want of owners, or because our chain or our bond was away until the evidence was too
     old.
     """
@@ -258,7 +258,7 @@ def providers_of(market: Market, job: Job) -> set[Address]:
     return {market.core.state.leases[digest].provider for digest in job.batches[0].members}
 
 
-def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
+def test_two_faults_that_the_court_refuses_are_heard_with_a_third() -> None:
     """A client had allocated for less than seven days: both faults were used up, and the
     provider went on as if there had been none.
     """
@@ -316,7 +316,7 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     assert again.key != case.key, "a purpose is sent once"
 
 
-def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> None:
+def test_executions_that_convicted_in_another_case_are_not_named_again() -> None:
     """The court refuses it, so whoever staked anew after a conviction for dust could have no
     case: each was tried with what was judged.
     """
@@ -342,7 +342,7 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
     assert not context.effects, "one alone is no case"
 
 
-def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
+def test_case_with_unknown_executions_is_only_recorded() -> None:
     market, owner = holding()
     with market.core.state.transaction():
         chain_events._apply(turn_of(market), ev.ChainCaseOpened(Nonce(7), owner, (ZERO_HASH,)))
@@ -354,7 +354,7 @@ def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
-def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None:
+def test_faults_that_no_court_hears_bar_a_provider(count: int, is_barred: bool) -> None:
     """Three by jobs that are archived, or were never revealed: it went on as if there had been
     none.
     """
@@ -369,7 +369,7 @@ def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None
 
 
 @pytest.mark.rule("5.56", "5.57")
-def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator's own chance said so: it could spare whom it liked, and nobody could
     recheck it.
     """
@@ -393,7 +393,7 @@ def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.Monke
 
 
 @pytest.mark.rule("5.48")
-def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
+def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = holding()
     index = list(market.parties).index(owner)
     count = len(held_pay.held_by(turn_of(market), owner))

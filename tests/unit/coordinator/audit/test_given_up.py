@@ -90,7 +90,7 @@ def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
 
 
 @pytest.mark.rule("4.9")
-def test_a_stopped_run_whose_provider_had_not_begun_ends_when_it_says_so() -> None:
+def test_stopped_run_ends_when_its_provider_gives_up() -> None:
     market = Weary(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
     market.weary, market.is_told = (market.primary(job_id).number,), False

@@ -22,7 +22,7 @@ A, B, C = (Address(bytes([number]) * 20) for number in (1, 2, 3))
 
 
 @pytest.mark.rule("2.11")
-def test_which_key_was_valid_when() -> None:
+def test_key_at_a_moment_follows_the_rotations() -> None:
     provider = Provider(
         A,
         1,
@@ -79,7 +79,7 @@ def test_a_key_rotated_during_a_job() -> None:
     )
 
 
-def test_a_registration_told_again_does_not_bring_the_first_key_back() -> None:
+def test_repeated_registration_does_not_restore_the_first_key() -> None:
     market = Market(*[Party(number) for number in range(3)])
     owner, first = next(iter(market.parties)), next(iter(market.parties.values())).key.address
     market.send(

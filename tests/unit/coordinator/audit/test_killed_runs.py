@@ -37,7 +37,7 @@ def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
 
 @pytest.mark.rule("5.33")
 @pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
-def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) -> None:
+def test_unconfirmed_time_out_is_not_paid(status: ExitStatus) -> None:
     """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen
     times of twenty.
     """
@@ -63,7 +63,7 @@ def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) 
 
 
 @pytest.mark.rule("5.33")
-def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
+def test_every_third_outvoted_time_out_is_a_strike() -> None:
     market = _trusted_market(EXIT_TIMEOUT)
     liar = next(iter(market.parties))
 
@@ -84,7 +84,7 @@ def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
 
 
 @pytest.mark.rule("5.33")
-def test_those_of_ninety_days_ago_are_forgotten() -> None:
+def test_time_outs_of_ninety_days_ago_do_not_count() -> None:
     market = _trusted_market(EXIT_TIMEOUT)
     liar = next(iter(market.parties))
     with market.core.state.transaction():
@@ -116,7 +116,7 @@ def test_a_program_that_needs_too_long_is_paid_for() -> None:
 
 
 @pytest.mark.rule("5.33")
-def test_the_rule_takes_none_of_them_alone() -> None:
+def test_unconfirmed_time_outs_are_never_accepted_alone() -> None:
     def run(number: int, result: bytes, is_killed: bool) -> Execution:
         return Execution(
             Hash32(bytes([number]) * 32),

@@ -69,7 +69,7 @@ def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expec
 
 
 @pytest.mark.rule("5.27")
-def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
+def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> None:
     """It went on by the newest round and two: whoever decided when to decide could choose among
     all until revealBy.
     """
@@ -86,7 +86,7 @@ def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
 
 @pytest.mark.rule("5.28")
 @pytest.mark.parametrize("seconds", [-6, -2, 2, 20, 3600])
-def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: int) -> None:
+def test_receipt_with_another_round_for_a_later_batch_is_refused(seconds: int) -> None:
     market, job = disputed()
     body = canonical.decode(Receipt, market.receipts[-1])
     moved = again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
@@ -96,7 +96,9 @@ def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: in
     assert failures(moved) == (["closedAt[0]"] if before_its_round else []) + ["round[1]"]
 
 
-def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coordinator_that_dates_a_closing_later_gets_another_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """docs/trust.md: a receipt has no other time of the moment; those who revealed hold what
     they were told.
     """
@@ -154,7 +156,7 @@ class Unwilling(Market):
 
 
 @pytest.mark.rule("5.30")
-def test_an_empty_draw_is_gone_through_again_by_the_same_round() -> None:
+def test_empty_draw_is_retried_with_the_same_round() -> None:
     """It was drawn anew by a later one: who calls draws empty may go on until one suits him."""
     market = Unwilling(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
     job_id = market.order(0, 1)
@@ -230,7 +232,7 @@ def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> 
 
 
 @pytest.mark.rule("5.49")
-def test_faults_and_exits_say_from_when() -> None:
+def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
     """Whichever moment the coordinator looks at it, the cause has its own."""
     market, job = held_job()
     _, faulty = disputed()

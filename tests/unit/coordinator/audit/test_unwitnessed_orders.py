@@ -46,7 +46,7 @@ def test_the_client_pays_the_audit_that_its_absence_causes() -> None:
 
 
 @pytest.mark.rule("3.10", "4.21", "6.1")
-def test_who_accepts_it_or_is_there_pays_the_premium() -> None:
+def test_client_that_witnesses_or_accepts_no_witness_pays_the_premium() -> None:
     market = LargeMarket()
     accepted = market.order(0, 1, accept_unwitnessed=True)
     assert decided(market, accepted).split.charged == PAY + FEE + PAY * 500 // 10_000
@@ -139,7 +139,7 @@ def witnessed(market: LargeMarket, number: int) -> Job:
 
 
 @pytest.mark.rule("4.23")
-def test_its_budget_covers_both() -> None:
+def test_budget_covers_execution_and_audit() -> None:
     market = LargeMarket()
     one = 200_000 * 60 // 3_600  # the worst that a minute costs
     both = 2 * one + 2 * one * 200 // 10_000
@@ -151,7 +151,7 @@ def test_its_budget_covers_both() -> None:
 
 
 @pytest.mark.rule("4.22")
-def test_the_plan_says_so() -> None:
+def test_plan_shows_the_price_of_an_unwitnessed_order() -> None:
     view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
     assert "full audit" in rendering._priced(view, accepts_unwitnessed=False)
     assert "1 execution" in rendering._priced(

@@ -172,7 +172,7 @@ def test_order_beyond_the_allocation_is_refused(market: Market) -> None:
 
 
 @pytest.mark.rule("3.12", "4.2")
-def test_busy_primary_is_matched_anew(market: Market) -> None:
+def test_busy_primary_is_matched_again(market: Market) -> None:
     job_id = market.order(0, 1)
     assignment = market.pending.pop().frame.assignment.message  # type: ignore[union-attr]
     party = market.parties[assignment.provider]

@@ -40,7 +40,7 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
 
 
 @pytest.mark.rule("5.10")
-def test_round_that_nobody_waits_for_tells_no_time() -> None:
+def test_round_that_no_job_waits_for_is_not_used_as_a_clock() -> None:
     """Only what was asked for counts: rounds are asked for by their number, so none of them lies
     far ahead.
     """

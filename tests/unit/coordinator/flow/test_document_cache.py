@@ -7,7 +7,7 @@ from quorate_protocol.cids import document_cid
 from support.markets.scripted_market import Market, Party
 
 
-def test_the_oldest_make_room() -> None:
+def test_oldest_documents_make_room() -> None:
     waiting = DocumentCache(bytes_max=10)
     waiting.put("a", b"12345")
     waiting.put("b", b"12345")
@@ -19,7 +19,7 @@ def test_the_oldest_make_room() -> None:
     assert waiting.take("d") is None
 
 
-def test_what_waits_is_what_would_be_made() -> None:
+def test_cached_receipt_is_the_one_that_would_be_built() -> None:
     market = Market(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))
     effect = next(item for item in market.chain if isinstance(item, StoreReceipt))

@@ -169,7 +169,7 @@ def test_a_tail_that_is_only_searched_is_merged() -> None:
     assert kept.tolist() != bucket.first(needs, 100, 100).tolist(), "nothing was merged"
 
 
-def test_who_was_not_found_is_hoped_for_when_somebody_comes() -> None:
+def test_failed_needs_are_tried_again_when_a_fitting_offer_comes() -> None:
     bucket, needs = Bucket(), Needs(7, 2, 1)
     bucket.put(owner_of(1), Row(key_of(50, 1), 7, 200, 1, 1))
     assert not bucket.cheapest(needs, 100, 100, 0, 1).size

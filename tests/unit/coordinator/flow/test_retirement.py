@@ -121,7 +121,7 @@ def test_late_messages_about_an_archived_job_are_refused_by_name(market: Archivi
         assert refused.value.code is Code.UNKNOWN
 
 
-def test_told_twice_or_of_nonsense_nothing_happens(market: ArchivingMarket) -> None:
+def test_repeated_or_unknown_archive_events_change_nothing(market: ArchivingMarket) -> None:
     done, live = market.order(0, 1), None
     market.until_archived(done)
     live = market.order(0, 2)

@@ -142,7 +142,7 @@ def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: 
 
 
 @pytest.mark.rule("4.29")
-def test_a_voucher_just_before_that_is_posted_before_the_release() -> None:
+def test_voucher_taken_in_time_is_posted_before_the_release() -> None:
     market, client, charged = _charged_and_not_covered()
     ready = market.at + DEVNET.allocation_release
     _chain_says(market, 6, client, allocation=0, escrowed=DEPOSIT, release_at=ready)
@@ -260,7 +260,7 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
 
 
 @pytest.mark.rule("6.21")
-def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
+def test_missing_money_is_shared_and_posted_credits_never_fall() -> None:
     """First the fee and the fund, then everybody by what is new, to the last of it; no leaf
     falls below what an epoch showed.
     """

@@ -39,7 +39,7 @@ def posted(context: StepContext, number: int, root: Hash32) -> None:
 
 
 @pytest.mark.parametrize("is_refused_first", [True, False])
-def test_a_number_that_somebody_else_took_is_not_tried_for_ever(is_refused_first: bool) -> None:
+def test_epoch_number_that_another_holder_took_is_not_retried(is_refused_first: bool) -> None:
     record = EpochRecord(3, (), OURS, (), UnixSeconds(2_990))
     context = turn_with(record, 3)
     if is_refused_first:

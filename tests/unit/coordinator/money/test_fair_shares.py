@@ -71,7 +71,7 @@ def is_placed(market: Market, job_id: Hash32) -> bool:
 
 
 @pytest.mark.parametrize("prices", ["one lane", "a lane each"])
-def test_the_second_client_gets_the_next_slot(prices: str) -> None:
+def test_second_client_gets_the_next_free_slot(prices: str) -> None:
     """However many jobs the first has, in however many lanes: whoever has the fewest executions
     running comes first.
     """

@@ -56,7 +56,7 @@ def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
 
 
 @pytest.mark.rule("5.93")
-def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -> None:
+def test_provider_without_stake_gets_no_work_in_a_staked_class() -> None:
     """However cheap its offer is: what it would lose by a lie is what makes its word worth
     something.
     """

@@ -62,7 +62,7 @@ class Boasting(Market):
 
 
 @pytest.mark.rule("4.18")
-def test_nobody_is_paid_for_time_that_there_was_not() -> None:
+def test_usage_beyond_the_elapsed_time_is_not_paid() -> None:
     """An hour was paid of which not a minute had passed, by client and fund."""
     market = Boasting(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
@@ -101,7 +101,7 @@ def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid
 
 
 @pytest.mark.rule("4.18")
-def test_who_ran_all_the_time_that_it_had_is_paid_all_of_it() -> None:
+def test_execution_that_used_all_its_time_is_paid_in_full() -> None:
     """I3: with clocks that differ as far as an Accept allows, and a coordinator's that was put
     back half a minute meanwhile.
     """
@@ -196,7 +196,7 @@ def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
 
 
 @pytest.mark.rule("I3", "4.21", "5.99", "6.3")
-def test_whoever_audits_is_paid_as_far_as_the_fund_reaches() -> None:
+def test_auditors_are_paid_as_far_as_the_fund_reaches() -> None:
     market = LargeMarket()
     job_id = market.order(0, 1, accept_unwitnessed=True)
     market.until_decided(job_id)

@@ -179,7 +179,7 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
 
 
 @pytest.mark.rule("5.35")
-def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answers() -> None:
+def test_silent_provider_is_not_paid_for_an_unstable_program() -> None:
     mute = Party(3, is_mute=True)
     market = Market(*[Party(number, lies=True) for number in range(3)], mute)
     job_id = market.order(0, 1, max_executions=Small(4))

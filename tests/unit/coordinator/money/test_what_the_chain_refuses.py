@@ -97,7 +97,7 @@ def _advanced(market: Market, *notes: ev.ChainNote) -> None:
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
 
 
-def test_a_closing_whose_opening_was_not_told_ends_nothing() -> None:
+def test_slot_closing_without_its_opening_changes_nothing() -> None:
     market = Market(Party(0))
     slots = market.core.state.hosts[HOST.id()].slots
     _advanced(
@@ -274,7 +274,7 @@ def _with_refund(account: Address, amount: int) -> Client:
 
 
 @pytest.mark.parametrize("is_second_over", [False, True])
-def test_a_case_that_ends_frees_nobody_from_another(is_second_over: bool) -> None:
+def test_decided_case_does_not_end_the_freeze_of_another(is_second_over: bool) -> None:
     market = Market(Party(0))
     owner = next(iter(market.parties))
     _advanced(
