@@ -5,6 +5,7 @@ is a bound, so that a short input can reach it.
 """
 
 import asyncio
+import atexit
 import http.client
 import io
 import shutil
@@ -223,6 +224,7 @@ class _AnsweringNode:
 _CHAIN_NODE = _AnsweringNode()
 _CHAIN = ChainClient(_CHAIN_NODE)  # type: ignore[arg-type]
 _LOOP = asyncio.new_event_loop()
+atexit.register(_LOOP.close)
 
 
 def fuzz_chain(data: bytes) -> None:
