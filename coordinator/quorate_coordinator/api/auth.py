@@ -1,4 +1,6 @@
-"""Authenticates requests by bearer tokens whose key may speak for an account in the present state."""
+"""Authenticates requests by bearer tokens. The token's key must be one that may act for the account
+now.
+"""
 
 from dataclasses import dataclass
 

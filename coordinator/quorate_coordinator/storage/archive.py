@@ -79,7 +79,7 @@ class RunArchive(Protocol):
         """
 
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
-        """Returns digests of outputs of deleted runs, sorted, after one. Other threads may call it."""
+        """Returns digests of outputs of deleted runs, sorted, after one. Any thread may call it."""
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
         """Forgets the readers of outputs that are no longer stored. Threads as for `keep`."""

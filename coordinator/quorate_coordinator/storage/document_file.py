@@ -42,7 +42,9 @@ NEARLY_FULL, TOLD_EVERY_SECONDS = 0.9, 3_600.0
 SPARE_BYTES = 1 << 20  # kept free for the pages that a transaction needs
 RETRY_SECONDS = 10.0
 TABLES = """
-CREATE TABLE documents (digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE documents (
+    digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL
+);
 CREATE INDEX documents_by_age ON documents (at);
 """
 

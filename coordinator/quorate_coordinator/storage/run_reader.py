@@ -28,7 +28,7 @@ ACCOUNTS_REMEMBERED = 8192
 
 @dataclass(slots=True, init=False)
 class RunReader:
-    """One coordinator's runs. It derives from the tables which client has which run in the state."""
+    """One coordinator's runs. It derives from the tables which client has which run."""
 
     state: State
     archive: RunArchive

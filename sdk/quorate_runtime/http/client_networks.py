@@ -1,5 +1,7 @@
-"""Decides which client address a request counts for: a network instead of one address, and behind a
-trusted reverse proxy the address that the proxy names.
+"""Decides which client a request counts for.
+
+A client is a network instead of one address. Behind a trusted reverse proxy it is the address that
+the proxy names.
 """
 
 import ipaddress

@@ -1,5 +1,5 @@
-"""The parts of the staging store: who may upload where, what a commit changes, and what running
-jobs keep.
+"""The parts of the staging store: who may put what into which, what a commit changes, and what runs
+keep in use.
 """
 
 import asyncio
@@ -215,7 +215,7 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         claims.unkept[hash_tuple("under way")] = lease.assignment_hash
         await staging.refresh()
         assert await staging.outputs.owned() == {name(market.clients[0].address): MIB}
-        assert list(claims.unkept) == [hash_tuple("under way")], "what nobody is bound to yet waits"
+        assert list(claims.unkept) == [hash_tuple("under way")], "a claim without a commit waits"
         found.clock.forward(6 * 86_400)
         assert await staging.outputs.gc(0) == 0, "it stays for its week, whatever its provider does"
         found.clock.forward(2 * 86_400)

@@ -1,5 +1,5 @@
-"""The archive in memory and on disk by the same tests; what only a file can suffer; and the
-tables that people query, from both.
+"""The archive in memory and on disk by the same tests, damage of its file, and the SQL tables
+filled from it.
 """
 
 import sqlite3

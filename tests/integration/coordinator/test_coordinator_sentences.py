@@ -1,5 +1,5 @@
-"""`quorate coordinator up` before files that are not whole, or not its own: one sentence with
-the remedy, and no trace of the program.
+"""`quorate coordinator up` with damaged or foreign files ends with one sentence that names the
+remedy, and without a stack trace.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""The coordinator as a process-sized whole: real chain, real beacon, real contracts, real
-sockets; only providers are missing.
-"""
+"""The whole coordinator on a real chain, beacon, contracts and sockets, without providers."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""A coordinator that replays its journal says so, instead of answering from a moment in the
-past.
+"""A coordinator that replays its journal answers that it is starting, instead of answering from an
+old state.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""Spec and receipt of a job reach the store, whatever happens between verdict and archive: no
-effect carries them.
-"""
+"""Spec and receipt of a job reach the store, whatever happens between verdict and archive."""
 
 from pathlib import Path
 
@@ -66,7 +64,9 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
 
 
 async def test_performing_and_keeping_are_one(tmp_path: Path) -> None:
-    """Each may come first, and again; after a job is gone nothing is stored anew."""
+    """The effects may come in any order and repeatedly. Once a job has left the state, they store
+    nothing.
+    """
     market = Market(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
     market.until_decided(job_id)

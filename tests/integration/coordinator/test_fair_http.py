@@ -1,9 +1,8 @@
-"""One account, or one address with many keys, that asks for all there is: what the others
-notice, over HTTP, counted in matches.
+"""One greedy account, or one address with many keys, takes little from other clients. The tests
+count their matches over HTTP.
 
-A real coordinator on a real chain, three scripted providers of one slot each on real sockets.
-Nothing here depends on how fast the machine is: a run ends when the test says so, and what
-somebody waited is how many matches came between its Ack and its own.
+A real coordinator runs on a real chain, with three scripted providers of one slot each on real
+sockets.
 """
 
 import asyncio
@@ -160,7 +159,7 @@ async def flooded(hall: Hall) -> None:
         await hall.floor.end_one()
     refused = Counter([(await hall.flooder.order())[0] for _ in range(30)])
     assert refused[429] >= 5 and set(refused) <= {200, 429}, (
-        f"beyond its rate it is told to come again: {refused}"
+        f"beyond its rate it has to try again later: {refused}"
     )
     asked_at = len(hall.floor.matched)
     names = [await client.must() for _ in range(EACH) for client in hall.others]

@@ -215,7 +215,7 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)
     outputs.claim(sha256(b"of no lease"), ZERO_HASH)
-    assert not outputs.unasked, "and what nobody may claim is not remembered"
+    assert not outputs.unasked, "claims of unknown leases are not kept"
     outputs.claim(digest, mine.hash)  # taken, for an honest one is paid by it
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)
@@ -229,8 +229,10 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
 def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
     runs: list[ArchivedRun],
 ) -> None:
-    """Whoever puts a backup of the archive in its place starts anew, and what was claimed in
-    between had become the claimer's.
+    """After a restart with a restored archive, claims that were taken while it was away are
+    checked.
+
+    Once such a claim gave the claimer another client's output.
     """
     archive = Away()
     archive.keep(runs)

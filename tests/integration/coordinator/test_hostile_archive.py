@@ -1,5 +1,5 @@
-"""The archive lets go of what is old or too much, and of nothing that somebody can still demand;
-what is sealed stays sealed.
+"""The archive deletes runs that are old or too many, but none that somebody can still demand.
+Sealed outputs stay sealed.
 """
 
 import sqlite3

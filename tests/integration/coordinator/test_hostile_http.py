@@ -1,5 +1,5 @@
-"""Strangers at the coordinator's door: floods, slow clients, bombs, nonsense. Every outcome is
-typed, bounded, and nobody else notices.
+"""Strangers send floods, slow requests, compressed bombs and nonsense. Every answer is typed and
+bounded, and other clients are not disturbed.
 """
 
 import asyncio

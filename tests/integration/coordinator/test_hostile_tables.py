@@ -1,6 +1,4 @@
-"""Thousands of strangers come and go: no table of the coordinator that they can write to
-remembers them all.
-"""
+"""Thousands of strangers come and go, and no table that they can write to keeps all of them."""
 
 import pytest
 
@@ -97,7 +95,7 @@ def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
     market.until_archived(job_id)
     market.allocate([market.clients[0].address], 0)
     assert market.core.state.clients[market.clients[0].address].charged > 0, (
-        "whoever owes or owed stays"
+        "clients that owe or owed money stay"
     )
 
 

@@ -1,5 +1,5 @@
-"""A coordinator with the journal of another day: what it signed since then it would sign again,
-lower. Archive, chain and providers know, and it ends before it signs a sum.
+"""A coordinator with an old journal ends before it signs a sum. Archive, chain and providers show
+what it has signed since.
 """
 
 import asyncio
@@ -214,9 +214,11 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(
 
 
 def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None:
-    """Told of an epoch by the chain's logs, and begun anew at once by whoever keeps it running,
-    it went on: the chain had no epoch that it did not know, and no provider was heard. It signed
-    lower sums.
+    """A start that ends because others showed newer statements makes the journal no newer for the
+    next start.
+
+    Once a coordinator heard of its epoch from the chain's logs, ended, and was started again at
+    once. It then trusted its journal, heard no provider, and signed lower sums.
     """
     world = World(DEVNET, 5)
     core, now = world.core, world.at
@@ -232,7 +234,7 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
     assert world.send(ev.Restarted())
     assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(
         0, False
-    ), "as a program of before left it, which noted nothing"
+    ), "as an older program left it, which noted nothing"
     assert world.send(ev.Compared())
     assert world.send(ev.Restarted())
     assert world.send(

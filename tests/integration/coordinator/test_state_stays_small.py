@@ -1,6 +1,4 @@
-"""Thousands of jobs through the core: what it keeps is what is under way, however many there
-were.
-"""
+"""Thousands of jobs pass through the core; its state holds only what is under way."""
 
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext

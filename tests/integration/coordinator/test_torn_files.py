@@ -1,6 +1,7 @@
-"""The other files in which something acknowledged stands: the archive, what keys have sent, a
-client's ledger. Torn anywhere, they are whole, or refused by name with the remedy; with a torn
-WAL they are what they were at some moment before.
+"""The archive, the record of sent transactions and a client's ledger, cut at any place, are either
+whole or refused with a remedy.
+
+With a torn WAL they hold what they held at some earlier moment.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Archive and documents while SQLite cannot read its file for a moment: `Unavailable`, so that
-effects wait and the API says 503.
+"""While SQLite cannot read the archive or the documents, effects get `Unavailable` and wait, and
+the API answers 503.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Who may read what of a run: every GET route about it, five kinds of readers, four stages of
-the run, over real HTTP.
+"""Who may read what of a run: every GET route, five kinds of readers and four stages of the run,
+over real HTTP.
 """
 
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ ELSEWHERE = (
     "/v1/peers",
     "/v1/epochs/{number}/proofs/{address}",
 )
-"""Nothing of a run stands there: facts of the deployment; proofs hold sums of accounts, which the chain shows."""
+"""These routes show nothing of a run: facts of the deployment, and sums that the chain shows."""
 
 
 @dataclass
