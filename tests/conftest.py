@@ -1,5 +1,4 @@
-"""What holds for every test: which sockets it may open, what it needs from the machine, which
-others it may run beside, and what it leaves.
+"""Rules for every test: sockets, needs of the machine, tests that run beside it, and its remains.
 
 `make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of
 tests/e2e stay in one process, for each is several busy programs; so do all sandboxes, which
@@ -63,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def turn_of(nodeid: str) -> str:
-    """A test's place in LONGEST_FIRST, by its file: whoever shares tests out has read no marks."""
+    """A test's place in LONGEST_FIRST. The file decides, because xdist has read no marks."""
     return _turn_of_file(nodeid.partition("::")[0])
 
 

@@ -72,7 +72,7 @@ def up(
     store_gib: options.StoreGib = STORE_BYTES // GIB,
     documents_gib: options.DocumentsGib = DOCUMENTS_GIB,
     documents_days: options.DocumentsDays = DOCUMENTS_DAYS,
-    begin_anew: options.BeginAnew = None,
+    begin_anew: options.MayStartEmpty = None,
     journal_is_newest: options.JournalIsNewest = False,
     database: options.DatabaseUrl = None,
     log_json: options.LogJson = False,

@@ -108,7 +108,7 @@ DocumentsGib = Annotated[
 DocumentsDays = Annotated[
     int, typer.Option("--documents-days", min=23, help="How long own specs and receipts are kept")
 ]
-BeginAnew = Annotated[
+MayStartEmpty = Annotated[
     list[str] | None,
     typer.Option(help=f"Make a lost file again, empty ({', '.join(FILES_KEPT)}); repeatable"),
 ]

@@ -51,7 +51,7 @@ class JournalComparison:
         self.found = startup_checks.Found.of(state.own, newest_at, self.clock.now())
         self._compare_archive()
         path = config.path(TRANSACTIONS)
-        if startup_checks.is_begun_anew(path, state, config.begin_anew):
+        if startup_checks.may_start_empty(path, state, config.begin_anew):
             await startup_checks.check_nothing_is_under_way(self.client, self.sender.address, path)
         startup_checks.check_sends(path, state, config.begin_anew)
         if not config.is_newest:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -60,6 +59,7 @@ from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.journal.journal import Journal
@@ -228,9 +228,8 @@ class Service:
         log.info("coordinator 0x%s serves at %s", coordinator.hex(), self.url)
         ready = self.config.ready_file
         if ready is not None:
-            part = ready.with_suffix(".part")
-            part.write_text(json.dumps({"url": self.url, "coordinator": "0x" + coordinator.hex()}))
-            os.replace(part, ready)
+            facts = {"url": self.url, "coordinator": "0x" + coordinator.hex()}
+            write_atomic(ready, json.dumps(facts).encode())
         self.ready.set()
         self.notifier.ready(f"serves at {self.url}")
 

@@ -2,7 +2,6 @@
 read it.
 """
 
-import os
 import shlex
 from collections.abc import Set
 from pathlib import Path
@@ -15,6 +14,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
 from quorate_protocol.values import replace
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
@@ -81,12 +81,7 @@ def write(home: Path, settings: Settings) -> None:
     there.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = home / f"{FILE}.part"
-    with part.open("wb") as file:
-        file.write(canonical.encode(settings))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, home / FILE)
+    write_atomic(home / FILE, canonical.encode(settings))
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:

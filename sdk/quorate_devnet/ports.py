@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorate_devnet.config import MARKER, DevnetConfig
+from quorate_runtime.files import write_atomic
 
 
 class Lock:
@@ -58,6 +59,5 @@ def free_port(host: str) -> int:
 
 def write_devnet_file(facts: dict[str, object], config: DevnetConfig) -> None:
     """Writes `devnet.json` whole or not at all. Its presence says that everything is up."""
-    part = config.folder / (MARKER + ".part")
-    part.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
-    os.replace(part, config.folder / MARKER)
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    write_atomic(config.folder / MARKER, text.encode())

@@ -1,5 +1,6 @@
-"""A case waits for its bond as it waits for gas, as long as a court may hear it: given up, who
-was caught would go on.
+"""A case waits for its bond, as it waits for gas, for as long as a court may hear it.
+
+If the coordinator gave the case up, the provider that was caught would go on.
 """
 
 from typing import cast

@@ -114,5 +114,5 @@ async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> 
     node.call = call  # type: ignore[method-assign]
     await performer(first)
     assert told == [ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),))], (
-        "performed again, it is told"
+        "the core learns it again when the effect is performed again"
     )

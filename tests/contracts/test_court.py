@@ -109,7 +109,7 @@ def test_the_events_tell_a_juror_all_it_needs() -> None:
 
 
 @pytest.mark.rule("5.81")
-def test_the_convicted_is_out_until_it_stakes_anew() -> None:
+def test_convicted_provider_is_out_until_it_stakes_again() -> None:
     world = peopled()
     stakes, evm = world.contracts.stakes, world.evm
     evm.send(ACCUSED, stakes.open_slots(CLASS, 1))
@@ -130,7 +130,7 @@ def test_the_convicted_is_out_until_it_stakes_anew() -> None:
     before = world.balance(ACCUSED)
     evm.send(ACCUSED, stakes.open_slots(CLASS, 1))
     assert world.balance(ACCUSED) == before - DEVNET.slot_stake - decided.slashed, (
-        "what was taken is staked anew"
+        "the provider stakes again what the slash took"
     )
     assert evm.ask(stakes.slot(CLASS, 10)).until_block == OPEN_BLOCK
     assert evm.ask(stakes.owner_count(CLASS)) == owners

@@ -68,7 +68,7 @@ def test_a_release_waits_and_takes_no_more_than_vouchers_left() -> None:
 
 
 @pytest.mark.rule("4.30")
-def test_a_newer_release_request_starts_its_delay_anew() -> None:
+def test_newer_release_request_starts_its_delay_again() -> None:
     world = market()
     escrow, evm, client = world.contracts.escrow, world.evm, _allocated(world)
     evm.send(client.address, escrow.request_release(COORDINATOR.address, Amount(1)))

@@ -379,7 +379,7 @@ MUTANTS = {
         "amount += payment & MASK96",
         "amount = payment & MASK96",
     ),
-    "pools pay what nobody vouched for": (
+    "pools pay more than their vouchers cover": (
         "Escrow",
         'assert pool.paid + amount <= pool.charged, "pool"',
         "pass",

@@ -223,7 +223,7 @@ def _answer(status: bytes, body: bytes, more: bytes = b"") -> bytes:
 
 
 def fuzz_bwrap(data: bytes) -> None:
-    """What bubblewrap tells of its child: a number that can be one, or nothing."""
+    """A status of bubblewrap's child is read as a possible number, or as nothing."""
     for name in ("child-pid", "exit-code"):
         found = status_number(data, name)
         assert found is None or (type(found) is int and 0 <= found <= PIDS_MAX)

@@ -217,7 +217,7 @@ def _disputes_go_on_at_once(patch: Patch) -> None:
     patch.setattr(verdicts, "_escalate", soon)
 
 
-def _empty_draws_are_drawn_anew(patch: Patch) -> None:
+def _empty_draws_use_a_later_round(patch: Patch) -> None:
     draw = draw_module.draw
 
     def drawn_again(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
@@ -452,7 +452,7 @@ MUTANTS = (
     Mutant(
         "an empty draw is drawn again",
         "I9",
-        _empty_draws_are_drawn_anew,
+        _empty_draws_use_a_later_round,
         only(lambda plan: plan.market is Market.SMALL),
     ),
     Mutant("a late clock dates what it closes", "I9", _sets_are_dated_by_the_clock, LATE_CLOCK),

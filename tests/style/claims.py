@@ -20,7 +20,8 @@ NUMBER = re.compile(r"(?:- |\| )\*\*(I\d+|\d+\.\d+)\*\*(?: \|)? ")
 NOT_BUILT = re.compile(r"\*\*Not built\.\*\*|\*\*its use is not built\*\*")
 HEAD = """# Which test holds which rule
 
-Generated from the markers `@pytest.mark.rule` of the tests and `tests/sim/mutant_rules.py`; do not edit. Write it again with `PYTHONPATH=tests python -m style.claims`.
+Generated from the markers `@pytest.mark.rule` of the tests and `tests/sim/mutant_rules.py`; do \
+not edit. Write it again with `PYTHONPATH=tests python -m style.claims`.
 
 A *mutant* breaks a rule on purpose, and the simulator must notice it (`python -m sim.mutants`).
 A rule that is **not built** names the tests that show what happens instead, if there are any.

@@ -1,7 +1,7 @@
 """Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`. Tests compare; a
 change here is a change of the protocol.
 
-Python and contract tests read the same files: whoever implements the protocol anew can start
+Python and contract tests read the same files. A new implementation of the protocol can start
 from them. Values are JSON; byte strings are 0x-hex, integers above 2^53 decimal strings, as in
 the codec.
 """

@@ -66,11 +66,11 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """A run without what only its client may see: how to get the output, and until the run is
-    final also its name and its money.
+    """The run without what only its client may see.
 
-    Once it is final, its receipt is public and shows name and money. A run that ends without a
-    verdict is never final.
+    That is how to get the output and, until the run is final, also its name and its money. Once it
+    is final, its receipt is public and shows name and money. A run that ends without a verdict is
+    never final.
     """
     if view.is_final:
         return replace(view, output=None)

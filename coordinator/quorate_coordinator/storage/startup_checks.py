@@ -65,7 +65,7 @@ def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
     )
 
 
-def is_begun_anew(path: Path, state: State, begin_anew: Collection[str]) -> bool:
+def may_start_empty(path: Path, state: State, begin_anew: Collection[str]) -> bool:
     """Whether the record of sent transactions is missing and the operator allows an empty one."""
     return path.name in begin_anew and not path.exists() and bool(_sent(state))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from quorate_protocol.messages.offer import Gpu, Hardware
 from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 V2_FLAGS = frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})
 V3_FLAGS = V2_FLAGS | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
@@ -77,7 +77,7 @@ def detect_gpus() -> tuple[Gpu, ...]:
         nvml.nvmlInit()
     # Not re-raised: without driver, library or device there are no GPUs to offer.
     except Exception as error:  # noqa: BLE001
-        _logger.debug("no GPUs: %s", error)
+        log.debug("no GPUs: %s", error)
         return ()
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())

@@ -26,6 +26,7 @@ from quorate_protocol.ports import Clock, Executor, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
+from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 
 _LEASE = "lease:"  # prefix of the owner for which the store pins inputs
@@ -244,9 +245,4 @@ def _read_record(path: Path) -> Output | None:
 
 def _write_record(path: Path, output: Output) -> None:
     """Durable when it returns: later the output on disk is compared with this digest."""
-    part = path.with_suffix(".collected-part")
-    with part.open("wb") as file:
-        file.write(canonical.encode(output))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    write_atomic(path, canonical.encode(output))

@@ -7,7 +7,6 @@ knows from when to when a key is valid. A file keeps what the chain said last, b
 be away at the next start.
 """
 
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +18,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Signature, UnixSeconds
+from quorate_runtime.files import write_atomic
 
 FILE = "operator-keys.json"
 FILE_BYTES_MAX = 64 * 1024
@@ -208,6 +208,4 @@ def read_validities(file: Path) -> KeyValidities:
 
 def write_validities(file: Path, validities: KeyValidities) -> None:
     """Replaces the file atomically."""
-    part = file.with_suffix(".part")
-    part.write_bytes(canonical.encode(validities))
-    os.replace(part, file)
+    write_atomic(file, canonical.encode(validities))

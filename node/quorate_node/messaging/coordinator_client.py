@@ -4,7 +4,6 @@ A file keeps what a coordinator says about itself. The daemon checks it against 
 signs anything for that coordinator (`registration.check_coordinator`).
 """
 
-import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +26,7 @@ from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.epoch_tree import Leaf, Proof
 from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import read_bounded
 
 TOKEN_SECONDS = 3600
@@ -142,12 +142,7 @@ def _read_kept(path: Path) -> InfoView | None:
 
 def _keep(path: Path, info: InfoView) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.write(canonical.encode(info))
-        file.flush()
-        os.fsync(file.fileno())  # so that a power cut does not leave an empty file
-    os.replace(part, path)
+    write_atomic(path, canonical.encode(info))
 
 
 async def get_json(

@@ -5,7 +5,6 @@ ready. The owner also gets status and drain, with the token in the provider's ho
 """
 
 import hmac
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_node.ops.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.http.listener import Listener, ListenerLimits, OpenConnections, cannot_listen
 
@@ -94,14 +94,8 @@ def control_token(home: Path) -> str:
 
     A truncated token is replaced: anybody could guess an empty one.
     """
-    path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
+    path = home / TOKEN_FILE
     # A full disk or a power cut may have truncated the file.
     if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:
-        part.unlink(missing_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(TOKEN_CHARACTERS // 2))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        write_atomic(path, secrets.token_hex(TOKEN_CHARACTERS // 2).encode(), 0o600)
     return path.read_text()

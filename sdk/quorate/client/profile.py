@@ -8,7 +8,6 @@ and its ledger.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from quorate.errors import ProfileError, UsageError
 from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Refused
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 
@@ -148,6 +148,5 @@ def _url(name: str, text: str) -> str:
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:
-    draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(tree, indent=2, sort_keys=True) + "\n")
-    os.replace(draft, path)
+    text = json.dumps(tree, indent=2, sort_keys=True) + "\n"
+    write_atomic(path, text.encode())

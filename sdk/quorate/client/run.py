@@ -30,6 +30,7 @@ from quorate_protocol.messages.receipt import ExecutionEvidence
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.messages.views import JobEvent, RunView, SealedOutput
 from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
+from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 
 POLL_SECONDS = 5.0
@@ -313,9 +314,7 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.job_id.hex()}.json"
         crash_point("client.before-receipt")
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(checked.receipt)
-        part.replace(path)
+        write_atomic(path, checked.receipt)
         crash_point("client.after-receipt")
         return path
 

@@ -1,10 +1,10 @@
 """Checks from signed messages alone what a coordinator says about our job: who agreed, and what it
 may cost.
 
-`quorate_protocol.rules.receipt_checks.verify` checks that a receipt is consistent. This module compares
-it with what only the client knows: its own order and session, the pinned keys, and the prices it
-signed. Does no input or output. Whether drawn slots were staked needs the chain and is not checked
-here.
+`quorate_protocol.rules.receipt_checks.verify` checks that a receipt is consistent. This module
+compares it with what only the client knows: its own order and session, the pinned keys, and the
+prices it signed. It does no input or output. Whether drawn slots were staked needs the chain and is
+not checked here.
 """
 
 from collections.abc import Callable

@@ -8,6 +8,7 @@ from msgspec import Struct
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import Address, Price
+from quorate_runtime.files import write_atomic
 
 FILE_BYTES_MAX = 64 * 1024
 WAIT_SECONDS = 60.0
@@ -53,9 +54,7 @@ class ProviderSettings(Struct, frozen=True):
 
 def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:
     """Writes the settings for the child, whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(canonical.encode(settings))
-    part.replace(path)
+    write_atomic(path, canonical.encode(settings))
 
 
 def read_coordinator(path: Path) -> CoordinatorSettings:

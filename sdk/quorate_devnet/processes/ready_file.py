@@ -5,6 +5,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from quorate_runtime.files import write_atomic
+
 
 def write_ready(path: Path | None, facts: Mapping[str, str]) -> None:
     """Writes `facts` as one JSON object, whole or not at all. Without a path, prints it."""
@@ -12,9 +14,7 @@ def write_ready(path: Path | None, facts: Mapping[str, str]) -> None:
     if path is None:
         print(text, flush=True)  # noqa: T201  a program's own output
         return
-    part = path.with_name(path.name + ".part")
-    part.write_text(text + "\n")
-    os.replace(part, path)
+    write_atomic(path, f"{text}\n".encode())
 
 
 def write_private(path: Path, text: str) -> None:

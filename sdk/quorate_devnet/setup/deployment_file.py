@@ -19,6 +19,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import BlockNumber
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.files import write_atomic
 from quorate_runtime.keys.crypto import KeySigner
 
 FILE_BYTES_MAX = 1 << 20
@@ -49,9 +50,8 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
         "beaconUrl": beacon_url,
         "deployment": canonical.to_json(plan.deployment),
     }
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
-    part.replace(path)
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    write_atomic(path, text.encode())
     return plan.deployment
 
 

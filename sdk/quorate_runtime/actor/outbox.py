@@ -32,7 +32,9 @@ OnRefused = Callable[[F, Refused], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 is_performing: ContextVar[bool] = ContextVar("is_performing", default=False)
-"""Whether this task performs an effect; such a task may submit events even when no more are taken from others."""
+"""Whether this task performs an effect. Such a task may submit events even while the actor takes no
+events from others.
+"""
 
 
 class Outbox(Generic[F]):

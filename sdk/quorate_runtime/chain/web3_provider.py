@@ -81,8 +81,9 @@ class BoundedProvider(AsyncBaseProvider):
 def make_web3(
     rpc: Rpc, chain_id: int | None = None, *, raise_failures: bool = False
 ) -> AsyncWeb3[BoundedProvider]:
-    """An AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates: a
-    request asks the node for what it names and for nothing else.
+    """An AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates.
+
+    A request asks the node for what it names and for nothing else.
     """
     provider = BoundedProvider(rpc, chain_id, raise_failures=raise_failures)
     return AsyncWeb3(provider, middleware=[(BlockValidation, "blocks")])

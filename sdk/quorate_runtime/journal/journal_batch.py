@@ -1,11 +1,11 @@
-"""One transaction of the journal as bytes: its events with their effects, and marks of effects
-that were performed.
+"""Encodes one transaction of the journal: events with their effects, and marks of done effects.
 
-A row a batch and not a row an event: a statement costs more than what it writes, and each hands
-the interpreter's lock to and fro. The layout is fixed and big-endian; what stands inside as
-payload is the actor's canonical text. Parts, one after the other:
+A batch is one row. One row per event would be slower: a statement costs more than what it writes,
+and each one releases and takes the interpreter's lock. The layout is fixed and big-endian; the
+actor's codec encodes the payloads. The parts follow each other:
 
-    event   1 u8 | version u32 | at u64 | random 32 | payload bytes u32 | effects u32 | payload | effects
+    event   1 u8 | version u32 | at u64 | random 32 | payload bytes u32 | effects u32
+            | payload | effects
     effect  key bytes u16 | payload bytes u32 | key (UTF-8) | payload
     done    2 u8 | count u32 | count times (offset u64 | place u32)
 """
@@ -25,29 +25,29 @@ _PLACE = struct.Struct(">QI")
 _IS_EVENT, _IS_DONE = 1, 2
 
 Place = tuple[int, int]
-"""Where an effect was decided: offset of its event, and which of that event's effects it is."""
+"""An effect's place: the offset of its event, and its index among that event's effects."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A record with those of its effects whose keys were new."""
+    """A record with its effects, less those whose keys were known already."""
 
     record: Record
     effects: tuple[KeyedEffect, ...]
 
     def pending(self, offset: int) -> Iterator[tuple[Place, Pending]]:
-        """Its effects as they stand in the outbox."""
+        """Its effects as the outbox holds them, each with its place."""
         for index, (key, payload) in enumerate(self.effects):
             yield (offset, index), Pending(key, offset, self.record.version, payload)
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Effects that are not to be performed again."""
+    """Marks effects that must not be performed again."""
 
     places: tuple[Place, ...]
 
 
 def pack_event(record: Record, effects: Sequence[KeyedEffect]) -> bytes:
-    """Bytes of an event."""
+    """Encodes an event with its effects."""
     head = _EVENT.pack(
         _IS_EVENT, record.version, record.at, record.random, len(record.payload), len(effects)
     )
@@ -61,12 +61,12 @@ def pack_event(record: Record, effects: Sequence[KeyedEffect]) -> bytes:
 
 
 def pack_done(places: Sequence[Place]) -> bytes:
-    """Bytes of marks."""
+    """Encodes marks of done effects."""
     return _DONE.pack(_IS_DONE, len(places)) + b"".join([_PLACE.pack(*place) for place in places])
 
 
 def unpack(data: bytes) -> Iterator[Event | Done]:
-    """Parts of a batch, in order. ValueError for what is none."""
+    """Yields the parts of a batch, in order. ValueError if the bytes are no batch."""
     at = 0
     try:
         while at < len(data):

@@ -1,6 +1,4 @@
-"""The journal's file: schema, statements and checks. `journal` decides when they run and on
-which thread.
-"""
+"""Reads, writes and checks the journal's SQLite file. `journal` calls it on the right thread."""
 
 import logging
 import os
@@ -12,6 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from quorate_runtime.files import sync_folder
 from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal.journal_port import (
     JournalDamaged,
@@ -32,15 +31,18 @@ SCHEMA = """
 CREATE TABLE batches (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
                       payload BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE INDEX batches_last ON batches (last);
-CREATE TABLE carried (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
-                      payload BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;
-CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE carried (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL,
+                      version INTEGER NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL,
+                      PRIMARY KEY (offset, place)) WITHOUT ROWID;
+CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL,
+                        payload BLOB NOT NULL, checksum INTEGER NOT NULL);
 """
 
 
 class Drop(Struct, frozen=True):
-    """What a snapshot makes superfluous: events up to `until`, but for those of their effects
-    that are still pending.
+    """What a new snapshot makes unnecessary: the events up to offset `until`.
+
+    `carried` are their effects that are still pending, which are kept.
     """
 
     until: int
@@ -53,8 +55,10 @@ def database(folder: Path) -> Path:
 
 
 def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
-    """The one writing connection, to be handed to the writer thread. Makes the file when there
-    is none.
+    """Opens the one connection that writes, for the writer thread. Makes the file if there is none.
+
+    `pages_max` bounds the file in pages of 4 KiB. Raises `JournalDamaged` for a file that is not
+    what was written, and `JournalError` for another format or a file that cannot be read.
     """
     path = database(folder)
     with _reading(path):
@@ -64,8 +68,7 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
-                # SQLite takes a file cut to nothing for a new database; ours are never without a
-                # version.
+                # SQLite takes an empty file for a new database. Ours always have a version.
                 raise _damaged(path, "it is empty")
             if version < SCHEMA_VERSION:
                 raise JournalError(older(path, folder.parent, version, SCHEMA_VERSION))
@@ -83,8 +86,8 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """What checksums cannot show: rows at the end that are not there. It reads every page, as
-    the replay does anyway.
+    """Finds what checksums of rows cannot show: missing rows at the end. Reads every page, as the
+    replay does anyway.
     """
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
@@ -94,14 +97,12 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
     ).fetchone()
     if (kept or 0) > (newest or 0):
         raise _damaged(
-            path, f"a snapshot stands at event {kept}, and the newest event is {newest or 0}"
+            path, f"it has a snapshot at event {kept}, but its newest event is {newest or 0}"
         )
 
 
 def _create(folder: Path, path: Path) -> None:
-    """Whole or not at all: made under another name, then renamed, so that a file without tables
-    is never a crash's work.
-    """
+    """Makes the file under another name, then renames it: a crash leaves no file without tables."""
     if path.with_name(path.name + "-wal").exists():
         raise _damaged(path, "it is gone, but its WAL is there")
     draft = folder / "journal.new"
@@ -110,13 +111,9 @@ def _create(folder: Path, path: Path) -> None:
     with closing(_connect(draft)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-    # Closing wrote the WAL back, synced and removed it.
+    # Closing the connection copied the WAL into the file, synced the file and removed the WAL.
     draft.rename(path)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -126,8 +123,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """Newest offset, 0 when empty. A batch of marks alone stands at the newest event's; the
-    newest snapshot's events may be gone.
+    """The newest event's offset; 0 for an empty journal.
+
+    The snapshots count too, because the events before a snapshot may be deleted.
     """
     return int(
         connection.execute(
@@ -143,8 +141,9 @@ def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
 
 
 def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
-    """Inserts the events `first` to `last` and whatever marks stand among them; `last` is
-    `first` - 1 for marks alone.
+    """Inserts one row with the events `first` to `last` and the marks between them.
+
+    For a batch of marks alone, `last` is `first` - 1.
     """
     connection.execute(
         "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)",
@@ -153,9 +152,10 @@ def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: 
 
 
 def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Drop | None) -> None:
-    """Inserts a snapshot; drops all but the newest few, and what only they needed."""
+    """Inserts a snapshot. Deletes all but the newest SNAPSHOTS_KEPT, and what `drop` names."""
     checksum = _checksum(snapshot.offset, snapshot.version, snapshot.payload)
-    # In pieces: SQLite would keep a copy of the whole with its statement until the next one.
+    # Written in pieces, because SQLite would keep a copy of the whole payload with the statement
+    # until the next one.
     row = (snapshot.offset, snapshot.version, len(snapshot.payload), checksum)
     connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, zeroblob(?), ?)", row)
     with connection.blobopen("snapshots", "payload", snapshot.offset) as blob:
@@ -163,9 +163,8 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
             blob.write(snapshot.payload[start : start + PIECE_BYTES])
     connection.execute(
         (
-            "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY "
-            "offset "
-            "DESC LIMIT ?)"
+            "DELETE FROM snapshots WHERE offset NOT IN "
+            "(SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)"
         ),
         (SNAPSHOTS_KEPT,),
     )
@@ -183,8 +182,9 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
-    """Events with larger offsets, in order, each batch checked. `JournalDamaged` when the first
-    of them is not there.
+    """Yields the events after offset `after`, in order, and checks each batch.
+
+    `JournalDamaged` at the first event that is missing or does not have its checksum.
     """
     path = database(folder)
     expected = after
@@ -200,7 +200,7 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
 
 
 def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
-    """Effects not done, and the keys of all events that are kept."""
+    """Reads the effects that are not done, and the keys of all events that are kept."""
     path, index = database(folder), PendingEffects()
     with _reading(path):
         for *row, checksum in connection.execute(
@@ -221,14 +221,15 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
 def _parts(
     path: Path, connection: sqlite3.Connection, after: int
 ) -> Iterator[tuple[int, Event | Done]]:
-    """Parts of all batches that hold, or stand after, an event behind `after`; with the offset
-    of the newest event so far.
+    """Yields the parts of all batches from the one that holds event `after` + 1.
+
+    With each part comes the offset of the newest event so far. `JournalDamaged` for a missing event
+    or a wrong checksum.
     """
     rows = connection.execute(
         (
-            "SELECT id, first, last, payload, checksum FROM batches WHERE id >= (SELECT min(id) "
-            "FROM "
-            "batches WHERE last > ?) ORDER BY id"
+            "SELECT id, first, last, payload, checksum FROM batches "
+            "WHERE id >= (SELECT min(id) FROM batches WHERE last > ?) ORDER BY id"
         ),
         (after,),
     )
@@ -249,9 +250,10 @@ def _parts(
 
 
 def read_snapshot(folder: Path) -> Snapshot | None:
-    """The newest snapshot that has its checksum; `JournalDamaged` when there are some and none has.
+    """The newest snapshot with a right checksum, or None if there is no snapshot.
 
-    An older one serves as well: the events behind the oldest that is kept are kept too.
+    `JournalDamaged` if no snapshot has its checksum. An older snapshot also works, because all
+    events after the oldest kept snapshot are kept.
     """
     path, damaged = database(folder), 0
     with _reading(path), closing(_connect(path)) as connection:
@@ -264,15 +266,18 @@ def read_snapshot(folder: Path) -> Snapshot | None:
             damaged = offset
     if damaged:
         raise _damaged(
-            path, f"the snapshot at event {damaged} does not have its checksum, nor has a newer one"
+            path,
+            f"the snapshot at event {damaged} does not have its checksum, "
+            f"and neither does a newer one",
         )
     return None
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """What keeps it from being read is told apart from what is wrong with it: a backup does not
-    help against a full disk.
+    """Turns errors of SQLite and the system into `JournalError` or `JournalDamaged`.
+
+    Only a broken file is called damaged: a backup does not help against a full disk.
     """
     try:
         yield
@@ -292,8 +297,7 @@ def _dropped(connection: sqlite3.Connection, offset: int) -> str:
     return (
         (
             f", as it must be after the snapshot at event {newest[0]}: use the program's version "
-            f"that "
-            f"wrote that"
+            f"that wrote that"
         )
         if is_old
         else ""

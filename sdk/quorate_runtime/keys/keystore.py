@@ -13,6 +13,7 @@ from pathlib import Path
 
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.units import Hash32
+from quorate_runtime.files import sync_folder
 from quorate_runtime.keys import keystore_v3
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, new_secret
 
@@ -119,7 +120,7 @@ class Keystore:
             ) from error
         finally:
             draft.unlink()
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def _read(self, name: str) -> bytes:
         path = self._path(name)
@@ -167,11 +168,3 @@ def read_private(path: Path, bytes_max: int) -> bytes:
             f"{path} is larger than {bytes_max} bytes: it is not a file of this keystore"
         )
     return data
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

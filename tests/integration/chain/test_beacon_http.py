@@ -42,7 +42,7 @@ class Hands:
 
 @asynccontextmanager
 async def answering(bodies: dict[str, tuple[int, bytes]]) -> AsyncIterator[tuple[str, list[str]]]:
-    """A relay that answers what it is told, and the paths it was asked for."""
+    """A relay that answers with `bodies`; yields its URL and the paths that it was asked for."""
     asked: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:

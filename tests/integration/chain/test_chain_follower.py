@@ -105,7 +105,7 @@ async def test_restart_continues_at_the_cursor_even_after_a_reorganisation(kind:
         await chain.drop(1)
         await ping(chain, contract, 3)
         assert await consumer.drain(follow(chain.client, contract, consumer.cursor)) == [1, 3]
-        # Only the newest checkpoint survived: everything is told anew rather than guessed.
+        # Only the newest checkpoint survived: the follower reports all again and guesses nothing.
         alone = Cursor(consumer.cursor.trail[-1:])
         await chain.drop(1)
         consumer.cursor = alone

@@ -26,7 +26,7 @@ started = time.process_time()
 import quorate
 seconds = time.process_time() - started
 for name in quorate.__all__:
-    getattr(quorate, name)  # loaded at first use: everything that a client can name must work without extras
+    getattr(quorate, name)  # loaded at first use: all that a client names works without extras
 print(json.dumps({{
     "seconds": seconds,
     "file": quorate.__file__,

@@ -297,7 +297,7 @@ async def test_empty_files_and_folders_count_for_their_inodes(tmp_path: Path) ->
     for damaged in (tmp_path / "store").glob("index.sqlite*"):
         damaged.unlink()
     store = ContentStore(tmp_path / "store", 2 * MIB)
-    assert await store.used_bytes() == used, "an index that is made anew counts the same"
+    assert await store.used_bytes() == used, "an index that is made again counts the same"
     await store.close()
     for number in range(100):
         (tmp_path / "tree" / f"more-{number}").touch()

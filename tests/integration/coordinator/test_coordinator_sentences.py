@@ -151,7 +151,7 @@ def test_a_journal_of_another_day(operator: Operator) -> None:
     )
 
 
-def test_what_may_be_begun_anew(operator: Operator) -> None:
+def test_files_that_may_be_begun_again_are_named(operator: Operator) -> None:
     code, text = operator.type("up", "--begin-anew", "journal")
     assert code == 2 and "--begin-anew journal: it is one of archive.sqlite" in text
 

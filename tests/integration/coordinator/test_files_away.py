@@ -142,7 +142,7 @@ def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(
     archive.close()
 
 
-def test_what_was_there_before_is_not_begun_anew_in_silence(
+def test_missing_file_is_not_replaced_by_an_empty_one_in_silence(
     tmp_path: Path, runs: list[ArchivedRun]
 ) -> None:
     whole = FileArchive(tmp_path / "archive.sqlite")
@@ -298,7 +298,7 @@ async def test_content_is_found_while_documents_are_away(tmp_path: Path) -> None
 # ---- what was sent
 
 
-def test_what_was_sent_is_not_begun_anew_in_silence(tmp_path: Path) -> None:
+def test_missing_record_of_sent_transactions_is_not_replaced_in_silence(tmp_path: Path) -> None:
     path, state = tmp_path / "transactions.sqlite", State()
     startup_checks.check_sends(path, state, ())
     assert path.exists(), "nothing was sent yet"

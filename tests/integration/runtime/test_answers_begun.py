@@ -1,5 +1,6 @@
-"""An answer that has begun and cannot go on is cut: whoever reads it must not take what came, or
-a second answer inside it, for all.
+"""The listener cuts the connection if an answer that has begun cannot go on.
+
+Otherwise the client would take the part that came, or a second answer inside it, for the whole.
 """
 
 import logging

@@ -1,5 +1,7 @@
-"""A daemon killed with -9 at every named place: what it told is there, what it decided is done,
-its state is that of its events.
+"""A daemon is killed with SIGKILL at every crash point of the journal, and started again.
+
+Every event that it acknowledged is there, every effect that it decided is performed, and its state
+follows from its events.
 """
 
 import asyncio

@@ -82,7 +82,7 @@ async def test_one_snapshot_that_is_missing_or_damaged_costs_nothing(
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ("UPDATE snapshots SET payload = x'00'", "nor has a newer one"),
+        ("UPDATE snapshots SET payload = x'00'", "neither does a newer one"),
         ("DELETE FROM snapshots", "event 1 is missing"),
     ],
 )

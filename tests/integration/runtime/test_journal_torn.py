@@ -35,8 +35,10 @@ def record(number: int) -> Record:
 
 
 async def filled(folder: Path) -> tuple[Told, dict[str, bytes]]:
-    """A journal with everything in it, as its daemon knows it; its files while it still runs
-    (with a WAL), as a power cut leaves them.
+    """Writes a journal with events, effects, marks and snapshots.
+
+    Returns what its daemon knows, and the files while it still runs, with a WAL, as a power cut
+    leaves them.
     """
     journal = Journal.open(folder)
     for start in range(1, EVENTS + 1, BATCH):

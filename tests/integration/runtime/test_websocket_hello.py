@@ -46,7 +46,7 @@ async def test_unknown_account_and_false_signature_are_refused_in_the_hello(site
 
 
 async def test_hello_for_another_server_is_refused(site: Site) -> None:
-    """A false server can pass on the real server's challenge, but the signature names the false one."""
+    """A false server can pass on the real server's challenge. The signature names the false one."""
     other = Address(b"\xdd" * 20)
     async with aiohttp.ClientSession() as session, session.ws_connect(site.url) as ws:
         challenge = canonical.decode(Challenge, (await ws.receive_str()).encode())

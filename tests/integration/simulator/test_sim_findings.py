@@ -34,8 +34,8 @@ from sim.world import World
 
 
 def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
-    """A crash between telling a refusal and marking it done tells it again; the epoch was built
-    anew in between.
+    """A crash before a refusal is marked done repeats the refusal. By then the epoch was built
+    again.
     """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)

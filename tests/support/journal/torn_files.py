@@ -37,8 +37,9 @@ def restore(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
-    """Names and contents; what ends like one of `left_out` is not taken along (a WAL's index is
-    made anew).
+    """Name -> content of the folder's files, without those that end like one of `left_out`.
+
+    SQLite makes a WAL's index again.
     """
     return {
         path.name: path.read_bytes()

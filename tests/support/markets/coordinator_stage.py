@@ -110,7 +110,7 @@ class Stage:
         )
 
     async def send(self, key: KeySigner, *calls: Call) -> None:
-        """These transactions, in order; each time anew."""
+        """Sends these transactions in order, by a new sender with a new file."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
         sender = Sender(
             ChainClient(Rpc(self.chain_url, self.session)),

@@ -1,5 +1,7 @@
-"""Scripted providers on real sockets, for tests of the coordinator as a service: they dial,
-offer, beat, upload and answer as daemons do, and run a job for exactly as long as the test says.
+"""Scripted providers on real sockets, for tests of the coordinator as a service.
+
+They connect, offer, send heartbeats, upload and answer as daemons do. They run a job for exactly
+as long as the test says.
 """
 
 import asyncio

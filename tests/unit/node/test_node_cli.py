@@ -252,7 +252,7 @@ def test_old_settings_survive_a_disk_that_fills_during_the_write(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("quorate_node.settings.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         settings.write(home, replace(before, slots=2))
     assert settings.read(home) == before

@@ -235,7 +235,7 @@ def test_the_cache_removes_the_longest_unused_images_for_room(
         lambda folder: free._replace(free=0 if roots[2].exists() else free.free),
     )
     assert (cache.ensure(path, info) / "data").stat().st_size == 1 << 20, (
-        "a full disk is no reason to keep what nobody uses"
+        "unused images go even when the disk is full"
     )
     assert not roots[2].exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free._replace(free=0))

@@ -1,5 +1,6 @@
-"""The codec, the frames and the job spec under arbitrary bytes: whatever comes in is a value
-that goes out the same, or a typed refusal.
+"""The codec, the frames and the job spec under arbitrary bytes.
+
+Each input is a value that encodes to the same bytes, or a typed refusal.
 
 600 inputs here, for the quick check; `tests/fuzz` runs the same properties over many times as
 many.

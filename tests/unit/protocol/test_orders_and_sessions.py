@@ -1,5 +1,6 @@
-"""What a client must have signed before anything is matched: every field of Order and Session
-that a coordinator could be deceived by (PROTOCOL §2, §3, §4).
+"""What a client must have signed before the coordinator matches its order (PROTOCOL §2, §3, §4).
+
+The tests cover every field of Order and Session by which a coordinator could be deceived.
 """
 
 from collections.abc import Callable
@@ -54,13 +55,13 @@ CHECK = partial(
 
 
 def ordered(**changes: object) -> Submission:
-    """The same order with changes, signed anew by its session."""
+    """The same order with changes, signed again by its session."""
     message: Order = replace(GOOD.order.message, **changes)  # type: ignore[arg-type]
     return replace(GOOD, order=seal(DOMAIN, message, MARKET.sessions[0].sign))
 
 
 def in_session(**changes: object) -> Submission:
-    """The same session with changes, signed anew by its client."""
+    """The same session with changes, signed again by its client."""
     message: Session = replace(GOOD.session.message, **changes)  # type: ignore[arg-type]
     return replace(GOOD, session=seal(DOMAIN, message, MARKET.clients[0].sign))
 

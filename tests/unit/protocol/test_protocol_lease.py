@@ -75,7 +75,7 @@ ROWS = list(PHASES)
 # Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W
 # wrong-phase, Q equivocation.
 TABLE = {
-    #                Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
+    # Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
     "accept": "Accepted   =          W          W         W         W         W       W       W",
     "decline": "Declined   Lapsed     W          W         W         =         =       W       W",
     "commit": "W          Committed  =          =         =         W         W       =       W",

@@ -107,15 +107,15 @@ def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt
 
 @pytest.mark.rule("3.19", "3.37", "3.40", "7.1")
 def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> None:
-    """The CID alone proves nothing: whoever changes the body can make a new one. The signatures
-    must notice.
+    """The CID alone proves nothing: a forger can compute the CID of a changed body. The signatures
+    must not match.
     """
     body = _of(bodies, Outcome.ACCEPTED)[0]
     tree = canonical.to_json(body)
     missed = []
     for path, value in _leaves(tree):
         if path[0] in ("takenFromChain", "coordinatorKey", "beaconKey", "timing"):
-            continue  # marked as taken from the chain, or pinned by whoever asks
+            continue  # marked as taken from the chain, or pinned by the reader
         if value is None:
             continue  # an absent witness or Stop: adding one needs its signature
         changed = _with(tree, path, _other(value))

@@ -26,7 +26,7 @@ def test_a_choosy_follower_hears_what_matters_to_it() -> None:
         state.rows["a"], state.rows["b"] = 5, 15
         state.rows["b"] = 3
     assert every == {"a", "b"} and some == {"b"}, (
-        "it changed and changed back: whoever looked in between must look again"
+        "it changed and changed back: a follower that looked in between must look again"
     )
     some.clear()
     with state.transaction():

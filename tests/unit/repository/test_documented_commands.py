@@ -27,7 +27,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`quorate ([^`]+)`")
 TYPED = re.compile(r"^(?:.*/bin/)?quorate (.*)|^.*\bcompose .* run --rm client (.*)")
-"""A line of a shell block: the program, also by its path, or Compose's service that is the same program."""
+"""A line of a shell block: the program, by name or path, or the service of Compose that runs it."""
 
 
 def lines() -> Iterator[tuple[str, str]]:

@@ -116,10 +116,11 @@ def fill_places(context: StepContext, job: Job) -> Job:
 
 
 def used_slots(context: StepContext, job: Job) -> list[audit.StakeSlot]:
-    """The slots that may not be drawn again: of all providers that had an assignment of this job
-    and did more than postpone it or decline it once.
+    """The slots that may not be drawn again.
 
-    Members of closed batches count as they were registered then, because a receipt shows them so.
+    They belong to providers that had an assignment of this job and did more than postpone it or
+    decline it once. Members of closed batches count as they were registered then, because a receipt
+    shows them so.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase

@@ -94,8 +94,9 @@ def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) ->
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
-    """Freezes a provider and opens a case, if a court would hear two of its faults on exact jobs
-    of different clients, or three in all.
+    """Freezes a provider and opens a case if a court would hear its faults.
+
+    A court hears two faults on exact jobs of different clients, or three faults in all.
     """
     if context.state.providers[accused].is_frozen or any(
         case.accused == accused and case.is_convicted is None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.files import write_atomic
 
 KEPT_BYTES_MAX = 64 << 30
 MANIFESTS_MAX = 64
@@ -133,10 +134,5 @@ class ImageCache:
 
     def _write(self, kept: CachedImage) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(kept.image)
-        fresh = path.with_suffix(".new")
-        with fresh.open("w") as file:
-            json.dump({"bytes": kept.bytes, "manifests": kept.manifests}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        record = json.dumps({"bytes": kept.bytes, "manifests": kept.manifests})
+        write_atomic(self._path(kept.image), record.encode())

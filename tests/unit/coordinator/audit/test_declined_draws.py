@@ -77,7 +77,7 @@ def test_provider_that_declines_too_many_draws_loses_its_offer() -> None:
     assert market.declined == DRAWS_LEAST, "it is neither drawn nor matched"
     market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900)))
     market.run_jobs(following + 12, DRAWS_LEAST + 1)
-    assert market.offer is not None, "and begins anew"
+    assert market.offer is not None, "and its count starts again"
 
 
 @pytest.mark.rule("4.3")

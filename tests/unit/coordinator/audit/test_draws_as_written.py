@@ -146,9 +146,7 @@ def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> 
 
 @pytest.mark.rule("5.24")
 def test_undelivered_commit_set_is_signed_again_with_a_new_reveal_time() -> None:
-    """With a new closedAt and nothing else changed; whoever hears the second one first is not
-    late.
-    """
+    """Only closedAt changes, so a provider that hears the second one first is not late."""
     market = Deaf(*[Party(number) for number in range(4)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)

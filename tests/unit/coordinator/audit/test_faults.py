@@ -1,4 +1,4 @@
-"""What a fault costs its provider besides the pay, and for how long (PROTOCOL §5 Rate, Batches,
+"""What a fault costs its provider apart from the pay, and for how long (PROTOCOL §5 Rate, Batches,
 Holding, Faults).
 """
 
@@ -66,7 +66,7 @@ def test_a_strike_counts_for_ninety_days() -> None:
 
 
 class Unheard(Market):
-    """Whoever is alone in the second batch of a job never hears that it is closed."""
+    """The one provider of a job's second batch never hears that the batch is closed."""
 
     def _perform(self, effect: Effect) -> None:
         frame = effect.frame if isinstance(effect, Send) else None
@@ -208,9 +208,7 @@ def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize("reason", ["owners", "late"])
 def test_provider_is_barred_for_ninety_days_if_no_jury_can_be_had(reason: str) -> None:
-    """For want of owners, or because our chain or our bond was away until the evidence was too
-    old.
-    """
+    """There are too few owners, or our chain or bond was missing until the evidence was too old."""
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
@@ -317,8 +315,8 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
 
 
 def test_executions_that_convicted_in_another_case_are_not_named_again() -> None:
-    """The court refuses it, so whoever staked anew after a conviction for dust could have no
-    case: each was tried with what was judged.
+    """The court refuses such a case. A provider that staked again after a conviction over a
+    small sum could otherwise never be tried: each case would name what was judged.
     """
     market, owner = holding()
     (case,) = opened(market, owner)

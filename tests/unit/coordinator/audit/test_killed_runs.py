@@ -38,8 +38,8 @@ def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
 @pytest.mark.rule("5.33")
 @pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
 def test_unconfirmed_time_out_is_not_paid(status: ExitStatus) -> None:
-    """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen
-    times of twenty.
+    """Else a provider could run nothing, claim a time-out, and be paid the full time nineteen
+    times out of twenty.
     """
     market = _trusted_market(status)
     liar = next(iter(market.parties))

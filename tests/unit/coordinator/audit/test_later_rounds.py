@@ -41,7 +41,7 @@ def closed_at(job: Job, batch: int) -> int:
 
 
 def again(body: Receipt, batch: int, **changes: object) -> Receipt:
-    """The receipt with one of its sets signed anew."""
+    """The receipt with one of its commit sets changed and signed again."""
     message: CommitSet = replace(body.batches[batch].message, **changes)  # type: ignore[arg-type]
     batches = list(body.batches)
     batches[batch] = seal(DOMAIN, message, STATEMENT.sign)
@@ -70,8 +70,8 @@ def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expec
 
 @pytest.mark.rule("5.27")
 def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> None:
-    """It went on by the newest round and two: whoever decided when to decide could choose among
-    all until revealBy.
+    """Once the draw used the newest round plus two. The coordinator could then pick the time of
+    its decision, and so a round, until revealBy.
     """
     market, job = disputed()
     timing, limits = market.core.rules.timing, market.core.rules.limits
@@ -140,7 +140,7 @@ def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_t
 
 
 class Unwilling(Market):
-    """Whoever is asked later than the first two declines, once each."""
+    """A market in which every provider after the first two declines once."""
 
     asked = 0
 
@@ -157,7 +157,7 @@ class Unwilling(Market):
 
 @pytest.mark.rule("5.30")
 def test_empty_draw_is_retried_with_the_same_round() -> None:
-    """It was drawn anew by a later one: who calls draws empty may go on until one suits him."""
+    """Once a later round was used, so a coordinator could call draws empty until one suited it."""
     market = Unwilling(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
     job_id = market.order(0, 1)
     seen = set()

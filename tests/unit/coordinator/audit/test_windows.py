@@ -154,7 +154,7 @@ def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarke
 
 
 def test_an_order_of_another_tier_ends_no_stretch() -> None:
-    """W of a critical order is none: it let its client begin its share anew."""
+    """A critical order has no W. It once let its client start its share again."""
     market = LargeMarket()
     market.until_decided(market.order(0, 1))
     job = next(iter(market.core.state.jobs.values()))

@@ -427,7 +427,7 @@ def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() 
         ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
         assert ranked[0] == owner_of(6) and ranked[-1] == owner_of(7)
         assert ranked[1] in {owner_of(number) for number in range(1, 6)}, (
-            "one of a network, whoever it is"
+            "one provider of the network, no matter which"
         )
 
 

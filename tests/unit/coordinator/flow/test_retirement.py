@@ -1,6 +1,4 @@
-"""Jobs leave the state when they are over: the state stays small, and whoever asks still finds
-them.
-"""
+"""Jobs leave the state when they are over. The state stays small, and queries still find them."""
 
 from collections.abc import Iterator
 

@@ -123,7 +123,7 @@ def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: 
         market.at = ready - DEVNET.voucher_margin
     with pytest.raises(Refused) as refused:
         _vouch(market, client, charged)
-    assert refused.value.code is Code.OVER_ALLOCATION and "announce the release anew" in str(
+    assert refused.value.code is Code.OVER_ALLOCATION and "announce the release again" in str(
         refused.value
     )
     _vouch(market, client, Amount(charged - 1))
@@ -137,7 +137,7 @@ def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: 
     )
     _vouch(market, client, charged)
     assert market.core.state.clients[client].vouched == charged, (
-        "announced anew, its delay starts again"
+        "a second announcement starts the delay again"
     )
 
 

@@ -1,5 +1,6 @@
-"""An epoch number that somebody else took: whoever holds the posting key too, or an attempt that
-was given up and stands all the same.
+"""An epoch number that is already taken on the chain.
+
+Another holder of the posting key took it, or an attempt that was given up and was mined after all.
 """
 
 import pytest

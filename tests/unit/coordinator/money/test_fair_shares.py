@@ -72,8 +72,8 @@ def is_placed(market: Market, job_id: Hash32) -> bool:
 
 @pytest.mark.parametrize("prices", ["one lane", "a lane each"])
 def test_second_client_gets_the_next_free_slot(prices: str) -> None:
-    """However many jobs the first has, in however many lanes: whoever has the fewest executions
-    running comes first.
+    """The client with the fewest running executions comes first. How many jobs and lanes the
+    other has does not matter.
     """
     market = Crowded(*(Party(number) for number in range(3)))
     for nonce in range(FLOOD):

@@ -124,8 +124,8 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
 
 
 def _watched(market: Market, watcher: KeySigner) -> Hash32:
-    """An order that names a watcher: the market's own orders name none, so its signed one is
-    made anew.
+    """An order that names a watcher. The market's own orders name none, so this one is changed
+    and signed again.
     """
     taken: list[ev.Event] = []
     send, market.send = market.send, taken.append  # type: ignore[method-assign]

@@ -1,5 +1,6 @@
-"""One client's, one node's or one block's oddity must not keep everybody's money: what the chain
-would refuse is not posted, and what it did not say is asked for (PROTOCOL §6, I7).
+"""One odd client, node or block must not hold back everybody's money (PROTOCOL §6, I7).
+
+The coordinator does not post what the chain would refuse, and asks for what the chain did not say.
 """
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_place_beyond_any_list_takes_no_memory() -> None:
     assert len(market.core.state.hosts[HOST.id()].slots) == 1
 
 
-def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
+def test_indices_that_a_reorganisation_moved_end_no_epoch() -> None:
     """In the history that was, the first had the second's index; in the one that is, the second
     has it.
     """

@@ -1,6 +1,7 @@
-"""A coordinator that signs a changed receipt with its own key: what it bound itself to before
-the draw is held against it (PROTOCOL §5 Draw, §7). A changed byte breaks a signature; these
-break none.
+"""A coordinator signs a changed receipt with its own key (PROTOCOL §5 Draw, §7).
+
+No signature breaks, unlike with a changed byte. The receipt is refused all the same, because it
+contradicts what the coordinator bound itself to before the draw.
 """
 
 from functools import lru_cache
@@ -30,7 +31,7 @@ def small() -> Receipt:
     return canonical.decode(Receipt, market.receipts[0])
 
 
-def signed_anew(body: Receipt, **changes: object) -> Receipt:
+def signed_again(body: Receipt, **changes: object) -> Receipt:
     """With another first CommitSet, signed by the coordinator's key."""
     first: CommitSet = replace(body.batches[0].message, **changes)  # type: ignore[arg-type]
     return replace(body, batches=(seal(DOMAIN, first, STATEMENT.sign), *body.batches[1:]))
@@ -50,7 +51,7 @@ def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     """
     assert failures(small()) == set()
     found = [
-        failures(signed_anew(small(), secret=hash_tuple("another secret", number)))
+        failures(signed_again(small(), secret=hash_tuple("another secret", number)))
         for number in range(24)
     ]
     assert all("hash:secret[0]" in names for names in found)
@@ -64,7 +65,7 @@ def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
     message = body.batches[0].message
     draw = seed(sha256(body.beacons[0].signature), message.job_id, message.secret, 0)
     assert is_audited(draw, lower), "and with it the draw would have been the same"
-    assert failures(signed_anew(body, audit_ppm=lower)) == {"rate[0]"}
+    assert failures(signed_again(body, audit_ppm=lower)) == {"rate[0]"}
 
 
 @pytest.mark.rule("5.15", "7.1")
@@ -86,4 +87,4 @@ def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
     spared = next(
         ppm for ppm in (PPM_ONE // 2, 100_000, 20_000, 1) if not is_audited(draw, Ppm(ppm))
     )
-    assert "rate[0]" in failures(signed_anew(body, audit_ppm=Ppm(spared)))
+    assert "rate[0]" in failures(signed_again(body, audit_ppm=Ppm(spared)))
