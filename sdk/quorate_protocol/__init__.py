@@ -1,1 +1,1 @@
-"""quorate_protocol."""
+"""The protocol: signed messages, their encoding, and the rules on trust and money."""

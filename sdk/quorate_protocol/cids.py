@@ -1,6 +1,6 @@
-"""Content ids as they stand in documents: CIDv1, base32 lower case, sha2-256, codec raw or dag-pb.
+"""Content ids (CIDs) as documents name them: CIDv1 in lower-case base32, over sha2-256.
 
-Only what the rules need; building and reading content is quorate_content's business.
+Their codec is raw or dag-pb. `quorate_content` builds and reads the content itself.
 """
 
 from base64 import b32decode
@@ -26,15 +26,16 @@ def cid_text(codec: int, digest: Hash32) -> str:
 
 
 def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
-    """(codec, digest) of a CID; `Refused(MALFORMED)` naming the field for anything but the one
-    canonical text.
+    """The codec and the digest of a CID.
+
+    Raises `Refused(MALFORMED)` with the field's name for any but the canonical text of a CID.
     """
     return _parts(text, field)
 
 
 @lru_cache(maxsize=1024)
 def _parts(text: str, field: str) -> tuple[int, Hash32]:
-    """Kept, because many jobs name one image."""
+    """`cid_parts`, with results kept, because many jobs name the same image."""
     try:
         raw = (
             b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8))
@@ -58,5 +59,5 @@ def _parts(text: str, field: str) -> tuple[int, Hash32]:
 
 
 def document_cid(data: bytes) -> str:
-    """CID of a canonical document: v1, raw, sha2-256."""
+    """CID of a canonical document (v1, raw, sha2-256)."""
     return cid_text(RAW, sha256(data))

@@ -1,1 +1,1 @@
-"""The canonical codec of everything that is signed."""
+"""Canonical JSON for signed and exchanged values, and MessagePack for stored ones."""

@@ -1,11 +1,13 @@
-"""The one strict canonical codec of what is signed or crosses a boundary.
+"""Strict canonical JSON, for values that are signed or sent to another program.
 
-Canonical JSON: sorted keys, no spaces, integers only, those above 2^53 as decimal strings, byte
-strings as 0x-hex in lower case, field names in camelCase. Decoding refuses unknown and missing
-fields, wrong widths, floats, and any text that is not the canonical form of what it says. A member
-of a union of Structs carries its class name under "kind".
+Keys are sorted, and there are no spaces. Numbers are integers; those above 2^53 are decimal
+strings. Byte strings are 0x-hex in lower case. Field names are in camelCase. A member of a union of
+Structs has its class name under "kind".
 
-Messages, documents, frames and the HTTP API use it. The journal does not; see `packed`.
+The decoder refuses unknown and missing fields, wrong widths, floats, and text in any other form
+than the canonical one.
+
+Messages, documents, frames and the HTTP API use this module. The journal uses `packed`.
 """
 
 import json
@@ -21,8 +23,8 @@ from quorate_protocol.refusals import Code, Refused
 T = TypeVar("T")
 Json = declared_types.Json
 NESTING_SAFE = 200
-# A string that never ends is one token too. If it were tried again from each quote inside it, the
-# time would be its length squared.
+# A string without an end is one token too. Otherwise the search would start again at each quote in
+# it, and take quadratic time.
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _ENCODER = json.JSONEncoder(
@@ -37,28 +39,29 @@ def encode(value: object) -> bytes:
 
 
 def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
-    """The value that `data` is the canonical encoding of. Anything else is refused as `OVERSIZE`,
-    `MALFORMED`, `UNKNOWN_FIELD` or `NOT_CANONICAL`.
+    """The value of type `cls` that `data` encodes canonically.
+
+    Raises `Refused` with `OVERSIZE`, `MALFORMED`, `UNKNOWN_FIELD` or `NOT_CANONICAL` for other data.
     """
     if len(data) <= bytes_max:
         try:
             check_nesting(data)
             value: T = reader_of(cls)(_DECODER.decode(data))
-            # Repeated keys, spaces and escapes do not come out of the writer as they went in.
+            # The writer gives other bytes if the data has repeated keys, spaces or escapes.
             if text_writer.writer_of(cls)(value).encode() == data:
                 return value
         except (Wrong, Refused, ValueError, RecursionError, msgspec.MsgspecError):
-            # `_refuse` finds out what is wrong with it.
+            # `_refuse` finds out what is wrong with the data.
             pass
     _refuse(cls, data, bytes_max)
     raise Refused(
         Code.NOT_CANONICAL,
-        "send canonical JSON: sorted keys, no spaces, no repeated or default-less fields",
+        "send canonical JSON: sorted keys, no spaces, no repeated keys, all fields",
     )
 
 
 def _refuse(cls: type[T], data: bytes, bytes_max: int) -> None:
-    """Raises what is wrong with data that `decode` did not take, if more than its form is."""
+    """Raises `Refused` with what is wrong in `data`, unless only its form is not canonical."""
     from_json(cls, parse(data, bytes_max))
 
 
@@ -68,13 +71,13 @@ def canonical(tree: Json) -> bytes:
 
 
 def parse(data: bytes, bytes_max: int) -> Json:
-    """A JSON tree without floats, duplicate keys or deep nesting."""
+    """The JSON tree of some bytes; floats, duplicate keys and deep nesting are refused."""
     if len(data) > bytes_max:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
     check_nesting(data)
     try:
-        # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no
-        # text in UTF-8 has.
+        # The bytes are decoded here, because the parser would also take UTF-16, and halves of
+        # surrogate pairs, which UTF-8 does not allow.
         text = data.decode("utf-8")
         tree = json.loads(
             text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates
@@ -87,8 +90,9 @@ def parse(data: bytes, bytes_max: int) -> Json:
 
 
 def loads(data: bytes) -> Json:
-    """Any JSON of a stranger (numbers of all kinds), for answers that need not be canonical.
-    Raises ValueError for data that is no JSON.
+    """The tree of any JSON text from another program, canonical or not.
+
+    Raises ValueError for data that is not JSON or is nested too deep.
     """
     try:
         check_nesting(data)
@@ -98,8 +102,10 @@ def loads(data: bytes) -> Json:
 
 
 def check_nesting(data: bytes) -> None:
-    """Refuses data that is nested too deep. The standard parser recurses on the C stack, and where
-    a library has raised the recursion limit, "[[[[..." kills the process.
+    """Refuses data that is nested deeper than NESTING_SAFE.
+
+    The standard parser recurses on the C stack. If a library has raised the recursion limit,
+    "[[[[..." would kill the process.
     """
     if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:
         return
@@ -120,7 +126,10 @@ def to_json(value: object) -> Json:
 
 
 def from_json(cls: type[T], tree: Json, path: str = "") -> T:
-    """Builds `cls` from a JSON tree. A refusal names the field's path, which begins with `path`."""
+    """The value of type `cls` of a JSON tree.
+
+    Raises `Refused` with the path of the wrong field; `path` is put before it.
+    """
     try:
         value: T = reader_of(cls)(tree)
     except Wrong as wrong:
@@ -135,5 +144,5 @@ def _no_float(text: str) -> Json:
 def _no_duplicates(pairs: list[tuple[str, Json]]) -> Json:
     tree = dict(pairs)
     if len(tree) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return tree

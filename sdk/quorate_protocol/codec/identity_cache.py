@@ -3,7 +3,7 @@
 `functools.lru_cache` would hash a message field by field at each look, which costs as much as the
 cache saves. Two equal values that are not one object are computed twice, with the same result. The
 cache holds the values, so that no other object can get the identity of one of them. A busy process
-fills the cache in seconds, a calm one in many minutes; `age_all` bounds its age as well.
+fills the cache in seconds, a calm one in many minutes. So `age_all` also bounds the age of results.
 """
 
 import weakref
@@ -30,7 +30,7 @@ class Kept(Generic[K, V]):
         _all.add(self)
 
     def __call__(self, value: K) -> V:
-        """The result."""
+        """The function's result for a value."""
         place = id(value)
         found = self._young.get(place)
         if found is not None:
@@ -57,6 +57,6 @@ _all: weakref.WeakSet[_Ages] = weakref.WeakSet()
 
 
 def age_all() -> None:
-    """Ages every cache of the process. A result that no caller asks for between two calls goes."""
+    """Ages every cache of the process. A result that is not used between two calls is dropped."""
     for kept in list(_all):
         kept.age()

@@ -33,7 +33,7 @@ class Packed(Generic[T]):
         return encode(value)
 
     def decode(self, data: bytes | memoryview) -> T:
-        """The value; `Refused(MALFORMED)` for bytes that are not one of this type."""
+        """The value of MessagePack bytes. Raises `Refused(MALFORMED)` if they are not this type."""
         try:
             return self._decoder.decode(data)
         except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""Canonical text of values, one writer for each declared type, built at its first use."""
+"""Writers of canonical JSON text: one for each declared type, built at its first use."""
 
 import types
 import typing
@@ -16,7 +16,7 @@ from quorate_protocol.codec.identity_cache import Kept
 Writer = Callable[[Any], str]
 
 CUSTOM: dict[Any, Writer] = {}
-"""Writers of types that have a form of their own, or whose newest texts are kept."""
+"""Writers of types that have their own form, or whose newest texts are kept."""
 
 
 def encode(value: object) -> bytes:
@@ -25,13 +25,14 @@ def encode(value: object) -> bytes:
 
 
 def enclose(name: str, write: Writer, value: object) -> bytes:
-    """Canonical bytes of an object whose one field holds the value."""
+    """Canonical bytes of an object with one field, which holds the value."""
     return f'{{"{name}":{write(value)}}}'.encode()
 
 
 def keep(kind: type, newest: int) -> None:
-    """Keeps the newest texts of a type whose values are written more than once. Called where the
-    type is declared.
+    """Keeps the newest texts of a type whose values are written more than once.
+
+    The module that declares the type calls it.
     """
     CUSTOM[kind] = Kept(_struct_writer(kind, ""), newest)
 
@@ -64,7 +65,7 @@ def _write_bytes(value: bytes) -> str:
 
 
 def _write_int(value: int) -> str:
-    # `int` first: the text of an enumeration's member is its name.
+    # `int` comes first, because the text of an enumeration's member is its name.
     return str(int(value)) if -SAFE_INTEGER <= value <= SAFE_INTEGER else f'"{int(value)}"'
 
 
@@ -118,12 +119,12 @@ def _union_writer(kind: Any) -> Writer:
 
 
 def _struct_writer(kind: Any, tag: str) -> Writer:
-    """Fills a template that has the keys in canonical order; a union's tag is one of them."""
+    """A writer that fills a template, which has the keys and a union's tag in canonical order."""
     found: list[tuple[str, Callable[[Any], Any], list[Writer]]] = []
 
     def run(value: Any) -> str:
         if not found:
-            # At first use, so that types may refer to each other.
+            # Built at the first use, so that types may refer to each other.
             found.append(_template(kind, tag))
         template, values_of, writers = found[0]
         return template % tuple([write(item) for write, item in zip(writers, values_of(value))])
@@ -134,13 +135,13 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
 def _template(kind: Any, tag: str) -> tuple[str, Callable[[Any], Any], list[Writer]]:
     members = {camel(f.name): f for f in fields(kind)}
     parts = {"kind": f'"{tag}"'} if tag else {}
-    # Bytes are frequent: `bytes.hex` is called directly, and the template has the rest.
+    # Bytes are frequent, so `bytes.hex` is called directly, and the template has the quotes and 0x.
     parts |= {key: '"0x%s"' if _is_bytes(f.type) else "%s" for key, f in members.items()}
     held = [members[key] for key in sorted(members)]
     writers = [bytes.hex if _is_bytes(f.type) else writer_of(f.type) for f in held]
     template = ",".join(f'"{key}":{part}' for key, part in sorted(parts.items()))
     names = [f.name for f in held]
-    # attrgetter gives no tuple for less than two names.
+    # attrgetter gives a tuple only for two names or more.
     values_of = (
         attrgetter(*names)
         if len(names) > 1

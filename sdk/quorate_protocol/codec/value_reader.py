@@ -1,7 +1,7 @@
-"""Values from JSON trees, one reader for each declared type, built at its first use.
+"""Readers of values from JSON trees: one for each declared type, built at its first use.
 
-A reader gets no path, because making one for each field costs as much as reading it. A reader
-that finds something wrong raises `Wrong`, and the readers around it add where that was.
+A reader does not know the path of its tree, because to make a path costs as much as to read a
+field. A reader that finds an error raises `Wrong`, and the readers around it add the place.
 """
 
 import re
@@ -21,13 +21,13 @@ from quorate_protocol.units import WIRE_TYPES
 Reader = Callable[[Json], Any]
 
 CUSTOM: dict[Any, Callable[[Any], Reader]] = {}
-"""Generic types that have a form of their own: origin -> the reader for its type argument."""
+"""Generic types that have their own form: origin -> function from its type argument to a reader."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,78}")
 
 
 class Wrong(Exception):
-    """A tree is not the form of a declared type; `place` names the whole of it in messages."""
+    """A tree is not of the declared type. `place` names the whole tree in messages."""
 
     def __init__(self, code: Code, detail: str, place: str = "document") -> None:
         super().__init__(detail)
@@ -41,14 +41,14 @@ class Wrong(Exception):
         return self
 
     def refused(self, path: str) -> Refused:
-        """What the sender is told; `path` is where the tree itself stood."""
+        """The refusal that the sender gets; `path` is the place of the tree itself."""
         if path:
             self.inside(path)
         return Refused(self._code, f"{self._path or self._place}: {self._detail}")
 
 
 def expected(what: str, got: object) -> Never:
-    """Raises `Wrong` that says what was expected instead."""
+    """Raises `Wrong`, which says what was expected and what was there."""
     raise Wrong(Code.MALFORMED, f"expected {what}, got {str(got)[:64]!r}")
 
 
@@ -86,7 +86,7 @@ def _scalar_reader(kind: type) -> Reader:
 
 def _enum_reader(kind: type[Enum]) -> Reader:
     members = {member.value: member for member in kind}
-    # By type too: 1, 1.0 and true are one key.
+    # The type is compared too, because 1, 1.0 and true are equal keys.
     types_of_value = {type(value) for value in members}
     wanted = f"one of {list(members)}"
 
@@ -221,7 +221,7 @@ def _union_reader(kind: Any) -> Reader:
         if tree is None and is_optional:
             return None
         name = tree.get("kind") if type(tree) is dict else None
-        if type(name) is not str or name not in readers:  # a list or an object is no key at all
+        if type(name) is not str or name not in readers:  # lists and objects cannot be keys
             expected(f"an object whose kind is one of {sorted(readers)}", name)
         return readers[name](tree)
 
@@ -236,7 +236,7 @@ def _struct_reader(kind: Any, has_tag: bool) -> Reader:
 
     def run(tree: Json) -> Any:
         if not readers:
-            # At first use, so that types may refer to each other.
+            # Built at the first use, so that types may refer to each other.
             readers.extend((camel(f.name), reader_of(f.type)) for f in fields(kind))
         if type(tree) is not dict:
             expected(f"an object ({kind.__name__})", tree)

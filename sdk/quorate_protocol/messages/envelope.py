@@ -1,5 +1,6 @@
-"""The one envelope `{type, body, sig}`: the same bytes on the wire, in the journal, in receipts
-and in the API.
+"""The envelope `{type, body, sig}` of a signed message.
+
+It has the same bytes on the wire, in receipts and in the HTTP API.
 """
 
 from collections.abc import Callable
@@ -21,16 +22,17 @@ ENVELOPE_BYTES_MAX = 1 << 20
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
 Recover = Callable[[Hash32, Signature], Address]
-"""Address that signed a 32-byte digest; `Refused(BAD_SIGNATURE)` when none did. Implemented in quorate_runtime.keys.crypto."""
+"""Gives the address that signed a 32-byte digest. Raises `Refused(BAD_SIGNATURE)` if no key did.
+
+`quorate_runtime.keys.crypto` implements it.
+"""
 
 Sign = Callable[[Hash32], Signature]
-"""Deterministic (RFC 6979) signature of a 32-byte digest by one key."""
+"""Signs a 32-byte digest with one key, deterministically (RFC 6979)."""
 
 
 class Envelope(Struct, Generic[M], frozen=True):
-    """A message and its signature. Whether the signer may sign it is the rules' business, not
-    the envelope's.
-    """
+    """A message and its signature. The rules check whether the signer may sign this message."""
 
     message: M
     sig: Signature
@@ -49,21 +51,21 @@ def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
 
 
 def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
-    """Who signed; refuses malleable and malformed signatures."""
+    """Address of the key that signed. Malleable and malformed signatures are refused."""
     check_signature_form(envelope.sig)
     return recover(envelope.digest(domain), envelope.sig)
 
 
 def check_signature_form(sig: Signature) -> None:
-    """65 bytes, low s, v of 27 or 28 (PROTOCOL §3)."""
+    """Refuses a signature that is not 65 bytes with low s and v of 27 or 28 (PROTOCOL §3)."""
     if len(sig) != 65 or sig[64] not in (27, 28) or int.from_bytes(sig[32:64], "big") > HALF_ORDER:
         raise Refused(
-            Code.BAD_SIGNATURE, "65 bytes r, s, v with low s and v of 27 or 28 are needed"
+            Code.BAD_SIGNATURE, "a signature is 65 bytes r, s, v with low s and v of 27 or 28"
         )
 
 
 def to_json(envelope: AnyEnvelope) -> canonical.Json:
-    """JSON tree `{type, body, sig}`."""
+    """JSON tree `{type, body, sig}` of an envelope."""
     return canonical.to_json(envelope)
 
 
@@ -76,12 +78,12 @@ def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope
 
 
 def encode(envelope: AnyEnvelope) -> bytes:
-    """Canonical bytes."""
+    """Canonical bytes of an envelope."""
     return _TEXTS(envelope).encode()
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
-    """Envelope from its canonical bytes; anything else is refused."""
+    """Envelope of canonical bytes. Any other bytes are refused, also other forms of the same JSON."""
     tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
     envelope: Envelope[M] = from_json(tree, expected)
     if canonical.canonical(tree) != data:
@@ -105,7 +107,7 @@ def _read(tree: canonical.Json, expected: type | None) -> "Envelope[M]":
 
 
 def _reader_of(expected: type) -> value_reader.Reader:
-    # A type variable or a union stands for any message.
+    # A type variable or a union allows any message.
     one = expected if expected in MESSAGE_TYPES.values() else None
     return lambda tree: _read(tree, one)
 
@@ -117,7 +119,7 @@ def _text(envelope: AnyEnvelope) -> str:
 
 
 _KEYS = {"type", "body", "sig"}
-# Kept, because the same envelope goes over the wire and into the receipt.
+# Texts are kept, because the same envelope goes over the wire and into the receipt.
 _TEXTS = Kept(_text, 2048)
 text_writer.CUSTOM[Envelope] = _TEXTS
 value_reader.CUSTOM[Envelope] = _reader_of

@@ -1,9 +1,8 @@
-"""Frames between coordinator and provider: what travels over the `Peers` port, encoded by the
-codec as a tagged union.
+"""Frames between coordinator and provider, which travel over the `Peers` port.
 
-Every frame is idempotent: repeating one changes nothing and is answered the same. The answer is
-`Ok`; a refusal travels as the port's own error. Bulk data never travels here but over HTTP
-(staging store, gateways).
+The codec encodes them as a tagged union. Every frame is idempotent: a repeated frame changes
+nothing and gets the same answer. The answer is `Ok`; a refusal travels as the port's own error.
+Bulk data never travels in frames but over HTTP (staging store, gateways).
 """
 
 from msgspec import Struct
@@ -34,45 +33,45 @@ LOG_TEXT_MAX = 64 * 1024
 
 
 class AssignmentSent(Struct, frozen=True, tag=True):
-    """Run this. `sources` are gateway base URLs that hold image, inputs and spec
-    (`<base>/<cid>`).
-    """
+    """The coordinator asks the provider to run this."""
 
     assignment: Envelope[Assignment]
     spec: JobSpec
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # base URLs of gateways with image, inputs and spec: `<base>/<cid>`
 
 
 class ReceiptSent(Struct, frozen=True, tag=True):
-    """Commit and ciphertext are stored."""
+    """The coordinator has stored commit and ciphertext."""
 
     receipt: Envelope[CommitReceipt]
 
 
 class CommitSetSent(Struct, frozen=True, tag=True):
-    """The batch with this assignment is closed: reveal."""
+    """The batch with this assignment is closed, so the provider may now reveal."""
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
 
 
 class VerdictSent(Struct, frozen=True, tag=True):
-    """How the job of this assignment ended."""
+    """The coordinator's verdict on the job of this assignment."""
 
     assignment_hash: Hash32
     verdict: Envelope[Verdict]
 
 
 class StatementSent(Struct, frozen=True, tag=True):
-    """The coordinator's cumulative debt. A provider says the newest one back at each connection,
-    to a coordinator that may have lost it.
+    """The coordinator's cumulative debt to the provider.
+
+    At each connection the provider sends the newest one back, because the coordinator may have
+    lost it.
     """
 
     statement: Envelope[Statement]
 
 
 class StopSent(Struct, frozen=True, tag=True):
-    """End it now; a primary commits what it has, with its elapsed time."""
+    """The client ends the job now. A primary commits what it has, with its elapsed time."""
 
     assignment_hash: Hash32
     stop: Envelope[Stop]
@@ -82,50 +81,50 @@ class StopSent(Struct, frozen=True, tag=True):
 
 
 class OfferSent(Struct, frozen=True, tag=True):
-    """A new or refreshed offer."""
+    """The provider's new or refreshed offer."""
 
     offer: OfferEnvelope
 
 
 class HeartbeatSent(Struct, frozen=True, tag=True):
-    """Alive, with free slots."""
+    """The provider is alive and says which slots are free."""
 
     heartbeat: Envelope[Heartbeat]
 
 
 class AcceptSent(Struct, frozen=True, tag=True):
-    """Will run it."""
+    """The provider will run the assignment."""
 
     accept: Envelope[Accept]
 
 
 class DeclineSent(Struct, frozen=True, tag=True):
-    """Not now or not at all."""
+    """The provider does not run the assignment, or not yet."""
 
     decline: Envelope[Decline]
 
 
 class CommitSent(Struct, frozen=True, tag=True):
-    """Bound to a result; the ciphertext was uploaded to the staging store before."""
+    """The provider binds itself to a result. It has uploaded the ciphertext before."""
 
     commit: Envelope[Commit]
 
 
 class RevealSent(Struct, frozen=True, tag=True):
-    """Opens the commitment."""
+    """The provider opens its commitment."""
 
     reveal: Reveal
 
 
 class LogsSent(Struct, frozen=True, tag=True):
-    """Log lines for the client; never part of the result, may be dropped."""
+    """Log lines for the client. They are not part of the result and may be dropped."""
 
     assignment_hash: Hash32
-    text: str
+    text: str  # at most LOG_TEXT_MAX characters
 
 
 class Ok(Struct, frozen=True, tag=True):
-    """Taken note of, durably where the frame is a message of the protocol."""
+    """The receiver has taken the frame. If it holds a signed message, it is stored durably."""
 
 
 Frame = (
@@ -159,5 +158,5 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """A frame; `Refused` for anything else."""
+    """The frame of canonical bytes. Raises `Refused` for any other bytes."""
     return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame

@@ -1,5 +1,6 @@
-"""The job spec: what a client wants done. A canonical document with a CID; `Order.spec_hash` is
-its digest.
+"""The job spec: what a client wants to run.
+
+A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 """
 
 import re
@@ -37,52 +38,50 @@ class EnvVar(Struct, frozen=True):
 
 
 class Input(Struct, frozen=True):
-    """Content mounted read-only. `size_bytes` bounds the fetch."""
+    """Content that the job sees as a read-only mount."""
 
     cid: str
-    mount: str  # absolute path inside the container, below /inputs by default
-    size_bytes: int
+    mount: str  # absolute path inside the container, below /inputs/
+    size_bytes: int  # the provider fetches at most so many bytes
 
 
 class GpuRequest(Struct, frozen=True):
-    """GPUs wanted; empty model = any with the VRAM."""
+    """The GPUs that a job needs."""
 
     count: int
-    model: str
-    vram_bytes_min: int
+    model: str  # empty = any model with enough memory
+    vram_bytes_min: int  # least memory of each GPU
 
 
 class Resources(Struct, frozen=True):
-    """Limits of one execution; every one is enforced by the executor."""
+    """Limits of one execution. The executor enforces each of them."""
 
-    cpu_millis: int = 1000
+    cpu_millis: int = 1000  # thousandths of a core
     memory_bytes: int = 1 * GIB
-    shm_bytes: int = 64 * MIB
+    shm_bytes: int = 64 * MIB  # shared memory (/dev/shm)
     scratch_bytes: int = 256 * MIB
     output_bytes: int = 256 * MIB
     output_inodes: int = 4096
-    pids: int = 256
+    pids: int = 256  # processes and threads
     gpu: GpuRequest | None = None
 
 
 class Compare(Struct, frozen=True):
-    """How results are compared; tolerances in ppm, used by `numeric` only."""
+    """How the results of two executions are compared."""
 
     comparator: Comparator = Comparator.EXACT
-    rtol_ppm: Ppm = Ppm(0)
-    atol_ppm: Ppm = Ppm(0)
+    rtol_ppm: Ppm = Ppm(0)  # relative tolerance, for `numeric` only
+    atol_ppm: Ppm = Ppm(0)  # absolute tolerance, for `numeric` only
 
 
 class JobSpec(Struct, frozen=True):
-    """One job. Image: a CID of a docker archive or name@sha256:digest. `argv` empty = the
-    image's own command.
-    """
+    """One job: its program, inputs, limits and the way its results are compared."""
 
     kind: JobKind
     name: str
-    image: str
-    image_bytes: int  # size bound of an image named by CID; 0 for registry images
-    argv: tuple[str, ...]
+    image: str  # CID of a docker archive, or name@sha256:digest
+    image_bytes: int  # greatest size of an image that is named by its CID; 0 for registry images
+    argv: tuple[str, ...]  # empty = the image's own command
     shell: str  # a command line for the image's sh instead of argv; "" = none
     env: tuple[EnvVar, ...]
     working_dir: str
@@ -90,13 +89,13 @@ class JobSpec(Struct, frozen=True):
     resources: Resources
     max_duration: Seconds
     compare: Compare
-    network: bool = False
-    sealed: bool = False
+    network: bool = False  # no provider offers it yet
+    sealed: bool = False  # no provider offers it yet
     sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
     version: int = 1
 
     def encode(self) -> bytes:
-        """Canonical document."""
+        """Bytes of the canonical document."""
         return text_writer.encode(self)
 
     def digest(self) -> Hash32:
@@ -104,39 +103,37 @@ class JobSpec(Struct, frozen=True):
         return sha256(self.encode())
 
     def cid(self) -> str:
-        """CIDv1 raw of the document."""
+        """CID of the document (v1, raw)."""
         return cids.document_cid(self.encode())
 
     def command(self) -> tuple[str, ...]:
-        """What runs: argv, or sh -c with the command line."""
+        """Words of the command that runs: argv, or `sh -c` with the shell's command line."""
         return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
 
 
 text_writer.keep(
     JobSpec,
     256,
-    # in the order's event, its document, the assignment and the receipt; at most 512 of
-    # SPEC_BYTES_MAX
+    # One spec is written into the order's event, its document, the assignment and the receipt.
+    # At most 512 texts of SPEC_BYTES_MAX are kept.
 )
 
 
 def decode(data: bytes) -> JobSpec:
-    """A validated spec from its canonical document."""
+    """The spec of a canonical document, validated."""
     spec = canonical.decode(JobSpec, data, SPEC_BYTES_MAX)
     validate(spec)
     return spec
 
 
 def image_digest(image: str) -> Hash32:
-    """What identifies an image in a determinism class: digest of its CID, or its registry
-    digest.
-    """
+    """Digest that identifies an image in a determinism class: of its CID, or of the registry."""
     match = _DIGEST_IMAGE.fullmatch(image)
     return Hash32(bytes.fromhex(match[1])) if match else cids.cid_parts(image, "image")[1]
 
 
 def is_image_cid(image: str) -> bool:
-    """True when the image is named by CID, false for name@sha256:digest."""
+    """Whether the image is named by its CID, not by name@sha256:digest."""
     return "@" not in image
 
 
@@ -146,7 +143,7 @@ def input_root(spec: JobSpec) -> Hash32:
 
 
 def validate(spec: JobSpec) -> None:
-    """`Refused` naming the field for whatever no provider may run."""
+    """Raises `Refused` with the field's name for a spec that no provider may run."""
     _check(spec.version == 1, "version", "only 1 is known")
     _check(
         _NAME.fullmatch(spec.name) is not None,

@@ -1,4 +1,4 @@
-"""What GET /v1/market/history answers: supply, prices and volume by hour or day and host class."""
+"""The answer to GET /v1/market/history: supply, prices and volume by period and host class."""
 
 from msgspec import Struct
 

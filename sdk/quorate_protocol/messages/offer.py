@@ -1,5 +1,7 @@
-"""The offer: a provider's signed, expiring advert. A canonical document of at most 2 kB; the
-operator key signs `SignedOffer`.
+"""The offer: what a provider offers, at which prices, until when.
+
+An offer is a canonical document of at most 2 kB. The operator key signs its digest in
+`SignedOffer`.
 """
 
 from msgspec import Struct
@@ -17,11 +19,11 @@ from quorate_protocol.units import Address, Hash32, JobKind, Price, Sequence, Sm
 ADDRESSES_MAX = 4
 CACHED_MAX = 8
 PRICE_MAX = 10**12
-WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that takes back those before it
+WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that withdraws all earlier ones
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU as reported (level L0)."""
+    """One GPU as the provider reports it (attestation level 0)."""
 
     model: str
     uuid: str
@@ -30,7 +32,7 @@ class Gpu(Struct, frozen=True):
 
 
 class Hardware(Struct, frozen=True):
-    """What the machine says of itself."""
+    """The hardware of the provider's machine, as the provider reports it."""
 
     cores: int
     memory_bytes: int
@@ -39,46 +41,47 @@ class Hardware(Struct, frozen=True):
 
 
 class SlotOffer(Struct, frozen=True):
-    """Run slots of one host class and their price per slot-hour, by price tier; a price of 0 =
-    tier not offered.
+    """Run slots of one host class, with a price per slot-hour for each price tier.
+
+    A price of 0 means that the provider does not offer this tier.
     """
 
     host: HostClass
-    count: Small
+    count: Small  # count of run slots
     spot: Price
     on_demand: Price
     reserved: Price
 
 
 class Offer(Struct, frozen=True):
-    """What a provider advertises until `expires`; a higher `seq` replaces it."""
+    """The offer's document."""
 
     provider: Address
-    seq: Sequence
-    expires: UnixSeconds
+    seq: Sequence  # a higher one replaces this offer
+    expires: UnixSeconds  # zero (WITHDRAWN) withdraws all earlier offers
     slots: tuple[SlotOffer, ...]
     hardware: Hardware
     sandbox: str  # ports.Sandbox value
     attestation_level: Small
     kinds: tuple[JobKind, ...]
     region: str
-    peer_key: Hash32
-    box_key: Hash32
+    peer_key: Hash32  # Ed25519 public key
+    box_key: Hash32  # X25519 public key
     addresses: tuple[str, ...]  # base URLs of the provider's gateway
     cached: tuple[Hash32, ...] = ()  # digests of large CIDs in its cache
     version: int = 1
 
     def encode(self) -> bytes:
-        """Canonical document."""
+        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def signed(self) -> SignedOffer:
-        """What the operator key signs."""
+        """The message that the operator key signs."""
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
 
 
 class OfferEnvelope(Struct, frozen=True):
-    """The document and the signature over its digest: what travels."""
+    """An offer's document with the signature over its digest, as it travels."""
 
     offer: Offer
     signature: Envelope[SignedOffer]
@@ -87,11 +90,10 @@ class OfferEnvelope(Struct, frozen=True):
 def validate(
     envelope: OfferEnvelope, domain: Domain, recover: Recover, now: UnixSeconds, ttl_max: int
 ) -> Address:
-    """Checks form, expiry and that the signature covers exactly this document; returns the key
-    that signed.
+    """Checks form, expiry and signature of an offer, and returns the key that signed.
 
-    One that is withdrawn never was in time: whoever holds it neither matches nor draws its
-    provider (PROTOCOL §3, Offer).
+    The signature must cover exactly this document. A withdrawal (`expires` of zero) passes the
+    check: the coordinator then neither matches nor draws the provider (PROTOCOL §3, Offer).
     """
     offer = envelope.offer
     if len(offer.encode()) > OFFER_BYTES_MAX:
@@ -108,7 +110,7 @@ def validate(
     ):
         raise Refused(
             Code.MALFORMED,
-            "offer: slots (1 to 16), addresses (at most 4), cached (at most 8) or version",
+            "offer: it needs version 1, 1 to 16 slots, at most 4 addresses and 8 cached",
         )
     for slot in offer.slots:
         slot.host.validate()
@@ -117,5 +119,5 @@ def validate(
         ):
             raise Refused(Code.BAD_AMOUNT, "offer: a slot needs a count and prices below 10^12")
     if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
-        raise Refused(Code.MALFORMED, "offer: one host class stands twice")
+        raise Refused(Code.MALFORMED, "offer: a host class occurs twice")
     return signer(domain, envelope.signature, recover)

@@ -1,7 +1,7 @@
 """The receipt: all signed evidence of one job, addressed by its content (PROTOCOL §3, §7).
 
-A signature or hash inside the body covers every byte of it, except `taken_from_chain`. Everyone can
-check a receipt without asking anybody; see `rules.receipt_checks`.
+A signature or a hash inside the body covers every byte of it, except `taken_from_chain`. So anyone
+can check a receipt without the network; see `rules.receipt_checks`.
 """
 
 from msgspec import Struct
@@ -31,25 +31,25 @@ RECEIPT_BYTES_MAX = 4 << 20
 
 
 class ExecutionEvidence(Struct, frozen=True):
-    """Everything signed for one committed execution. `operator_key` is taken from the chain."""
+    """All signed messages of one committed execution."""
 
-    index: int
+    index: int  # counts every assignment of the job, lapsed and declined ones too
     assignment: Envelope[Assignment]
     accept: Envelope[Accept]
     commit: Envelope[Commit]
-    reveal: Reveal | None
-    operator_key: Address
+    reveal: Reveal | None  # None when the provider did not reveal
+    operator_key: Address  # taken from the chain
 
 
 class BeaconEvidence(Struct, frozen=True):
-    """One round that decided a draw."""
+    """One beacon round that decided a draw."""
 
     round: Round
-    signature: bytes
+    signature: bytes  # 48-byte compressed G1 point
 
 
 class Party(Struct, frozen=True):
-    """Who stands behind one execution, as registered when it was placed."""
+    """The provider of one execution, as it was registered when the execution was placed."""
 
     owner: Address
     operator_key: Address
@@ -58,35 +58,33 @@ class Party(Struct, frozen=True):
 
 
 class TakenFromChain(Struct, frozen=True):
-    """What only the chain can vouch for; `quorate verify` compares it when online. `parties` in
-    order of the executions.
-    """
+    """Facts that only the chain can prove. `quorate verify` compares them when it is online."""
 
-    block: int
-    list_length: int
-    parties: tuple[Party, ...]
+    block: int  # number of the block whose stake slots count
+    list_length: int  # length of the host class's list of stake slots
+    parties: tuple[Party, ...]  # in order of the executions
 
 
 class Receipt(Struct, frozen=True):
-    """The body. `batches` in order; executions in CommitSet order over all batches.
+    """The body of a receipt.
 
-    `slots`: what every try of a draw met, up to the last one taken; each index of the list once,
-    in order, with its proof. So the size of a receipt grows with the tries and the logarithm of
-    the list (docs/decisions/0007).
+    `slots` has each index of the eligible list that a try of a draw met, up to the last try that
+    was taken. Each index is there once, in order, with its proof. So the size of a receipt grows
+    with the number of tries and with the logarithm of the list (docs/decisions/0007).
     """
 
     chain_id: int
-    stakes: Address
-    beacon_key: bytes
+    stakes: Address  # the contract `Stakes`
+    beacon_key: bytes  # 96-byte compressed G2 point
     timing: Timing
     coordinator_key: Address
     spec: JobSpec
     session: Envelope[Session]
     order: Envelope[Order]
     ack: Envelope[Ack]
-    batches: tuple[Envelope[CommitSet], ...]
+    batches: tuple[Envelope[CommitSet], ...]  # in order of their numbers
     beacons: tuple[BeaconEvidence, ...]
-    executions: tuple[ExecutionEvidence, ...]
+    executions: tuple[ExecutionEvidence, ...]  # in CommitSet order over all batches
     witness: Envelope[Witness] | None
     verdict: Envelope[Verdict]
     slots: tuple[ShownSlot, ...]
@@ -95,16 +93,16 @@ class Receipt(Struct, frozen=True):
     version: int = 1
 
     def encode(self) -> bytes:
-        """Canonical bytes."""
+        """Canonical bytes of the body."""
         return text_writer.encode(self)
 
     def cid(self) -> str:
-        """CIDv1 raw of the canonical bytes."""
+        """CID of the canonical bytes (v1, raw)."""
         return cids.document_cid(self.encode())
 
 
 class Check(Struct, frozen=True):
-    """One named check and how it went."""
+    """The result of one named check."""
 
     name: str
     is_good: bool
@@ -112,16 +110,14 @@ class Check(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """All checks; valid when every one is good. `chain_checked` is false: nothing here asks the
-    chain.
-    """
+    """The results of all checks of one receipt."""
 
     checks: tuple[Check, ...]
-    chain_checked: bool = False
+    chain_checked: bool = False  # no check of this package reads the chain
 
     @property
     def valid(self) -> bool:
-        """True when every check is good."""
+        """Whether every check is good."""
         return bool(self.checks) and all(check.is_good for check in self.checks)
 
     @property
@@ -131,5 +127,5 @@ class Report(Struct, frozen=True):
 
 
 def document(receipt: Receipt) -> bytes:
-    """The file `{body, cid}`."""
+    """Bytes of a receipt's file `{body, cid}`."""
     return canonical.canonical({"body": canonical.to_json(receipt), "cid": receipt.cid()})

@@ -1,5 +1,7 @@
-"""Every message of PROTOCOL §3 with all its fields. Field order is signed order; types give the
-wire widths (`units`).
+"""Every message of PROTOCOL §3 with all its fields.
+
+The order of the fields is the order in which they are signed. A field's type gives its unit and
+its width on the wire: see `units`. Each docstring begins with the key that signs the message.
 
 A message is signed as EIP-712 (`eip712.digest`) and travels in an `Envelope` (`envelope`).
 Reveals are unsigned: they open a commitment.
@@ -32,114 +34,117 @@ from quorate_protocol.units import (
 
 
 class KeyBinding(Struct, frozen=True):
-    """Signed by the operator key (EIP-712) and by the Ed25519 peer key (over the same digest); a
-    newer `seq` replaces it.
+    """Operator key and peer key: these network keys belong to this account.
+
+    The Ed25519 peer key signs the same EIP-712 digest as the operator key.
     """
 
-    account: Address
+    account: Address  # the provider's account
     peer_key: Hash32  # Ed25519 public key
     box_key: Hash32  # X25519 public key
-    seq: Sequence
+    seq: Sequence  # a higher one replaces this message
 
 
 class Session(Struct, frozen=True):
-    """Client account: `session_key` may sign orders and vouchers for this coordinator up to a
-    cumulative debt, until `expires`.
-    """
+    """Client account: the session key may sign orders and vouchers for this coordinator."""
 
     client: Address
     session_key: Address
     coordinator: Address
-    up_to: Amount
+    up_to: Amount  # cumulative debt up to which the session key may sign
     expires: UnixSeconds
 
 
 class SignedOffer(Struct, frozen=True):
-    """What the operator key signs for an offer document: its digest, with the fields that order
-    and expire it.
-    """
+    """Operator key: the provider makes the offer in a document with this digest."""
 
     provider: Address
-    seq: Sequence
-    expires: UnixSeconds
+    seq: Sequence  # a higher one replaces this offer
+    expires: UnixSeconds  # zero withdraws all earlier offers
     document: Hash32  # sha2-256 of the canonical offer document
 
 
 class FreeSlots(Struct, frozen=True):
     """Free run slots of one host class."""
 
-    host_class: Hash32
-    free: Small
+    host_class: Hash32  # id of the class
+    free: Small  # count of free slots
 
 
 class Heartbeat(Struct, frozen=True):
     """Operator key: the provider is alive and has these run slots free."""
 
     provider: Address
-    seq: Sequence
+    seq: Sequence  # a higher one replaces this message
     free_slots: tuple[FreeSlots, ...]
-    time: UnixSeconds
+    time: UnixSeconds  # when the provider signed
 
 
 class Order(Struct, frozen=True):
-    """Client session: what to run, for how much, how surely. `jobId` is its EIP-712 digest."""
+    """Client session: what to run, for how much, how surely.
+
+    The EIP-712 digest of an order is the id of its job (`jobId`).
+    """
 
     client: Address
     coordinator: Address
     spec_hash: Hash32  # CID digest of the job spec
     input_root: Hash32  # Merkle root over the sorted input CID digests
     max_price_per_hour: Price
-    budget: Amount  # everything the client can be charged for this job, fee and audits included
+    budget: Amount  # the most this job may cost the client, with fee and audits
     max_executions: Small  # committed executions, audits included
-    audit_premium_bps: Bps
-    max_fee_bps: Bps
+    audit_premium_bps: Bps  # share of the first pay that goes into the audit fund
+    max_fee_bps: Bps  # the highest fee that the client accepts, as a share of all pay
     verify_tier: VerifyTier
     comparator: Comparator
     caseable: bool  # no seal, secrets or network; a provider declines if the spec says otherwise
     host_class: Hash32  # zero = any
     witness: Address  # a watcher's key, or zero for the client's session
-    accept_unwitnessed: bool
-    accept_unverified: bool
+    accept_unwitnessed: bool  # the job may go without audit when no Witness comes
+    accept_unverified: bool  # the job may run where too few owners could verify it
     sealed_key_hash: Hash32  # zero = inputs are not sealed
-    max_recipients: Small
-    expiry: UnixSeconds
-    nonce: Nonce
+    max_recipients: Small  # for sealed inputs; not used yet
+    expiry: UnixSeconds  # the coordinator starts no first execution from then on
+    nonce: Nonce  # a client uses each once
 
 
 class Ack(Struct, frozen=True):
-    """Coordinator, once per job and before matching: fixes the draw's frame while nobody knows
-    the beacon.
+    """Coordinator: it takes the order, and fixes who can be drawn as an auditor.
+
+    The coordinator signs one Ack for each job, before it matches the job. At that time the beacon
+    round of the draw is still unknown to everybody.
     """
 
     job_id: Hash32
     host_class: Hash32
     ack_time: UnixSeconds
-    slot_block: BlockNumber
-    eligible_root: Hash32
-    state_root: Hash32
-    secret_hash: Hash32  # keccak256 of x, which CommitSet opens
-    rule: Label
-    fee_bps: Bps
-    epoch: Sequence
+    slot_block: BlockNumber  # block whose stake slots count
+    eligible_root: Hash32  # root of the eligible list, see `rules.eligible`
+    state_root: Hash32  # root over the trust of all providers, see `Trust.leaf`
+    secret_hash: Hash32  # keccak256 of the secret x, which CommitSet shows
+    rule: Label  # the rule by which the job will be verified
+    fee_bps: Bps  # the coordinator's fee, as a share of all pay
+    epoch: Sequence  # number of the present epoch
 
 
 class Assignment(Struct, frozen=True):
-    """Coordinator: run this. `assignment_id` = H(jobId, index, blind32) hides the job from
-    auditors.
+    """Coordinator: it gives one execution to one provider.
+
+    `assignment_id` hides the job, so an auditor cannot tell which execution it repeats.
     """
 
-    assignment_id: Hash32
+    assignment_id: Hash32  # H(jobId, index, blind32)
     coordinator: Address
     provider: Address
     spec_hash: Hash32
     host_class: Hash32
     price_per_hour: Price
-    max_duration: Seconds
-    accept_by: UnixSeconds
+    max_duration: Seconds  # the execution is killed after it
+    accept_by: UnixSeconds  # the provider must have answered by then
 
 
 class Accept(Struct, frozen=True):
-    """Provider: will run it, with its quotes."""
+    """Provider: it will run the assignment, and quotes how long each part takes."""
 
     assignment_hash: Hash32  # digest of the whole Assignment
     quoted_fetch_seconds: Seconds
@@ -149,139 +154,136 @@ class Accept(Struct, frozen=True):
 
 
 class Decline(Struct, frozen=True):
-    """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0); after
-    its Accept: it gives up.
+    """Provider: it does not run the assignment, or not yet.
+
+    After its Accept, a Decline means that the provider gives up.
     """
 
     assignment_hash: Hash32
     reason: DeclineReason
-    start_by: UnixSeconds
+    start_by: UnixSeconds  # it keeps its place and starts by then; zero = it will not run it
     time: UnixSeconds
 
 
 class Commit(Struct, frozen=True):
-    """Provider: bound to a result that nobody can read yet."""
+    """Provider: it binds itself to a result, which stays hidden until its Reveal."""
 
     assignment_hash: Hash32
     class_id: Hash32  # determinism class
     commitment: Hash32  # H(assignmentHash, provider, salt32, resultDigest)
     encrypted_output: Hash32  # CID digest of the ciphertext
-    usage_ms: Milliseconds
-    beacon_round: Round  # 2 to 10 periods ahead; an auditor's is ignored
+    usage_ms: Milliseconds  # measured run time, which is paid
+    beacon_round: Round  # draws the auditors; 2 to 10 periods ahead; an auditor's is ignored
 
 
 class CommitReceipt(Struct, frozen=True):
-    """Coordinator: commit and ciphertext are stored."""
+    """Coordinator: it has stored the commit and the ciphertext."""
 
-    commit_hash: Hash32
+    commit_hash: Hash32  # digest of the Commit
     time: UnixSeconds
 
 
 class Witness(Struct, frozen=True):
-    """Client session or watcher: the commit stood before its beacon round."""
+    """Client session or watcher: it saw the primary's commit before the beacon round appeared."""
 
-    commit_hash: Hash32
-    beacon_round: Round
+    commit_hash: Hash32  # digest of the Commit
+    beacon_round: Round  # the round that the Commit names
     time: UnixSeconds
 
 
 class CommitEntry(Struct, frozen=True):
-    """One execution of a closed batch; `commit_hash` is the Commit's digest."""
+    """One execution of a closed batch."""
 
     assignment_hash: Hash32
     provider: Address
-    commit_hash: Hash32
+    commit_hash: Hash32  # digest of the Commit
 
 
 class CommitSet(Struct, frozen=True):
-    """Coordinator: closes a batch, opens its secret and the blinds. Only now do providers
-    reveal.
+    """Coordinator: it closes a batch of executions and shows its secret and the blinds.
+
+    Providers reveal only after it, so they cannot copy each other's results.
     """
 
     job_id: Hash32
-    batch: Small
-    ordered: tuple[CommitEntry, ...]
-    blinds: tuple[Hash32, ...]
-    beacon_round: Round
-    secret: Hash32  # x
-    audit_ppm: Ppm
+    batch: Small  # number of the batch, from 0
+    ordered: tuple[CommitEntry, ...]  # in the batch of the primary, the primary is the first
+    blinds: tuple[Hash32, ...]  # blind32 of each entry's assignment id, in the same order
+    beacon_round: Round  # the round of the draw; zero for a stopped job without a draw
+    secret: Hash32  # x, of which Ack holds the hash
+    audit_ppm: Ppm  # probability of an audit
     slots: tuple[Small, ...]  # tries i at which the auditors were drawn, in order
-    # hash_list over the skipped tries' assignment hashes (zero word where none was sent)
+    # hash_list over the assignment hashes of the skipped tries; a zero word where the coordinator
+    # sent no assignment
     skips_hash: Hash32
     closed_at: UnixSeconds
 
 
 class Reveal(Struct, frozen=True):
-    """Unsigned: opens the commitment; the salt also opens the ciphertext."""
+    """Unsigned: it opens the provider's commitment."""
 
     assignment_hash: Hash32
     provider: Address
     exit_status: ExitStatus
     output_digest: Hash32  # CID digest of the output directory
-    salt: Hash32
+    salt: Hash32  # also gives the key of the ciphertext
 
 
 class Verdict(Struct, frozen=True):
-    """Coordinator: how the job ended. `group` and `faulted` are assignment hashes in CommitSet
-    order.
-    """
+    """Coordinator: how the job ended."""
 
     job_id: Hash32
-    seq: Sequence
-    label: Label
+    seq: Sequence  # a higher one replaces this verdict
+    label: Label  # the rule that decided, as in the Ack
     outcome: Outcome
-    batches: Small
-    group: tuple[Hash32, ...]
-    faulted: tuple[Hash32, ...]
+    batches: Small  # count of batches that the verdict is based on
+    group: tuple[Hash32, ...]  # assignment hashes of the agreeing executions, in CommitSet order
+    faulted: tuple[Hash32, ...]  # assignment hashes of the faulted ones, in CommitSet order
     evidence_hash: Hash32  # hash_list over the reveals' struct hashes, in CommitSet order
     time: UnixSeconds
 
 
 class Statement(Struct, frozen=True):
-    """Coordinator to provider, after every job: cumulative debt. `final` never falls."""
+    """Coordinator: what it owes a provider in total. It sends one after every job."""
 
     provider: Address
-    final: Amount
-    held: Amount
+    final: Amount  # cumulative pay that can no longer be taken back; it never falls
+    held: Amount  # pay that may still be taken back
     epoch: Sequence
-    seq: Sequence
-    receipts_root: Hash32  # of the log of H(assignmentId, pay), see `merkle.Log`
+    seq: Sequence  # a higher one replaces this statement
+    receipts_root: Hash32  # root of the log of H(assignmentId, pay), see `merkle.Log`
 
 
 class Voucher(Struct, frozen=True):
-    """Client session to coordinator: cumulative debt; orders with a nonce below the floor are
-    paid by it.
-    """
+    """Client session: what the client owes the coordinator in total."""
 
     client: Address
     coordinator: Address
-    cumulative: Amount
-    nonce_floor: Nonce
+    cumulative: Amount  # total debt since the first order
+    nonce_floor: Nonce  # all orders with a lower nonce are paid by this voucher
 
 
 class Stop(Struct, frozen=True):
-    """Client session: end the job now; elapsed time is paid."""
+    """Client session: end the job now. The client pays for the time that has passed."""
 
     job_id: Hash32
     time: UnixSeconds
 
 
 class JuryVote(Struct, frozen=True):
-    """Juror's operator key: ballot = H(caseId, juror, salt, digests...), digests padded to three
-    with zero.
-    """
+    """Juror's operator key: it binds itself to its findings, which stay hidden until JuryReveal."""
 
     case_id: Nonce
     juror: Address
-    ballot: Hash32
+    ballot: Hash32  # H(caseId, juror, salt, digests...), with zeros up to three digests
 
 
 class JuryReveal(Struct, frozen=True):
-    """Unsigned: opens the ballot; a digest of zero is `void`."""
+    """Unsigned: it opens the juror's ballot."""
 
     case_id: Nonce
     juror: Address
-    digests: tuple[Hash32, ...]
+    digests: tuple[Hash32, ...]  # result digest of each execution of the case; zero = void
     salt: Hash32
 
 

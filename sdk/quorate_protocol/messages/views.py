@@ -1,5 +1,6 @@
-"""What the coordinator's HTTP API answers: read-only views, encoded by the codec (camelCase
-JSON).
+"""Answers of the coordinator's HTTP API.
+
+The codec encodes them as JSON with names in camelCase.
 """
 
 from msgspec import Struct
@@ -25,42 +26,42 @@ from quorate_protocol.units import (
 
 
 class BeaconView(Struct, frozen=True):
-    """The beacon everybody uses here."""
+    """The beacon of this deployment."""
 
     url: str
-    public_key: bytes
-    period: int
-    genesis_time: int
+    public_key: bytes  # 96-byte compressed G2 point
+    period: int  # seconds between rounds
+    genesis_time: int  # unix seconds; round 1 appears then
 
 
 class InfoView(Struct, frozen=True):
-    """GET /v1/info"""
+    """The answer to GET /v1/info: what a client or provider must know of the coordinator."""
 
     coordinator: Address
-    statement_key: Address
+    statement_key: Address  # the key that signs the coordinator's messages
     chain_id: int
     chain_url: str
     contracts: dict[str, Address]  # Stakes, Escrow, Epochs, Court, Beacon, TestToken
     beacon: BeaconView
     fee_bps: Bps
-    limits: str
+    limits: str  # name of the limits in use: mainnet or devnet
     version: str
 
 
 class AckView(Struct, frozen=True):
-    """POST /v1/orders"""
+    """The answer to POST /v1/orders: the coordinator has taken the order."""
 
     job_id: Hash32
     ack: Envelope[Ack]
 
 
 class OfferView(Struct, frozen=True):
-    """One row of GET /v1/offers"""
+    """One row of GET /v1/offers: an offer and the record of its provider."""
 
     offer: Offer
     free_slots: int
-    strikes: int
-    audits_passed: int
+    strikes: int  # of the last 90 days
+    audits_passed: int  # in a row, summed over the job classes
     is_alive: bool
 
 
@@ -80,21 +81,19 @@ class ExecutionView(Struct, frozen=True):
 
 
 class SealedOutput(Struct, frozen=True):
-    """How the client opens its output: ciphertext CID digest in the staging store, salt and what
-    it must open to.
-    """
+    """What the client needs to fetch and open its output."""
 
-    ciphertext: Hash32
-    salt: Hash32
-    output_digest: Hash32
+    ciphertext: Hash32  # digest of the CID of the ciphertext in the staging store
+    salt: Hash32  # gives the key of the ciphertext
+    output_digest: Hash32  # CID digest of the directory that the ciphertext must open to
     exit_status: int
 
 
 class RunView(Struct, frozen=True):
-    """GET /v1/runs/{jobId}; `output` only for the client and only after the verdict (I8).
+    """The answer to GET /v1/runs/{jobId}: the state of one run.
 
-    To others a run that is not final has no name ("") and no money (`charged`, `budget` 0, no
-    `pay`).
+    Only the client gets `output`, and only after the verdict (I8). While a run is not final,
+    others see an empty `name`, `charged` and `budget` of 0, and no `pay`.
     """
 
     job_id: Hash32
@@ -113,8 +112,9 @@ class RunView(Struct, frozen=True):
 
 
 class JobEvent(Struct, frozen=True):
-    """One line of a run's history, also sent as SSE. `commit` is there for `committed`, so that
-    the client can witness it.
+    """One line of a run's history, which the API also sends as a server-sent event.
+
+    A line named `committed` has the `commit`, so that the client can witness it.
     """
 
     seq: Sequence
@@ -128,8 +128,9 @@ class JobEvent(Struct, frozen=True):
 
 
 class AccountView(Struct, frozen=True):
-    """GET /v1/accounts/{address} (of a client): what it may still order. Owed = charged since
-    the last voucher.
+    """The answer to GET /v1/accounts/{address}: the money of a client.
+
+    The client owes `charged` minus `vouched`. Both are cumulative.
     """
 
     client: Address
@@ -142,48 +143,48 @@ class AccountView(Struct, frozen=True):
 
 
 class PlanRequest(Struct, frozen=True):
-    """Body of POST /v1/plan. Price in micro-USD per slot-hour."""
+    """The body of POST /v1/plan: an order that a client thinks of."""
 
     spec: JobSpec
-    max_price_per_hour: Price
+    max_price_per_hour: Price  # millionths of a USD per slot-hour
     verify_tier: VerifyTier
     accept_unverified: bool
     host_class: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
 class PlanView(Struct, frozen=True):
-    """POST /v1/plan: what an order would meet."""
+    """The answer to POST /v1/plan: which offers fit an order, and what it can cost."""
 
     host_class: Hash32
-    rule: Label
-    owners: int
-    offers: int
+    rule: Label  # the rule that would verify the job
+    owners: int  # distinct owners in the host class
+    offers: int  # live offers that fit
     cheapest: Price | None
-    executions_priced: int
-    worst_charge: Amount
+    executions_priced: int  # executions that the budget must cover
+    worst_charge: Amount  # the most that the job can cost
     fee_bps: Bps
-    nearest: str  # the nearest offer and the limit to relax, when none fits
+    nearest: str  # the nearest offer and the limit to relax, when no offer fits
 
 
 class ProviderView(Struct, frozen=True):
-    """GET /v1/providers/{address}"""
+    """The answer to GET /v1/providers/{address}: a provider's record and credits."""
 
     provider: Address
     is_alive: bool
-    strikes: int
-    audits_passed: int
-    final: Amount
-    held: Amount
+    strikes: int  # of the last 90 days
+    audits_passed: int  # in a row, summed over the job classes
+    final: Amount  # cumulative pay that can no longer be taken back
+    held: Amount  # pay that may still be taken back
     is_frozen: bool
 
 
 class CaseView(Struct, frozen=True):
-    """One row of GET /v1/cases"""
+    """One row of GET /v1/cases: a case before the jury."""
 
     case_id: int
     accused: Address
     jobs: tuple[Hash32, ...]
     phase: str
     jurors: tuple[Address, ...]
-    convicted: bool | None
+    convicted: bool | None  # None while the case is open
     slashed: Amount

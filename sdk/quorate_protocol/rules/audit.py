@@ -1,8 +1,7 @@
-"""Who audits: the beacon's draw over stake slots, and the rate at which jobs are audited
-(PROTOCOL §5).
+"""The draw of auditors from the stake slots, and the rate at which jobs are audited (PROTOCOL §5).
 
-Everything is a pure function of public inputs, in exact integers, so that a stranger recomputes
-it from one receipt.
+All functions are pure and use exact integers of public inputs. So anyone can repeat the draw from
+one receipt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,27 +25,28 @@ from quorate_protocol.units import (
 )
 
 FOREVER = BlockNumber(2**48 - 1)
-_FAULTY_AUDITOR_PPM = 200_000  # f of p_econ
+_FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that it assumes
 
 
 class StakeSlot(Struct, frozen=True):
-    """One entry of a host class's list in `Stakes`, as taken from the chain."""
+    """One entry of a host class's list in the contract `Stakes`."""
 
-    index: int
+    index: int  # place in the list
     owner: Address
     operator_key: Address
     payout: Address
     network: Hash32
-    active_from: BlockNumber
-    active_until: BlockNumber = FOREVER
+    active_from: BlockNumber  # the first block at which it is active
+    active_until: BlockNumber = FOREVER  # the first block at which it is active no longer
 
     def is_active(self, block: BlockNumber) -> bool:
-        """Active at that block."""
+        """Whether the slot is active at a block."""
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:
-        """Its entry in the eligible list: H(index, owner, operatorKey, payout, network,
-        activeFrom, activeUntil).
+        """Hash of the slot in the eligible list.
+
+        H(index, owner, operatorKey, payout, network, activeFrom, activeUntil).
         """
         return hash_tuple(
             self.index,
@@ -60,26 +60,26 @@ class StakeSlot(Struct, frozen=True):
 
 
 class Listed(Protocol):
-    """Who is eligible at which index of a list."""
+    """A list that gives the eligible slot at an index."""
 
     def get(self, index: int, /) -> StakeSlot | None:
-        """The slot; None when nobody is eligible there."""
+        """The slot at an index; None when that slot is not eligible."""
 
 
 class Drawn(Struct, frozen=True):
-    """One taken try of the draw."""
+    """One try of the draw that gave an auditor."""
 
-    attempt: Small
+    attempt: Small  # number of the try, from 0
     slot: StakeSlot
 
 
 def seed(randomness: bytes, job_id: Hash32, secret: Hash32, batch: int) -> Hash32:
-    """H(beacon_R, jobId, x, batch)."""
+    """Seed of a batch's draw: H(beacon_R, jobId, x, batch)."""
     return hash_tuple(randomness, job_id, secret, batch)
 
 
 def is_audited(draw_seed: Hash32, audit_ppm: Ppm) -> bool:
-    """H(seed, "audit") mod 10^6 < auditPpm."""
+    """Whether the seed makes this an audited job: H(seed, "audit") mod 10^6 < auditPpm."""
     return (
         audit_ppm > 0
         and int.from_bytes(hash_tuple(draw_seed, "audit"), "big") % PPM_ONE < audit_ppm
@@ -87,14 +87,12 @@ def is_audited(draw_seed: Hash32, audit_ppm: Ppm) -> bool:
 
 
 def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
-    """H(seed, "slot", i) mod the list's length."""
+    """Index of the slot that try i meets: H(seed, "slot", i) mod the list's length."""
     return int.from_bytes(hash_tuple(draw_seed, "slot", attempt), "big") % length
 
 
 def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
-    """The slot's index of each try up to the last of those taken: what a draw that took them has
-    looked at.
-    """
+    """Index of the slot of each try, from the first try to the last one in `taken`."""
     return [slot_index(draw_seed, attempt, length) for attempt in range(max(taken, default=-1) + 1)]
 
 
@@ -105,11 +103,11 @@ def draw(
     excluded: Sequence[StakeSlot],
     first: int = 0,
 ) -> Iterator[Drawn]:
-    """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner,
-    payout and network from `excluded` and from each other.
+    """Yields the auditors in order of the tries, from try `first`.
 
-    A caller that skips a drawn auditor (no answer) simply takes the next; distinctness counts
-    the skipped one too, so a coordinator gains nothing by inventing silence.
+    Each is eligible. No two of them, and none of them and `excluded`, share owner, payout or
+    network. A caller that skips an auditor who does not answer takes the next one. A skipped
+    auditor still counts as drawn, so a coordinator gains nothing by a false claim of silence.
     """
     taken = list(excluded)
     for attempt in range(first, DRAW_TRIES if list_length else 0):
@@ -125,18 +123,18 @@ def _same_party(one: StakeSlot, other: StakeSlot) -> bool:
 
 
 class Stakeout(Struct, frozen=True):
-    """What a cheat would gain and lose: the inputs of p_econ."""
+    """What a cheating provider would gain and lose: the inputs of p_econ."""
 
-    pay_max: Amount  # g: at most what the job pays
-    stake: Amount
-    held: Amount  # E: escrowed pay
+    pay_max: Amount  # g: the most that the job pays
+    stake: Amount  # the provider's stake
+    held: Amount  # E: the provider's pay that is still held
 
 
 def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> Ppm:
-    """auditPpm of one job: the one place where the audit rate is decided.
+    """Probability of an audit of one job (`auditPpm`), by PROTOCOL §5.
 
-    quorum-2: always. adaptive: p = 1 while k < 20, else max(p_min, p_econ, 1 − ε/e), e = m·λ/(m+k),
-    p_econ = 2g/((g+S+E)(1−f)) with f = .2 and S = min(stake, 16 × pay) (PROTOCOL §5).
+    quorum-2: 1. adaptive: 1 while k < 20, else max(p_min, p_econ, 1 − ε/e) with e = m·λ/(m+k),
+    p_econ = 2g/((g+S+E)(1−f)), f = .2 and S = min(stake, 16 × pay). No other code decides the rate.
     """
     if rule in (Label.UNVERIFIED, Label.NONE):
         return Ppm(0)
@@ -152,7 +150,8 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> P
 
 
 def is_held(rule: Label, audited: bool) -> bool:
-    """Whether an accepted job's pay is held until final: the one place where holding is decided.
-    Small markets settle at once.
+    """Whether the pay of an accepted job is held until the job is final.
+
+    Audited jobs, and all jobs in small markets, settle at once. No other code decides this.
     """
     return rule is Label.ADAPTIVE and not audited

@@ -1,6 +1,6 @@
-"""When beacon rounds appear: pure arithmetic over `BeaconInfo`.
+"""The times at which beacon rounds appear.
 
-Round r appears at genesis_time + (r - 1) * period (drand's rule); rounds start at 1.
+Round r appears at genesis_time + (r - 1) * period (drand's rule). The first round is 1.
 """
 
 from msgspec import Struct
@@ -23,23 +23,26 @@ def round_at(info: BeaconInfo, unix: int) -> Round:
 
 
 def first_round_after(info: BeaconInfo, unix: int) -> Round:
-    """The first round that appears strictly later than `unix`: nobody can know it then."""
+    """The first round that appears later than `unix`. At `unix` it is unknown to everybody."""
     return Round(round_at(info, unix) + 1)
 
 
 class Timing(Struct, frozen=True):
-    """What of a deployment says by which round a later batch is drawn. A receipt shows it, as it
-    does the beacon's key.
+    """The numbers of a deployment that fix which round draws a later batch.
+
+    A receipt holds them beside the beacon's key.
     """
 
-    genesis: int
+    genesis: int  # unix seconds; round 1 appears then
     period: Seconds
     reveal_within: Seconds
     max_hold: Seconds
 
     def later_round(self, closed_at: int) -> Round:
-        """The first round that appears a period or more after the reveals of a set closed then
-        were due (PROTOCOL §5 Batches).
+        """The round that draws the batch after one that was closed at `closed_at`.
+
+        It is the first round that appears at least one period after the reveals of the closed
+        batch were due (PROTOCOL §5 Batches).
         """
         return Round(
             max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period))

@@ -1,5 +1,7 @@
-"""Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and
-where trust is earned.
+"""Host classes, determinism classes and job classes (PROTOCOL §2).
+
+Two executions of one determinism class must give equal results, bit for bit. A provider earns
+trust in one job class.
 """
 
 import re
@@ -30,7 +32,10 @@ CPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     ("OPENBLAS_NUM_THREADS", "1"),
     ("PYTHONHASHSEED", "0"),
 )
-"""What pins code paths on CPUs; part of every determinism class and set by every executor."""
+"""Variables that make libraries take the same code paths on every CPU of a class.
+
+They are part of every determinism class, and every executor sets them.
+"""
 
 GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     *CPU_ENVIRONMENT,
@@ -41,25 +46,26 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 
 
 class HostClass(Struct, frozen=True):
-    """The part of a machine that decides bits. For CPUs the GPU fields are empty or zero, and
-    the other way round.
+    """The properties of a machine on which the bits of a result depend.
+
+    For a CPU class the GPU fields are empty or zero, and the other way round.
     """
 
-    architecture: str  # CPU or GPU architecture, from the catalogue above
+    architecture: str  # CPU or GPU architecture, one of those above
     level: str = ""  # CPU: x86-64 micro-architecture level as seen inside the sandbox
     vendor: str = ""  # CPU vendor
     sm_count: int = 0  # GPU: streaming multiprocessors
-    mig_profile: str = ""
+    mig_profile: str = ""  # GPU: profile of a partition; empty = the whole GPU
     driver_branch: str = ""  # GPU: e.g. "550"
-    world_size: Small = Small(1)
+    world_size: Small = Small(1)  # GPU: count of GPUs that work together
 
     @property
     def is_gpu(self) -> bool:
-        """True when the class is one of GPUs."""
+        """Whether this is a class of GPUs."""
         return self.architecture in GPU_ARCHITECTURES
 
     def validate(self) -> None:
-        """`Refused(MALFORMED)` unless every value stands in the catalogue."""
+        """Raises `Refused(MALFORMED)` unless this module knows every value."""
         if self.is_gpu:
             good = (
                 0 < self.sm_count <= SM_COUNT_MAX
@@ -79,11 +85,13 @@ class HostClass(Struct, frozen=True):
             )
             good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
         if not good:
-            raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not in the catalogue")
+            raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not a known class")
 
     def id(self) -> Hash32:
-        """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or
-        H(architecture, level, vendor).
+        """32-byte id of the class.
+
+        GPU: H("gpu", architecture, SM count, MIG profile, driver branch, world size).
+        CPU: H("cpu", architecture, level, vendor).
         """
         return _id_of(self)
 
@@ -94,7 +102,7 @@ class HostClass(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _id_of(host: HostClass) -> Hash32:
-    """Kept, because the book asks for it once for each offer and order."""
+    """Id of a host class; results are kept, because each offer and each order needs one."""
     if host.is_gpu:
         return hash_tuple(
             "gpu",
@@ -116,11 +124,14 @@ def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:
 def determinism_class(
     host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]
 ) -> Hash32:
-    """H(host class, image digest, determinism environment): a Commit must carry this one."""
+    """`Commit.class_id`: H(host class, image digest, digest of the determinism environment)."""
     return hash_tuple(host_class, image_digest, environment_digest(environment))
 
 
 @lru_cache(maxsize=4096)
 def job_class(kind: JobKind, comparator: Comparator, host_class: Hash32) -> Hash32:
-    """What trust is earned in: (kind, comparator, host class), never the image or the client."""
+    """Id of the class in which a provider earns trust: H(kind, comparator, host class).
+
+    Neither the image nor the client is part of it.
+    """
     return hash_tuple(int(kind), int(comparator), host_class)

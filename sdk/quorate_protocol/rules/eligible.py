@@ -1,10 +1,11 @@
-"""The eligible list of a host class: who may be drawn, under one root that fixes who stands at
-which index (docs/decisions/0007).
+"""The eligible list of a host class: the slots that may be drawn (docs/decisions/0007).
 
-`Ack.eligibleRoot` is the root of a log (`merkle.Log`) with one entry for each index of the
-class's list in `Stakes`: the slot's own entry where its owner was alive with audit capacity,
-zero where nobody was. So one path of log2(length) hashes shows either, and nobody can show both
-of one index; the root fixes the list's length too, which every draw divides by.
+`Ack.eligibleRoot` is the root of a log (`merkle.Log`). The log has one entry for each index of the
+class's list in `Stakes`: the slot's hash if its owner was alive with audit capacity, else zero.
+
+A path of log2(length) hashes proves the entry at an index, be it a slot or zero. The coordinator
+cannot prove two entries for one index. The root also fixes the list's length, by which every draw
+divides.
 """
 
 from collections import Counter
@@ -18,23 +19,22 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 
 class ShownSlot(Struct, frozen=True):
-    """What stands at index `proof.index` of the list of `proof.count`: a slot, or (None) nobody
-    who may be drawn.
-    """
+    """The entry at one index of an eligible list, with its proof."""
 
-    slot: StakeSlot | None
-    proof: Inclusion
+    slot: StakeSlot | None  # None when the slot at this index may not be drawn
+    proof: Inclusion  # `proof.index` is the index, `proof.count` the list's length
 
     def is_under(self, root: Hash32) -> bool:
-        """Whether the list with this root has it there."""
+        """Whether the list with this root has this entry at this index."""
         if self.slot is not None and self.slot.index != self.proof.index:
             return False
         return is_included(root, _entry(self.slot), self.proof)
 
 
 class EligibleList:
-    """Slots that may be drawn, in order of their index. Making one is linear in the list's
-    length, each look at it is not.
+    """The slots that may be drawn, in order of their index.
+
+    To make a list costs O(length) hashes; to look up a slot costs none.
     """
 
     __slots__ = ("_log", "_of_owner", "_places", "length", "root", "slots")
@@ -42,7 +42,7 @@ class EligibleList:
     def __init__(
         self, slots: Iterable[StakeSlot], length: int, like: "EligibleList | None" = None
     ) -> None:
-        """`like`: a list of which this one may share most hashes."""
+        """Makes a list of `length` indices; reuses the hashes of `like` for equal entries."""
         self.slots, self.length = tuple(slots), length
         self._places: list[StakeSlot | None] = [None] * length
         for slot in self.slots:
@@ -55,23 +55,23 @@ class EligibleList:
         return iter(self.slots)
 
     def get(self, index: int, /) -> StakeSlot | None:
-        """The slot at an index of the list; None when nobody is eligible there."""
+        """The slot at an index of the list; None when that slot is not eligible."""
         return self._places[index]
 
     def count_of(self, owner: Address) -> int:
-        """How many slots are of one owner."""
+        """How many slots of the list belong to one owner."""
         if self._of_owner is None:
             self._of_owner = Counter(slot.owner for slot in self.slots)
         return self._of_owner[owner]
 
     def show(self, indices: Iterable[int]) -> tuple[ShownSlot, ...]:
-        """What stands at these indices, each once, in order: what a receipt holds of the list."""
+        """The entries at these indices with their proofs, each index once and in order."""
         return tuple(
             ShownSlot(self._places[index], self._log.prove(index)) for index in sorted(set(indices))
         )
 
     def changes(self, places: list[StakeSlot | None]) -> FullLog:
-        """The log of a list as long as this one."""
+        """The log of another list of the same length, made from this list's log."""
         pairs = enumerate(zip(places, self._places, strict=True))
         return self._log.changed(
             {index: _entry(new) for index, (new, old) in pairs if new is not old and new != old}

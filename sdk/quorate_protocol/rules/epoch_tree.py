@@ -1,9 +1,13 @@
-"""One epoch's Merkle-sum tree of cumulative credits (PROTOCOL §6); the contract `Epochs` checks
-the same formulas.
+"""The Merkle-sum tree of all cumulative credits of one epoch (PROTOCOL §6).
 
-leaf = keccak(abi(index, account, final, held, receiptsRoot)), sums (final, held); node =
-keccak(abi(leftHash, leftFinal, leftHeld, rightHash, rightFinal, rightHeld)); positions sorted by
-registration index, padded with zero leaves (hash 0, sums 0) to a power of two.
+The contract `Epochs` checks the same formulas:
+
+- leaf = keccak(abi(index, account, final, held, receiptsRoot)), with the sums (final, held)
+- node = keccak(abi(leftHash, leftFinal, leftHeld, rightHash, rightFinal, rightHeld)), with the
+  sums of both children
+
+The leaves are sorted by registration index. Zero leaves (hash 0, sums 0) fill the tree up to a
+power of two.
 """
 
 from collections.abc import Sequence
@@ -14,17 +18,17 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 
-SIBLINGS_MAX = 64  # and so every sum of amounts fits its word
+SIBLINGS_MAX = 64  # the greatest depth; every sum of amounts then fits its 32-byte word
 
 
 class Leaf(Struct, frozen=True):
-    """Cumulative credit of one account; `index` is its registration index in `Stakes`."""
+    """The cumulative credit of one account."""
 
-    index: int
+    index: int  # registration index of the account in `Stakes`
     account: Address
-    final: Amount
-    held: Amount
-    receipts_root: Hash32
+    final: Amount  # pay that can no longer be taken back
+    held: Amount  # pay that may still be taken back
+    receipts_root: Hash32  # as in the account's Statement
 
     def node(self) -> "Node":
         """The leaf as a tree node."""
@@ -44,19 +48,17 @@ class Node(Struct, frozen=True):
 
 
 class Proof(Struct, frozen=True):
-    """Siblings from the leaf up; bit i of `position` is 1 when the node is the right child at
-    level i.
-    """
+    """The path from a leaf to the root."""
 
-    position: int
-    siblings: tuple[Node, ...]
+    position: int  # of the leaf; bit i is 1 when the node at level i is a right child
+    siblings: tuple[Node, ...]  # from the leaf's level up
 
 
 ZERO_NODE = Node(ZERO_HASH, Amount(0), Amount(0))
 
 
 def parent(left: Node, right: Node) -> Node:
-    """The node above two."""
+    """The node above two nodes."""
     digest = hash_tuple(left.hash, left.final, left.held, right.hash, right.final, right.held)
     return Node(digest, Amount(left.final + right.final), Amount(left.held + right.held))
 
@@ -74,12 +76,12 @@ def _levels(leaves: Sequence[Leaf]) -> list[list[Node]]:
 
 
 def build(leaves: Sequence[Leaf]) -> Node:
-    """Root of the tree: its hash and the sums that the contract checks."""
+    """Root of the tree, with its hash and the sums that the contract checks."""
     return _levels(leaves)[-1][0]
 
 
 def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
-    """An account's leaf and its proof. KeyError when it has none."""
+    """The leaf of an account and its proof. Raises KeyError when the account has no leaf."""
     ordered = sorted(leaves, key=lambda leaf: leaf.index)
     found = [position for position, leaf in enumerate(ordered) if leaf.account == account]
     if not found:
@@ -92,8 +94,9 @@ def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
 
 
 def root_of(leaf: Leaf, proof: Proof) -> Node:
-    """The root that a proof leads to. `Refused(MALFORMED)` for numbers that the contract has no
-    words for.
+    """The root that a proof leads to.
+
+    Raises `Refused(MALFORMED)` for numbers that the contract's types cannot hold.
     """
     if not (
         0 <= leaf.index < 2**256

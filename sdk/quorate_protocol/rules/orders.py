@@ -1,6 +1,4 @@
-"""Orders and sessions: what a client must have signed before anything is matched (PROTOCOL §3,
-§4).
-"""
+"""Checks of an order and its session before the coordinator matches the job (PROTOCOL §3, §4)."""
 
 from msgspec import Struct
 
@@ -17,7 +15,7 @@ PREMIUM_BPS_MAX = 10_000
 
 
 class Submission(Struct, frozen=True):
-    """What a client posts: the order, the session its key rests on, and the spec document."""
+    """What a client posts: its order, the session of its key, and the spec document."""
 
     order: Envelope[Order]
     session: Envelope[Session]
@@ -32,16 +30,18 @@ def validate(
     now: UnixSeconds,
     limits: Limits,
 ) -> None:
-    """Everything that can be checked without the coordinator's state. `Refused` names the field."""
+    """Checks everything that needs no state of the coordinator. `Refused` names the wrong field."""
     order, session, spec = submission.order.message, submission.session.message, submission.spec
     job_spec.validate(spec)
     _check_session(submission, domain, recover, coordinator, now, limits)
     if order.client != session.client or order.coordinator != coordinator:
-        raise Refused(Code.WRONG_SIGNER, "order: client or coordinator is not the session's")
+        raise Refused(
+            Code.WRONG_SIGNER, "order: its client or coordinator is not the one of the session"
+        )
     if order.spec_hash != spec.digest() or order.input_root != job_spec.input_root(spec):
-        raise Refused(Code.MALFORMED, "order: specHash or inputRoot does not belong to the spec")
+        raise Refused(Code.MALFORMED, "order: specHash or inputRoot is not the one of the spec")
     if not now < order.expiry <= now + 30 * 86_400:
-        raise Refused(Code.EXPIRED, "order: expiry must lie ahead, at most 30 days")
+        raise Refused(Code.EXPIRED, "order: expiry must be in the future, at most 30 days ahead")
     if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
         raise Refused(
             Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical"
@@ -56,7 +56,7 @@ def validate(
             "order: comparator must be the spec's, and sealed jobs are not offered yet",
         )
     if order.caseable and (spec.sealed or spec.network):
-        raise Refused(Code.MALFORMED, "order: caseable needs a job without seal and network")
+        raise Refused(Code.MALFORMED, "order: a caseable job has no seal and no network")
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
     if order.max_fee_bps > FEE_BPS_MAX or order.audit_premium_bps > PREMIUM_BPS_MAX:
@@ -66,7 +66,8 @@ def validate(
         )
     if not 0 < order.max_price_per_hour < 2**64 or not 0 < order.budget < 2**100:
         raise Refused(
-            Code.BAD_AMOUNT, "order: maxPricePerHour and budget must be positive and sane"
+            Code.BAD_AMOUNT,
+            "order: maxPricePerHour must be 1 to 2^64 - 1, and budget 1 to 2^100 - 1",
         )
 
 
@@ -84,7 +85,7 @@ def _check_session(
             Code.WRONG_SIGNER, "session: not signed by its client account (or for another chain)"
         )
     if session.coordinator != coordinator:
-        raise Refused(Code.WRONG_SIGNER, "session: made for another coordinator")
+        raise Refused(Code.WRONG_SIGNER, "session: it is for another coordinator")
     if not now < session.expires <= now + limits.session_max + 60:
         raise Refused(
             Code.EXPIRED, f"session: must expire within {limits.session_max} s; sign a new one"

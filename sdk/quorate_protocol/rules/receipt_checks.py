@@ -1,4 +1,4 @@
-"""Checks of a receipt that need nobody but the receipt itself (PROTOCOL §7).
+"""Checks of a receipt that need only the receipt itself (PROTOCOL §7).
 
 `verify` reports each check by name, so that a changed byte names the signature or hash that it
 breaks. `receipt_draws` has the checks of what the beacon drew.
@@ -20,8 +20,9 @@ from quorate_protocol.units import KILLED, ZERO_HASH, Address, Hash32, Label, Ou
 
 
 def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
-    """Rechecks a receipt file. Never raises for bad content: what cannot be read is one failed
-    check named `form`.
+    """Checks a receipt's file and reports each check.
+
+    Bad content never raises. A file that cannot be read gives one failed check named `form`.
     """
     try:
         tree = canonical.parse(data, RECEIPT_BYTES_MAX)
@@ -35,7 +36,7 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
         cid = str(tree["cid"])
     except Refused as refused:
         return Report((Check("form", False, refused.detail or refused.code.value),))
-    # A re-encoding that differs from what was read would hide bytes from every hash below.
+    # If the body encoded again had other bytes, the checks below would not cover all bytes read.
     whole = Check(
         "cid",
         canonical.canonical(tree["body"]) == receipt.encode() and cid == receipt.cid(),
@@ -44,18 +45,14 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
     try:
         return Report((whole, *_checks(receipt, recover, verify_round)))
     except (Refused, KeyError, IndexError, AssertionError, ArithmeticError) as error:
-        # A body that is well-formed but inconsistent (missing members, numbers that fit no word):
-        # reported, never raised to the caller.
+        # The body is well-formed but inconsistent: a member is missing, or a number is too large
+        # for its type.
         return Report((whole, Check("consistency", False, str(error)[:200])))
 
 
 def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> Iterator[Check]:
     domain = Domain(receipt.chain_id, receipt.stakes)
-    yield Check(
-        "version",
-        receipt.version == 1,
-        "only 1 is known: what a later one means, nobody can say here",
-    )
+    yield Check("version", receipt.version == 1, "this program knows only version 1")
     yield from _signatures(receipt, domain, recover)
     yield from _orders(receipt, domain)
     yield from _executions(receipt, domain)
@@ -106,12 +103,12 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     yield Check(
         "hash:spec",
         sha256(receipt.spec.encode()) == order.spec_hash,
-        "spec document against order.specHash",
+        "the spec has the digest order.specHash",
     )
     yield Check(
         "hash:jobId",
         digest(domain, order) == ack.job_id == receipt.verdict.message.job_id,
-        "order digest",
+        "the order's digest is the jobId",
     )
     yield Check(
         "order:session",
@@ -127,10 +124,10 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
         yield Check(
             f"hash:secret[{number}]",
             secret_hash(message.secret) == ack.secret_hash,
-            "x against Ack.secretHash",
+            "the secret x has the hash Ack.secretHash",
         )
-        # Both go into the seed of the draw: whoever may choose them may try until the beacon draws
-        # its friends.
+        # Both go into the seed of the draw. A coordinator that could choose them would try values
+        # until the beacon draws its friends.
         yield Check(
             f"batch[{number}]",
             message.job_id == ack.job_id and message.batch == number,
@@ -144,7 +141,7 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     yield Check(
         "commitSet:members",
         len(entries) == len(blinds) == len(receipt.executions),
-        "one execution an entry",
+        "one execution for each entry",
     )
     job_id = receipt.ack.message.job_id
     for number, (entry, blind, item) in enumerate(
@@ -155,25 +152,27 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
         yield Check(
             f"hash:assignment[{number}]",
             hashed == entry.assignment_hash == commit.assignment_hash,
-            "assignment digest",
+            "entry and commit name the assignment's digest",
         )
         yield Check(
             f"hash:accept[{number}]",
             item.accept.message.assignment_hash == hashed,
-            "accept is for this assignment",
+            "the accept is for this assignment",
         )
         yield Check(
             f"hash:commit[{number}]",
             digest(domain, commit) == entry.commit_hash,
-            "commit digest against CommitSet",
+            "the CommitSet has the commit's digest",
         )
         yield Check(
             f"hash:blind[{number}]",
             assignment_id(job_id, item.index, blind) == assignment.assignment_id,
-            "blind",
+            "the blind gives the assignmentId",
         )
         yield Check(
-            f"provider[{number}]", entry.provider == assignment.provider, "provider of the entry"
+            f"provider[{number}]",
+            entry.provider == assignment.provider,
+            "entry and assignment name one provider",
         )
         if item.reveal is not None:
             result = result_digest(item.reveal.exit_status, item.reveal.output_digest)
@@ -185,13 +184,14 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
             yield Check(
                 f"hash:reveal[{number}]",
                 same and opened == commit.commitment,
-                "reveal opens the commitment",
+                "the reveal opens the commitment",
             )
 
 
 def _terms(receipt: Receipt) -> Iterator[Check]:
-    """Every execution was of this order, at no more than it allows, and no party had two of them
-    (PROTOCOL §4, §5 Draw).
+    """Checks that all executions are of this order and by distinct parties (PROTOCOL §4, §5 Draw).
+
+    No execution may cost more than the order allows.
     """
     order, ack, spec = receipt.order.message, receipt.ack.message, receipt.spec
     for number, item in enumerate(receipt.executions):
@@ -229,7 +229,9 @@ def _verdict(receipt: Receipt) -> Iterator[Check]:
     reveals = [item.reveal for item in receipt.executions if item.reveal is not None]
     hashed = hash_list(tuple(struct_hash(reveal) for reveal in reveals))
     yield Check(
-        "hash:evidence", hashed == verdict.evidence_hash, "reveals against Verdict.evidenceHash"
+        "hash:evidence",
+        hashed == verdict.evidence_hash,
+        "the reveals have the hash Verdict.evidenceHash",
     )
     results: dict[Hash32, Hash32] = {}
     for reveal in reveals:
@@ -246,7 +248,7 @@ def _verdict(receipt: Receipt) -> Iterator[Check]:
     yield Check(
         "verdict:batches",
         verdict.batches == len(receipt.batches),
-        "as many batches as the verdict rests on",
+        "the receipt has as many batches as the verdict says",
     )
     if verdict.outcome is Outcome.ACCEPTED:
         yield Check(
@@ -255,13 +257,15 @@ def _verdict(receipt: Receipt) -> Iterator[Check]:
         yield Check(
             "verdict:enough",
             _is_enough(receipt, results),
-            "no other result has more executions, and the rule needs no more",
+            "no other result has more executions, and the group is large enough",
         )
 
 
 def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
-    """Whether group and faulted share the executions out by their results, each of them once and
-    in the order of the executions.
+    """Whether the group has one result, and the faulted executions have other results or none.
+
+    Group and faulted must together name each execution once, each in the order of the executions.
+    An execution that was alone in its batch and not revealed is in neither.
     """
     verdict = receipt.verdict.message
     agreed = {results.get(item) for item in verdict.group}
@@ -272,9 +276,7 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
         if len(batch.message.ordered) == 1
     }
     everybody = [item.commit.message.assignment_hash for item in receipt.executions]
-    members = [
-        item for item in everybody if item in results or item not in alone
-    ]  # alone and silent, it is in neither
+    members = [item for item in everybody if item in results or item not in alone]
     shared_out = [(item, item in verdict.group) for item in members]
     named = [(item, True) for item in verdict.group] + [(item, False) for item in verdict.faulted]
     return (
@@ -286,18 +288,17 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
 
 
 def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
-    """What every accepted group needs, whatever is thought of its members: that depends on the
-    coordinator's log (PROTOCOL §5 Batches).
+    """Whether the accepted group is as large as it must be, whatever trust its members have.
+
+    A receipt does not show trust: it follows from the coordinator's log (PROTOCOL §5 Batches).
     """
     verdict = receipt.verdict.message
     most = max(Counter(results.values()).values(), default=0)
-    is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(
-        verdict.group
-    )  # there the trusted count for more
+    # Under the adaptive rule trusted owners count for more, so a smaller group may be accepted.
+    is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(verdict.group)
     if verdict.label is Label.ADAPTIVE and len(receipt.executions) == 1:
         reveal = receipt.executions[0].reveal
-        return (
-            reveal is not None and reveal.exit_status not in KILLED
-        )  # a kill can be claimed by who ran nothing: always audited
+        # A provider that ran nothing can claim a kill, so a kill is always audited.
+        return reveal is not None and reveal.exit_status not in KILLED
     least = 2 if verdict.label in (Label.QUORUM_2, Label.ADAPTIVE) else 1
     return not is_outnumbered and len(verdict.group) >= least

@@ -1,4 +1,4 @@
-"""Checks of a receipt's draws: rounds, seeds, tries, audit rates, and whom the draw met."""
+"""Checks of a receipt's draws: rounds, seeds, tries, audit rates, and the slots that were met."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -12,11 +12,11 @@ from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.units import KILLED, PPM_ONE, Label, Outcome
 
 VerifyRound = Callable[[bytes, int, bytes], bool]
-"""(public key, round, signature) -> whether the beacon signed that round."""
+"""Whether the beacon signed a round. Arguments: public key, number of the round, signature."""
 
 
 def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
-    """Every check of the draws of all batches."""
+    """Yields every check of the draws of all batches."""
     randomness = {}
     for number, beacon in enumerate(receipt.beacons):
         good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
@@ -28,8 +28,8 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         message = batch.message
         owners = [entry.provider for entry in message.ordered]
         if message.beacon_round == 0 and receipt.verdict.message.outcome is Outcome.LAPSED:
-            # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and
-            # nothing is claimed of it.
+            # The client stopped the job. An execution that was cut short cannot be repeated, so no
+            # auditor is drawn.
             alone = receipt.stop is not None and not message.slots and len(owners) == 1
             yield Check(
                 f"draw[{number}]",
@@ -55,7 +55,7 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         yield Check(
             f"draw[{number}]",
             is_theirs and _are_parties(receipt, drawn),
-            "drawn slots are the auditors",
+            "the drawn slots are those of the auditors",
         )
         tries = len(set(message.slots)) == len(message.slots) and all(
             attempt < DRAW_TRIES for attempt in message.slots
@@ -76,19 +76,20 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
             digest(domain, receipt.executions[0].commit.message),
         )
         yield Check(
-            "witness:commit", witness.commit_hash == primary, "witness is for the primary's commit"
+            "witness:commit", witness.commit_hash == primary, "the witness saw the primary's commit"
         )
         yield Check(
             "witness:round",
             rounds[:1] in ([witness.beacon_round], [0]),
-            "the first draw is by the round that was witnessed",
+            "the first draw uses the round that the witness names",
         )
 
 
 def _rounds(receipt: Receipt) -> Iterator[Check]:
-    """By which round a later batch is drawn follows from when the one before was closed: who
-    might wait for a round would wait for one that draws its friends. A batch cannot be closed
-    before its own round, so nor can that moment be any.
+    """Checks that each later batch is drawn by the round that its predecessor's closing fixes.
+
+    A coordinator that could wait for a round would wait for one that draws its friends. It cannot
+    backdate the closing, because no batch is closed before its own round appears.
     """
     timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
     for number, batch in enumerate(batches):
@@ -102,8 +103,8 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
     for number, (one, following) in enumerate(pairwise(batches), 1):
         first = last = timing.later_round(one.closed_at)
         if number == 1 and _was_held(receipt):
-            # Looked at again when a fault of its provider was found, at its exit, or when the hold
-            # was over.
+            # The job was executed again when a fault of its provider was found, when the provider
+            # left, or when the hold was over.
             last = timing.later_round(one.closed_at + timing.max_hold)
         is_due = (
             one.beacon_round < following.beacon_round and first <= following.beacon_round <= last
@@ -112,14 +113,12 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
         yield Check(
             f"round[{number}]",
             is_due,
-            f"batch {number} is drawn by beacon round {due}: revealBy and a period later",
+            f"batch {number} is drawn by beacon round {due}, a period after revealBy",
         )
 
 
 def _was_held(receipt: Receipt) -> bool:
-    """Whether the first batch alone was accepted, unaudited: the job was held, and executed
-    again later.
-    """
+    """Whether the job was first accepted without an audit and held, and executed again later."""
     reveal = receipt.executions[0].reveal
     is_alone = (
         len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
@@ -128,9 +127,7 @@ def _was_held(receipt: Receipt) -> bool:
 
 
 def _least_rate(receipt: Receipt) -> int:
-    """The least auditPpm that rule, tier and witness allow, whatever trust the provider has
-    earned.
-    """
+    """The least auditPpm that rule, tier and witness allow, whatever the provider's trust is."""
     order = receipt.order.message
     match receipt.ack.message.rule:
         case Label.QUORUM_2:
@@ -146,7 +143,7 @@ def _least_rate(receipt: Receipt) -> int:
 
 
 def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
-    """Whether the auditors are said to be who their slots are."""
+    """Whether the receipt names the same payout and network for each auditor as its slot."""
     known = {
         party.owner: (party.payout, party.network) for party in receipt.taken_from_chain.parties
     }
@@ -154,8 +151,9 @@ def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
 
 
 def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
-    """Of every try it is shown whom it met, and of nothing else: what was passed over, a
-    stranger sees as the coordinator had to.
+    """Checks that the receipt proves the entry of each index that a try met, and of no other.
+
+    So a reader of the receipt also sees the slots that the draw passed over.
     """
     ack, chain = receipt.ack.message, receipt.taken_from_chain
     yield Check(

@@ -1,7 +1,8 @@
-"""Who is paid what for one job: every micro-unit charged goes somewhere (I1).
+"""Settlement of one job: what the client is charged, and who gets it.
 
-charged = Σ credits + fee + fund + refund. The fee comes on top of pay, inside the budget; every
-division rounds down and the client keeps the remainder.
+Every charged millionth goes somewhere (I1): charged = Σ credits + fee + fund + refund. The fee
+comes on top of the pay and inside the budget. Every division rounds down, and the client keeps the
+remainder.
 """
 
 from collections.abc import Sequence
@@ -23,45 +24,53 @@ from quorate_protocol.units import (
 )
 
 SIGNABLE_MAX = Amount(2**60 - 1)
-"""What `Epochs` remembers of a session's upTo: it refuses a voucher above that, and the whole epoch with it."""
+"""The largest session limit that the contract `Epochs` stores.
+
+`Epochs` refuses a whole epoch that has a voucher above the stored limit.
+"""
 
 
 USAGE_ALLOWANCE_SECONDS = 120
-"""Paid is at most so much more than passed from acceptBy to the commit. acceptBy lies up to 30 s after the Assignment was sent, Accepts are
-taken from clocks that differ by a minute, and small steps of a clock are followed at once: whoever ran honestly is never cut (I3)."""
+"""The time from acceptBy to the commit, plus this, is the longest run that is paid.
+
+acceptBy is up to 30 s after the Assignment was sent. The coordinator takes an Accept although the
+provider's clock differs by up to a minute, and it follows small steps of its own clock at once. So
+an honest provider never loses pay (I3).
+"""
 
 
 class Credit(Struct, frozen=True):
-    """Pay of one execution."""
+    """The pay of one execution."""
 
     assignment_hash: Hash32
     amount: Amount
 
 
 class Split(Struct, frozen=True):
-    """What a verdict moves."""
+    """The amounts that a verdict moves."""
 
-    charged: Amount
-    credits: tuple[Credit, ...]
-    fee: Amount
-    fund: Amount  # into the audit fund (premium, forfeits)
-    refund: Amount = Amount(0)  # back to the client: held pay of what could not be executed again
+    charged: Amount  # from the client
+    credits: tuple[Credit, ...]  # to providers
+    fee: Amount  # to the coordinator
+    fund: Amount  # to the audit fund: premiums and forfeited pay
+    refund: Amount = Amount(0)  # held pay back to the client, if the job could not run again
 
     def __post_init__(self) -> None:
         spent = sum(credit.amount for credit in self.credits) + self.fee + self.fund + self.refund
-        assert self.charged == spent, "I1: money from nowhere"
+        assert self.charged == spent, "I1: the parts of a split must add up to the charge"
 
 
 def signable(session: Session) -> Amount:
-    """Up to which cumulative debt the chain honours vouchers of a session."""
+    """The cumulative debt up to which the chain honours vouchers of a session."""
     return min(session.up_to, SIGNABLE_MAX)
 
 
 def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: int) -> bool:
-    """Whether the premium is the price of the audit itself: of an Order that nobody witnessed,
-    which is always audited (PROTOCOL §4).
+    """Whether the client pays the audit itself instead of the premium (PROTOCOL §4).
 
-    `executions` of the first batch: where nobody could be drawn, there was no audit.
+    So it is for an adaptive order that needs a witness and got none: such an order is always
+    audited. `executions` is the count in the first batch. It is 1 when no auditor could be drawn;
+    then there was no audit to pay.
     """
     return (
         rule is Label.ADAPTIVE
@@ -72,8 +81,10 @@ def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: i
 
 
 def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
-    """Executions that a client's budget must cover: in a small market, and when nobody may come
-    to witness, one more is the premium.
+    """Count of executions that a client's budget must cover.
+
+    They are two in a small market (quorum-2), and for an adaptive order that needs a witness: if no
+    witness comes, the client pays the audit instead of the premium.
     """
     return (
         2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
@@ -81,8 +92,9 @@ def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
-    """The most a job can cost its client under a rule: what must fit the budget and is reserved
-    of the allocation.
+    """The most that a job can cost its client under a rule.
+
+    It must fit the budget, and the coordinator reserves it of the client's allocation.
     """
     one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
     priced = executions_priced(rule, order.accept_unwitnessed)
@@ -96,7 +108,7 @@ def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> 
 
 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
-    """Pay of one execution: usage × signed rate, at most the signed duration and budget."""
+    """Pay of one execution: usage × signed price, at most for the signed duration and budget."""
     return pay_for(
         Milliseconds(min(usage, assignment.max_duration * 1000)),
         assignment.price_per_hour,
@@ -105,8 +117,9 @@ def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
 
 
 def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
-    """A moment by which an execution of a closed batch had committed: a primary before its round
-    appeared, others before the closing.
+    """A moment at which an execution of a closed batch had surely committed.
+
+    A primary commits before its beacon round appears, the others before the batch is closed.
     """
     is_primary = (
         closed.batch == 0
@@ -117,8 +130,9 @@ def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> 
 
 
 def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
-    """How long it is paid for having run: what its provider says, and no longer than there was
-    between Assignment and commit.
+    """The run time that is paid: what the provider measured, capped by the time there was.
+
+    The cap is the time from acceptBy to `by`, plus USAGE_ALLOWANCE_SECONDS.
     """
     passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
     return Milliseconds(min(usage, passed * 1000))
@@ -127,11 +141,11 @@ def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Mi
 def split(
     order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True
 ) -> Split:
-    """Settlement of executions that the client pays for: the agreeing ones, or those that ran
-    when its program was not deterministic.
+    """Splits the charge of the executions that the client pays for.
 
-    Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a
-    deterministic program.
+    These are the agreeing executions, or all that ran when the program was not deterministic.
+    Later credits are cut to fit the budget, in order of commitment. This cannot happen to a
+    deterministic program, because `worst_charge` had to fit the budget.
     """
     is_due = has_premium and rule is Label.ADAPTIVE and paid
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)

@@ -1,4 +1,4 @@
-"""Trust of one provider in one job class: a pure fold over verdicts (I10)."""
+"""The trust of one provider in one job class, computed from its verdicts alone (I10)."""
 
 from msgspec import Struct
 
@@ -8,49 +8,56 @@ from quorate_protocol.units import PPM_ONE, Address, Hash32, Ppm, UnixSeconds
 from quorate_protocol.values import replace
 
 LAMBDA_START_PPM = Ppm(20_000)
-LAMBDA_RATE = 300  # EWMA over about this many audits
+LAMBDA_RATE = 300  # λ is a moving average (EWMA) over about this many audits
 STRUCK_LAMBDA_PPM = 50_000
 STRIKE_SECONDS = 90 * DAY
 
 
 class Trust(Struct, frozen=True):
-    """k (audits passed in a row, cap 1000), λ in ppm, strikes by time. Starts as a newcomer's."""
+    """The record of one provider in one job class. The defaults are those of a newcomer."""
 
-    passed: int = 0
-    lambda_ppm: Ppm = LAMBDA_START_PPM
-    strikes: tuple[UnixSeconds, ...] = ()
+    passed: int = 0  # k: audits passed in a row, at most 1000
+    lambda_ppm: Ppm = LAMBDA_START_PPM  # λ: average rate of faults
+    strikes: tuple[UnixSeconds, ...] = ()  # times of the last faults, at most eight
 
     def error_ppm(self) -> int:
-        """e = m·λ/(m+k), never below 1 ppm; a struck provider's λ is at least .05·2^(−k/100)."""
+        """Expected error rate e = m·λ/(m+k), at least 1 ppm.
+
+        With a strike, λ counts as at least .05·2^(−k/100).
+        """
         rate = self.lambda_ppm
         if self.strikes:
             rate = Ppm(max(rate, STRUCK_LAMBDA_PPM >> (self.passed // 100)))
         return max(1, TRUST_PRIOR * rate // (TRUST_PRIOR + self.passed))
 
     def suspicion_ppm(self) -> int:
-        """c = .2 for newcomers, else clip(10e, 1e-3, .2): how likely this provider lies, for
-        risk().
+        """Assumed probability c that this provider lies, which `verdict.risk` uses.
+
+        c = .2 for newcomers, else 10e within .001 and .2.
         """
         if self.passed < TRUST_NEWCOMER:
             return 200_000
         return min(200_000, max(1_000, 10 * self.error_ppm()))
 
     def at(self, now: UnixSeconds) -> "Trust":
-        """What counts of it at a moment: a strike does for 90 days."""
+        """The trust without the strikes that are older than 90 days at a moment."""
         live = tuple(at for at in self.strikes if now - at < STRIKE_SECONDS)
         return self if len(live) == len(self.strikes) else replace(self, strikes=live)
 
     def live_strikes(self, now: UnixSeconds) -> int:
-        """Strikes of the last 90 days."""
+        """Count of strikes of the last 90 days."""
         return len(self.at(now).strikes)
 
     def leaf(self, provider: Address, job_class: Hash32) -> Hash32:
-        """Entry of `Ack.stateRoot`."""
+        """Hash of this trust as an entry of `Ack.stateRoot`."""
         return hash_tuple(provider, job_class, self.passed, self.lambda_ppm, len(self.strikes))
 
 
 def after_audit(trust: Trust, passed: bool, now: UnixSeconds) -> Trust:
-    """One audited execution more: λ moves by 1/300; a fault resets k and adds a strike."""
+    """The trust after one more audited execution.
+
+    λ moves by 1/300 of the way to 0 or 1. A fault also resets k and adds a strike.
+    """
     target = 0 if passed else PPM_ONE
     rate = Ppm(trust.lambda_ppm + (target - trust.lambda_ppm) // LAMBDA_RATE)
     if passed:

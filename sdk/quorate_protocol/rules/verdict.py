@@ -1,7 +1,7 @@
-"""How a job is decided from its revealed executions (PROTOCOL §5). Pure; the comparator groups
-results beforehand.
+"""The decision on a job from its revealed executions (PROTOCOL §5).
 
-Under `exact` two results agree when their result digests are equal, so a group is a digest.
+All functions are pure. Under the comparator `exact` two results agree when their digests are equal,
+so each distinct digest makes one group.
 """
 
 from collections.abc import Sequence
@@ -16,37 +16,33 @@ RIVAL_SHARE_MAX = Fraction(5, 1000)
 
 
 class Execution(Struct, frozen=True):
-    """One committed execution; `result` is None when it was not revealed or its ciphertext did
-    not open.
-    """
+    """One committed execution."""
 
     assignment_hash: Hash32
     provider: Address
-    result: Hash32 | None
-    suspicion_ppm: int = 200_000
-    is_killed: bool = False  # by the time limit or for its memory
-    is_alone: bool = False  # in its batch: there silence is no fault
+    result: Hash32 | None  # None when it was not revealed or its ciphertext did not open
+    suspicion_ppm: int = 200_000  # see `Trust.suspicion_ppm`
+    is_killed: bool = False  # by the time limit or the memory limit
+    is_alone: bool = False  # the only one in its batch; then silence is no fault
 
 
 class Accepted(Struct, frozen=True):
-    """Enough executions agree. Indices into the executions given."""
+    """Enough executions agree. Both fields hold indices into the executions given."""
 
-    group: tuple[int, ...]
-    faulted: tuple[int, ...]
+    group: tuple[int, ...]  # the agreeing ones
+    faulted: tuple[int, ...]  # those that are at fault
 
 
 class More(Struct, frozen=True):
-    """Undecided: so many further executions, drawn as a fresh batch."""
+    """The job is undecided: a new batch of so many executions must be drawn."""
 
     count: int
 
 
 class Unresolved(Struct, frozen=True):
-    """Cap reached or nobody left. `is_clients_doing`: three different results from three owners,
-    so the program is not deterministic.
-    """
+    """No decision is possible: the cap is reached, or no provider is left to draw."""
 
-    is_clients_doing: bool
+    is_clients_doing: bool  # three owners gave three results: the program is not deterministic
 
 
 Decision = Accepted | More | Unresolved
@@ -55,8 +51,10 @@ Decision = Accepted | More | Unresolved
 def decide(
     rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool
 ) -> Decision:
-    """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions;
-    at most 7 whatever it says.
+    """Decides over all executions so far, which are in CommitSet order.
+
+    `cap` is the order's maxExecutions; above 7 it counts as 7. `is_exhausted` says that no further
+    provider can be drawn.
     """
     groups = _groups(executions)
     best = _best(rule, executions, groups)
@@ -65,12 +63,8 @@ def decide(
         outside = (i for i in range(len(executions)) if i not in inside)
         return Accepted(best, tuple(i for i in outside if not _has_lapsed(executions[i])))
     if rule is Label.ADAPTIVE and len(executions) == 1:
-        cap = max(
-            cap,
-            2,
-            # a kill that is not audited yet: whatever the client allows for disagreement, it is
-            # looked at once
-        )
+        # A single execution that does not suffice needs an audit, whatever the client's cap is.
+        cap = max(cap, 2)
     if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
         different = {execution.result for execution in executions if execution.result is not None}
         return Unresolved(is_clients_doing=len(different) >= 3)
@@ -78,7 +72,7 @@ def decide(
 
 
 def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
-    """risk(G) = Πc/10: how likely everybody in the group lies alike."""
+    """Probability that all members of a group lie in the same way: risk(G) = Πc/10."""
     product = Fraction(1, 10)
     for index in group:
         product *= Fraction(executions[index].suspicion_ppm, PPM_ONE)
@@ -86,8 +80,10 @@ def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
 
 
 def _has_lapsed(execution: Execution) -> bool:
-    """In a larger batch silence is a fault. Who is alone in one and silent is unpaid, and the
-    next is drawn.
+    """Whether an execution ended without a result and without a fault.
+
+    Silence is a fault only in a batch with others. A provider that is alone in its batch and does
+    not reveal is not paid, and another one is drawn.
     """
     return execution.result is None and execution.is_alone
 
@@ -95,9 +91,10 @@ def _has_lapsed(execution: Execution) -> bool:
 def _best(
     rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The one group that may be accepted. Under the adaptive rule the one that least likely lies
-    alike, however many agree on another: owners who have passed many audits are not outvoted by
-    as many newcomers as somebody cares to register.
+    """The only group that may be accepted.
+
+    Under the adaptive rule it is the group with the least risk, not the largest. So an attacker
+    cannot outvote trusted owners by registering many newcomers.
     """
     if rule is Label.ADAPTIVE:
         return min(groups, key=lambda group: (risk(executions, group), -len(group)), default=())
@@ -135,11 +132,11 @@ def _adaptive_suffices(
     best: tuple[int, ...],
 ) -> bool:
     if len(executions) == 1:
-        # Not audited: provisional. But a time-out or a memory kill can be claimed without running
-        # anything: it is always audited.
+        # Without an audit the result is provisional. A provider can claim a time-out or a memory
+        # kill without running anything, so these are always audited.
         return bool(best) and not executions[0].is_killed
     if len(best) < 2:
-        # an auditor that says nothing has checked nothing, however trusted the primary is
+        # An auditor that did not reveal has checked nothing, however trusted the primary is.
         return False
     rivals = [group for group in groups if group != best]
     alone = risk(executions, best)
@@ -157,7 +154,7 @@ def _needed(
     room = cap - len(executions)
     if rule is not Label.ADAPTIVE:
         return 1
-    # Sized so that its agreement suffices, every newcomer counted with c = .2.
+    # The new batch is so large that its agreement suffices, if all its members are newcomers.
     trial = list(executions)
     group = list(best)
     for count in range(1, room + 1):

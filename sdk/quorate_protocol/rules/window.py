@@ -1,5 +1,6 @@
-"""How far a provider has come in one job class: what ends the hold of its unaudited jobs
-(PROTOCOL §5 Rate, Holding). A pure fold (I10).
+"""The progress of a provider in one job class, which ends the hold of its unaudited jobs.
+
+See PROTOCOL §5 Rate and Holding. It is computed from accepted jobs alone (I10).
 """
 
 from msgspec import Struct, field
@@ -12,28 +13,29 @@ SHARE_MAX = 4  # one client is at most a 4th
 
 
 class Window(Struct, frozen=True):
-    """`progress_ppm` grows by at most one job (10^6) a job and never falls. The rest bounds what
-    one client can add to it.
+    """A provider's progress, and the counts that bound how much one client can add to it.
 
-    Shares are counted over stretches of W jobs, one after the other: within each at most W/4 of
-    one client count, once four have been served. Not over the last W jobs at each moment, which
-    would take a list of W clients a provider.
+    The shares of clients are counted over stretches of W jobs, one after the other. Once the
+    provider has served four clients, at most W/4 jobs of one client count in a stretch. To count
+    over the last W jobs at each moment would need a list of W clients for each provider.
     """
 
-    progress_ppm: int = 0
-    clients: tuple[Address, ...] = ()  # the first four
+    progress_ppm: int = 0  # never falls; a job adds at most one job (10^6)
+    clients: tuple[Address, ...] = ()  # the first four that the provider served
     served: int = 0  # jobs of the present stretch
-    shares: dict[Address, int] = field(default_factory=dict)  # of them, by client
+    shares: dict[Address, int] = field(default_factory=dict)  # of them, the counted jobs by client
 
 
 def window_jobs(tier: VerifyTier, limits: Limits) -> int:
-    """W: how many further jobs make a job of this tier final."""
+    """W: the count of further jobs that makes a job of this tier final."""
     return limits.window_jobs if limits.window_jobs is not None else TIERS[tier].window_jobs
 
 
 def after_job(window: Window, client: Address, price: Price, median: Price, length: int) -> Window:
-    """One accepted job more: min(1, price / class median) of a job, or nothing when the client
-    has its share already.
+    """The window after one more accepted job of a client.
+
+    The job adds min(1, price / class median) of a job, or nothing when the client already has its
+    share of the stretch. `length` is W.
     """
     clients = window.clients
     if client not in clients and len(clients) < CLIENTS_BEFORE_SHARES:
