@@ -1,5 +1,6 @@
-"""Every bound and constant of the protocol, once: `MAINNET` and `DEVNET` (PROTOCOL, values in
-square brackets; §9).
+"""Every bound and constant of the protocol, for mainnet and devnet.
+
+PROTOCOL gives a devnet value in square brackets after the mainnet value. See also PROTOCOL §9.
 """
 
 from msgspec import Struct
@@ -33,13 +34,11 @@ FRAME_BYTES_MAX = 1 << 20
 
 
 class Tier(Struct, frozen=True):
-    """A verification tier (PROTOCOL §5): least audit rate, jobs until final, target error, all in
-    ppm where not a count.
-    """
+    """The numbers of a verification tier (PROTOCOL §5)."""
 
-    p_min: Ppm
-    window_jobs: int
-    epsilon: Ppm
+    p_min: Ppm  # least rate of audits
+    window_jobs: int  # W: count of further jobs that makes a job final
+    epsilon: Ppm  # target rate of wrong results
 
 
 TIERS: dict[VerifyTier, Tier] = {
@@ -51,10 +50,11 @@ TIERS: dict[VerifyTier, Tier] = {
 
 
 class Limits(Struct, frozen=True):
-    """Time and money constants of one deployment. Seconds unless the name says otherwise."""
+    """The times and amounts of one deployment. A field's type gives its unit."""
 
     name: str
-    # blocks; the newest has depth 1. What is younger may be taken back, and nobody acts on it
+    # Blocks; the newest block has depth 1. The chain may still drop blocks of less depth, so no
+    # program acts on them.
     chain_depth: int
     beacon_period: Seconds
     accept_within: Seconds
@@ -67,8 +67,8 @@ class Limits(Struct, frozen=True):
     max_hold: Seconds
     window_jobs: int | None  # W; None = the tier's own
     allocation_release: Seconds
-    # a voucher is taken if the chain will honour it for so long: three epochs, for one may be
-    # refused and one late
+    # The coordinator takes a voucher if the chain will honour it for so long. It is three epochs,
+    # because one epoch may be refused and one may be late.
     voucher_margin: Seconds
     withdrawal_delay: Seconds
     uncovered_settle_after: Seconds
@@ -76,16 +76,16 @@ class Limits(Struct, frozen=True):
     coordinator_bond: Amount
     class_owners_min_any: int
     class_owner_age: Seconds
-    case_evidence_age: Seconds  # executions count this long after acceptBy + maxDuration
+    case_evidence_age: Seconds  # a case may use an execution so long after acceptBy + maxDuration
     case_allocation_age: Seconds
-    jury_owners_min: int  # "15 [all there are, at least 3]"
+    jury_owners_min: int  # least count of owners from whom a jury is drawn
     jury_slot_age: Seconds
     jury_rounds_ahead: int  # beacon periods between opening and draw
     jury_beacon_missing: Seconds
     jury_window: Seconds
     jury_gas_fee: Amount
     epoch_every: Seconds
-    claim_every_epochs: int  # the coordinator claims for everybody
+    claim_every_epochs: int  # so often the coordinator claims the pay of all accounts
     challenge_window: Seconds
     challenge_response: Seconds
     halt_after: Seconds
@@ -93,9 +93,8 @@ class Limits(Struct, frozen=True):
     session_max: Seconds
     heartbeat_every: Seconds
     heartbeat_alive: Seconds
-    usage_check_from_ms: (
-        int | None
-    )  # audited pay is checked against the auditor's time from here; None = off
+    # From this run time on, audited pay is checked against the auditor's time; None = no check.
+    usage_check_from_ms: int | None
     offer_ttl: Seconds
 
 

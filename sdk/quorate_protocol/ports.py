@@ -1,8 +1,8 @@
 """Ports: the interfaces that shells implement and cores never import.
 
-Only signatures live here: no asyncio, no IO. Every adapter and every fake is held to the same
-tests. Errors: `Refused` when the request breaks a rule, `Unavailable` when the world fails and a
-retry may help.
+This module declares signatures only: no asyncio, no IO. Every adapter and every fake must pass the
+same tests. Errors: `Refused` when the request breaks a rule; `Unavailable` when something outside
+fails and a retry may help.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -30,8 +30,10 @@ class Clock(Protocol):
 
 
 class BeaconRound(Struct, frozen=True):
-    """One drand-format round: `randomness` = sha256(signature), signature = BLS over
-    sha256(round as 8 bytes big-endian).
+    """One beacon round in the format of drand.
+
+    `randomness` is sha256(signature). The BLS signature is over sha256(round as 8 big-endian
+    bytes).
     """
 
     round: Round
@@ -40,7 +42,7 @@ class BeaconRound(Struct, frozen=True):
 
 
 class BeaconInfo(Struct, frozen=True):
-    """What everybody must agree on about a beacon."""
+    """The parameters of a beacon, which all programs of a deployment share."""
 
     public_key: bytes  # 96-byte compressed G2 point
     period: Seconds
@@ -48,19 +50,19 @@ class BeaconInfo(Struct, frozen=True):
 
 
 class Beacon(Protocol):
-    """Public randomness; every round handed out has been verified against the public key."""
+    """A source of public randomness. It verifies each round against the public key."""
 
     info: BeaconInfo
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """A verified round, or None while it has not appeared."""
+        """The verified round of a number, or None while it has not appeared."""
 
 
 # ----------------------------------------------------------------------------------------- executor
 
 
 class Sandbox(StrEnum):
-    """What stands between a job and the owner's machine; a field of the offer."""
+    """The isolation between a job and the owner's machine, which the offer names."""
 
     DOCKER_RUNC = "docker-runc"
     DOCKER_RUNSC = "docker-runsc"
@@ -77,11 +79,9 @@ class Mount(Struct, frozen=True):
 
 
 class Task(Struct, frozen=True):
-    """Everything an executor may know about one lease. `lease_id` (hex) names the container, so
-    start is idempotent.
-    """
+    """Everything that an executor may know of one lease."""
 
-    lease_id: str
+    lease_id: str  # hex; it names the container, so that `start` is idempotent
     image: Path | str  # docker archive in the content store, or name@sha256:digest
     argv: tuple[str, ...]  # replaces entry point and command of the image; empty = the image's own
     env: Mapping[str, str]
@@ -107,102 +107,113 @@ class TaskState(StrEnum):
 
 
 class Usage(Struct, frozen=True):
-    """Measured use of one execution; `wall_ms` from container start to exit is what is paid."""
+    """The measured usage of one execution."""
 
-    wall_ms: Milliseconds
+    wall_ms: Milliseconds  # from the start of the container to its exit; this time is paid
     cpu_ms: int = 0
     peak_memory_bytes: int = 0
     gpu_ms: int = 0
 
 
 class Exit(Struct, frozen=True):
-    """How it ended: `status` as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory
-    kill).
-    """
+    """How an execution ended."""
 
+    # PROTOCOL §3: 0-255 exit, 256 + signal, 512 time-out, 513 memory kill
     status: int
     usage: Usage
 
 
 class EngineRefuses(Refused):
-    """From `Executor.start`: the engine answers and has said no for long. The job's doing or
-    this machine's: nobody can tell them apart.
+    """The engine works, but has refused to start a task for a long time.
+
+    `Executor.start` raises it. The cause may be the job or this machine; the executor cannot tell.
     """
 
 
 class Executor(Protocol):
-    """Runs tasks. Every call is idempotent by lease id and safe to repeat after a restart of the
-    daemon.
+    """Runs tasks in a sandbox.
+
+    Every call is idempotent by lease id, and safe to repeat after a restart of the daemon.
     """
 
     sandbox: Sandbox
 
     async def check(self) -> None:
-        """Raises Unavailable with the remedy when the engine cannot be used."""
+        """Raises Unavailable, with what to do, when the engine cannot be used."""
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Brings a registry's image to where `start` finds it, unless it is there. `stop` ends
-        it. Refused(UNKNOWN | OVERSIZE | MALFORMED | UNSUPPORTED) when it can never be had here;
-        Unavailable, also at the deadline.
+        """Pulls an image from a registry, unless it is already there. `stop` ends the pull.
+
+        Raises Refused(UNKNOWN | OVERSIZE | MALFORMED | UNSUPPORTED) when this machine can never get
+        the image. Raises Unavailable when it cannot get it now, also at the deadline.
         """
 
     async def start(self, task: Task) -> None:
-        """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED)
-        names the field; an image that does not exist is Refused(UNKNOWN); EngineRefuses is one,
-        too.
+        """Starts the task unless its container already runs or has exited.
+
+        Raises Refused(UNSUPPORTED) with the name of a field that the sandbox does not support,
+        Refused(UNKNOWN) for an image that does not exist, and EngineRefuses, which is a Refused.
         """
 
     async def state(self, lease_id: str) -> TaskState:
-        """What is observed now."""
+        """The present state of a lease's container."""
 
     async def wait(self, lease_id: str) -> Exit:
-        """Waits for the exit, enforcing max_duration (also across a restart of the daemon)."""
+        """Waits for the exit. Enforces max_duration, also across a restart of the daemon."""
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Standard output and error as written, capped at 1 MiB a lease; never part of the
-        result.
+        """Standard output and error as the task wrote them, at most 1 MiB for each lease.
+
+        They are not part of the result.
         """
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs of an exited task into a new directory: regular files and
-        directories only, capped. Refused(OVERSIZE | MALFORMED) names the path; the caller then
-        commits the empty directory.
+        """Copies the outputs of an exited task into a new directory, up to the task's limits.
+
+        Outputs are regular files and directories. For others or too many, it raises
+        Refused(OVERSIZE | MALFORMED) with the path, and the caller commits the empty directory.
         """
 
     async def stop(self, lease_id: str) -> None:
-        """Ends it now (SIGTERM, then SIGKILL after 5 s)."""
+        """Ends the task now: sends SIGTERM, then SIGKILL after 5 s."""
 
     async def remove(self, lease_id: str) -> None:
-        """Forgets container, mounts and logs; no error if there is nothing."""
+        """Deletes container, mounts and logs of a lease. It is no error if there are none."""
 
     async def leases(self) -> Sequence[str]:
-        """Ids of all leases this executor still holds anything of."""
+        """Ids of all leases of which this executor still has a container, mounts or logs."""
 
     async def close(self) -> None:
-        """Releases engine connections; running tasks keep running."""
+        """Closes the connections to the engine. Running tasks go on."""
 
 
 # -------------------------------------------------------------------------------------------- peers
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
-"""(sender's account as 0x-hex or "" when unknown, frame) -> answer frame. Raising Refused answers with the code."""
+"""Gives the answer to a frame. Its arguments are the sender's account and the frame.
+
+The account is 0x-hex, or "" if it is unknown. If it raises Refused, the sender gets the code.
+"""
 
 
 class Peers(Protocol):
-    """Signed request/response between two named peers (docs/lifecycle.md).
-    At-least-once; handlers deduplicate.
+    """Signed requests and answers between two peers (docs/lifecycle.md).
+
+    A frame may arrive more than once, so handlers must be idempotent.
     """
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Sends one frame (at most 1 MiB) and waits for the answer. Unavailable when the peer is
-        not connected or silent; Refused as the peer answered.
+        """Sends one frame of at most 1 MiB and waits for the answer.
+
+        Raises Unavailable when the peer is not connected or does not answer, and Refused when the
+        peer refuses.
         """
 
     def connected(self) -> frozenset[Address]:
-        """Peers that can be reached now."""
+        """The peers that are connected now."""
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
 
 
 # ------------------------------------------------------------------------------------------- signer
@@ -221,7 +232,7 @@ class Signer(Protocol):
 
 
 class ChainEvent(Struct, frozen=True):
-    """One decoded contract event at depth k or more."""
+    """One decoded contract event in a block of depth `Limits.chain_depth` or more."""
 
     block: BlockNumber
     block_time: int

@@ -1,8 +1,8 @@
-"""Refusals: what a peer asked for and the rules forbid. One enum, one total table.
+"""Refusals: the answers to requests that the rules forbid.
 
-`Refused` is raised by the rules and by decoders, changes nothing, and is caught in one place per
-program. Every code has an HTTP status, the contracts' revert reason where the chain enforces the
-same rule, and a sentence for people.
+The rules and the decoders raise `Refused`. The request then changes nothing. Each program catches
+it in one place. Every code has an HTTP status and a sentence for people. If the chain enforces the
+same rule, the code also has the contracts' revert reason.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Code(StrEnum):
-    """Why something was refused. Wire form is the value."""
+    """The reason of a refusal. Its value is the text on the wire."""
 
     MALFORMED = "malformed"
     NOT_CANONICAL = "not-canonical"
@@ -46,45 +46,43 @@ class Code(StrEnum):
 
 
 class Meaning(Struct, frozen=True):
-    """What one code maps to: HTTP status, contract revert reason ("" where the chain has no such
-    rule), a sentence.
-    """
+    """The HTTP status, the revert reason and the sentence of one code."""
 
-    status: int
-    revert: str
-    sentence: str
+    status: int  # HTTP status
+    revert: str  # revert reason of the contracts; "" when the chain has no such rule
+    sentence: str  # for people
 
 
 MEANINGS: dict[Code, Meaning] = {
     Code.MALFORMED: Meaning(400, "", "The message cannot be read."),
     Code.NOT_CANONICAL: Meaning(400, "", "The message is not in canonical form."),
-    Code.UNKNOWN_FIELD: Meaning(400, "", "The message has a field that nobody knows."),
+    Code.UNKNOWN_FIELD: Meaning(400, "", "The message has an unknown field."),
     Code.OVERSIZE: Meaning(413, "", "The message is larger than allowed."),
     Code.BAD_SIGNATURE: Meaning(401, "signature", "The signature does not verify."),
-    Code.WRONG_SIGNER: Meaning(403, "signer", "The key that signed may not sign this."),
+    Code.WRONG_SIGNER: Meaning(403, "signer", "This key may not sign this message."),
     Code.WRONG_CHAIN: Meaning(
         400, "domain", "The signature was made for another chain or deployment."
     ),
     Code.EXPIRED: Meaning(410, "expired", "It has expired; sign a new one."),
-    Code.REPLAYED: Meaning(409, "nonce", "It was used before."),
-    Code.STALE: Meaning(409, "stale", "A newer one is known."),
-    Code.UNKNOWN: Meaning(404, "unknown", "Nobody here knows it."),
-    Code.WRONG_PHASE: Meaning(409, "phase", "That cannot happen in this phase."),
+    Code.REPLAYED: Meaning(409, "nonce", "This nonce or message was used before."),
+    Code.STALE: Meaning(409, "stale", "A newer message is already known."),
+    Code.UNKNOWN: Meaning(404, "unknown", "It is not known here."),
+    Code.WRONG_PHASE: Meaning(409, "phase", "This is not possible in the present phase."),
     Code.TOO_LATE: Meaning(409, "late", "The deadline has passed."),
     Code.TOO_EARLY: Meaning(409, "early", "It is too early for that."),
     Code.EQUIVOCATION: Meaning(
-        409, "equivocation", "Two different messages were signed for one place."
+        409, "equivocation", "Two different messages were signed where only one is allowed."
     ),
     Code.DOES_NOT_OPEN: Meaning(422, "reveal", "The reveal does not open the commitment."),
     Code.NOT_STORED: Meaning(409, "", "The content is not stored; upload it first."),
     Code.WRONG_CLASS: Meaning(
-        422, "class", "The determinism class is not the one the assignment gives."
+        422, "class", "The determinism class is not the one of the assignment."
     ),
     Code.PRICE_TOO_HIGH: Meaning(422, "price", "The price is above what was signed."),
     Code.OVER_ALLOCATION: Meaning(
         402, "allocation", "The client's allocation does not cover it; deposit and allocate more."
     ),
-    Code.BAD_AMOUNT: Meaning(422, "amount", "The amount is not one the rules allow."),
+    Code.BAD_AMOUNT: Meaning(422, "amount", "The rules do not allow this amount."),
     Code.UNSUPPORTED: Meaning(501, "", "This coordinator or provider does not offer that."),
     Code.NO_OFFER: Meaning(409, "", "No live offer fits; relax the named limit."),
     Code.TOO_FEW_OWNERS: Meaning(
@@ -98,15 +96,16 @@ MEANINGS: dict[Code, Meaning] = {
     ),
     Code.BUSY: Meaning(429, "", "Too many requests; retry later."),
     Code.QUOTA: Meaning(507, "", "The store is full for this account."),
-    Code.NOT_YOURS: Meaning(403, "", "It belongs to somebody else."),
+    Code.NOT_YOURS: Meaning(403, "", "It belongs to another account."),
     Code.CHAIN: Meaning(502, "", "The chain refused the transaction."),
 }
 
 
 class Refused(Exception):
-    """A peer asked for what the rules forbid. `detail` says what was wrong, where, and what to
-    do; it can be written as UTF-8, although strangers' names in it need not be (JSON and file
-    systems allow lone surrogates).
+    """A peer asked for something that the rules forbid.
+
+    `detail` says what was wrong, where, and what to do. It can always be encoded as UTF-8: JSON and
+    file systems allow lone surrogates in names, and these are escaped in it.
     """
 
     def __init__(self, code: Code, detail: str = "") -> None:
@@ -118,8 +117,9 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """The world failed (a node away, a full disk, a busy engine); the shell retries after
-    `retry_after` seconds.
+    """Something outside failed, for example a chain node, a disk or a container engine.
+
+    The caller may try again after `retry_after` seconds.
     """
 
     def __init__(self, what: str, retry_after: float = 1.0) -> None:

@@ -35,7 +35,7 @@ class Outcome(Struct, Generic[F], frozen=True):
 
 
 class Effect(Protocol):
-    """An order to the shell. The shell may perform it more than once and makes that harmless."""
+    """An action for the shell to perform. It must do no harm if it is performed twice."""
 
     @property
     def key(self) -> str:

@@ -1,9 +1,9 @@
 """The tables of a core's state, with rollback of a step that fails.
 
 A step that raises `Refused` must change nothing. A copy of the state before each step would cost
-O(state). An overlay would slow every read, though nearly all steps succeed. So a write goes to the
-rows at once, and the table notes the row that was there before. A deletion waits for the commit:
-if it were undone, its row would come back at the end of the table.
+O(state). An overlay would slow every read, though nearly all steps succeed. So a write changes the
+rows at once, and the table notes the row that was there before. A deletion waits for the commit,
+because a rollback would put its row back at the end of the table.
 
 Rows are frozen values: replace them, never change them. Iteration is in insertion order, and a
 snapshot keeps that order, so a restored core walks its rows as the core before it did.
@@ -36,8 +36,9 @@ class Part(Protocol):
     """A part of the state that takes part in the transactions of `Tables`."""
 
     def join(self, waiting: "list[Part]") -> None:
-        """From now on the part adds itself to `waiting` at its first write. The owner of the list
-        clears it after a commit or a rollback.
+        """Makes the part add itself to `waiting` at its first write in each transaction.
+
+        The owner of the list clears it after a commit or a rollback.
         """
 
     def is_clean(self) -> bool:
@@ -58,42 +59,42 @@ class Part(Protocol):
 
 @memo
 def _rows_of(kinds: tuple[object, object]) -> Packed[list[tuple[object, object]]]:
-    """The decoder of a table's rows, made once for each pair of kinds: replay and tests make a
-    core many times.
+    """The decoder of a table's rows, made once for each pair of types.
+
+    Replay and tests make a core many times.
     """
     return Packed(list[tuple[kinds[0], kinds[1]]])  # type: ignore[valid-type]
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
-    """A dict with transactions. `key_kind` and `value_kind` are the types (unions too) that
-    snapshots are coded by.
+    """A dict with transactions.
+
+    `key_kind` and `value_kind` are the types of keys and values in snapshots. They may be unions.
     """
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
         self._packed = _rows_of((key_kind, value_kind))
         self._rows: dict[K, V] = {}
-        self._before: list[
-            tuple[K, V | _Missing]
-        ] = []  # for each write what stood there, the oldest first
+        # The earlier row of each write, the oldest write first.
+        self._before: list[tuple[K, V | _Missing]] = []
         self._deleted: set[K] = set()  # still in `_rows`
-        self._committed: dict[K, V] | None = (
-            None  # all rows as they were, once a deleted one has been written again
-        )
+        # All committed rows, set when a step writes a row that it has deleted.
+        self._committed: dict[K, V] | None = None
         self._followers: list[set[K]] = []
         self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
         self._waiting: list[Part] | None = None
 
     def join(self, waiting: list[Part]) -> None:
-        """From now on the table adds itself to `waiting` at its first write."""
+        """Makes the table add itself to `waiting` at its first write in each transaction."""
         self._waiting = waiting
         if not self.is_clean():
             waiting.append(self)
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
-        """A set that from now on collects the key of every row that may have changed.
+        """A set that collects the key of every row that may have changed. It begins with all keys.
 
-        For an index that is derived from the table: its owner takes the keys out of the set and
-        derives their rows again. With `matters(before, after)` the set collects only the writes
+        It serves an index that is derived from the table: the index takes the keys out of the set
+        and derives their rows again. With `matters(before, after)` the set collects only the writes
         for which that is true, and all deletions, rollbacks and loads.
         """
         follower = set(self)
@@ -229,14 +230,12 @@ _SNAPSHOT: Packed[dict[str, Raw]] = Packed(dict[str, Raw])
 
 
 class Tables:
-    """State made of `Table` attributes, set in `__init__`; one transaction spans them
-    all.
-    """
+    """State made of `Table` attributes, set in `__init__`. One transaction spans them all."""
 
-    _all: dict[str, Part] | None = None  # found at first use
+    _all: dict[str, Part] | None = None  # set at the first use
 
     def begin(self) -> None:
-        """Opens a transaction. Writes left over from another one are a bug."""
+        """Begins a transaction. The last one must have been committed or rolled back."""
         self._parts()
         assert not self._waiting, "the last transaction was neither committed nor rolled back"
 
@@ -256,7 +255,7 @@ class Tables:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits at the end of the block, rolls back when it raises."""
+        """Commits the writes of the block at its end, or rolls them back when it raises."""
         self.begin()
         try:
             yield
@@ -286,9 +285,8 @@ class Tables:
     def _parts(self) -> dict[str, Part]:
         if self._all is None:
             self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table)}
-            self._waiting: list[
-                Part
-            ] = []  # with writes, in the order of their first ones: every step writes to few
+            # The parts with writes, in the order of their first writes. A step writes to few parts.
+            self._waiting: list[Part] = []
             for part in self._all.values():
                 part.join(self._waiting)
         return self._all

@@ -1,4 +1,4 @@
-"""Units and identifiers: one `NewType` per meaning, with its width on the wire.
+"""Units and identifiers: one `NewType` for each meaning, with its width on the wire.
 
 Source: PROTOCOL "Types". Every integer is unsigned. `WIRE_TYPES` is the single table that the
 EIP-712 encoder, the codec's bounds and the vectors are derived from.
@@ -44,7 +44,7 @@ WIRE_TYPES: dict[str, tuple[str, int]] = {
     "ExitStatus": ("uint16", 16),
     "Nonce": ("uint256", 256),
 }
-"""Name of the NewType -> (Solidity type, width: bytes for byte strings, bits for integers)."""
+"""Solidity type and width by name of the NewType. Byte strings count bytes, integers bits."""
 
 ZERO_HASH = Hash32(bytes(32))
 ZERO_ADDRESS = Address(bytes(20))
@@ -56,14 +56,12 @@ BPS_ONE = 10_000
 EXIT_SIGNAL_BASE = 256  # 256 + signal number
 EXIT_TIMEOUT = ExitStatus(512)
 EXIT_MEMORY_KILL = ExitStatus(513)
-KILLED = (
-    EXIT_TIMEOUT,
-    EXIT_MEMORY_KILL,
-)  # what anybody can claim who did not run anything, and what may differ between honest machines
+# A provider can claim these without running anything, and honest machines may differ in them.
+KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
 
 
 class VerifyTier(IntEnum):
-    """What the client buys: how surely a wrong result is caught (PROTOCOL §5)."""
+    """How surely a wrong result is caught (PROTOCOL §5). The client chooses and pays for it."""
 
     NONE = 0
     LEAN = 1
@@ -84,7 +82,7 @@ class Comparator(IntEnum):
 
 
 class Label(IntEnum):
-    """By which rule a job is verified; stands in the Ack and in the Verdict (PROTOCOL §3)."""
+    """The rule by which a job is verified. Ack and Verdict name it (PROTOCOL §3)."""
 
     NONE = 0
     ADAPTIVE = 1
@@ -102,7 +100,7 @@ class Outcome(IntEnum):
 
 
 class DeclineReason(IntEnum):
-    """Why a provider does not take an assignment."""
+    """The reason why a provider does not take an assignment."""
 
     BUSY = 1
     PRICE = 2
@@ -114,11 +112,11 @@ class DeclineReason(IntEnum):
     BAD_KEY = 8
     MISMATCH = 9
     RESOURCES = 10
-    GAVE_UP = 11  # after its Accept: its machine failed, or the client stopped what had not begun
+    GAVE_UP = 11  # after its Accept: the machine failed, or the client stopped the job in time
 
 
 class JobKind(IntEnum):
-    """Kinds of jobs. The first three are leases with results, the others make no claim."""
+    """The kind of a job. Only jobs of the first three kinds have a result to verify."""
 
     TASK = 1
     ARRAY = 2
@@ -135,12 +133,10 @@ def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:
 
 
 def share_bps(amount: Amount, bps: Bps) -> Amount:
-    """`bps` hundredths of a percent of an amount, rounded down; the remainder stays where it
-    was.
-    """
+    """`bps` hundredths of a percent of an amount, rounded down."""
     return Amount(amount * bps // BPS_ONE)
 
 
 def usd(amount: int) -> str:
-    """Text of an amount in USD with its six decimals."""
+    """Text of an amount of millionths of a USD, in USD with six decimals."""
     return f"{amount // 1_000_000}.{amount % 1_000_000:06d}"

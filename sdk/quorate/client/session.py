@@ -162,7 +162,7 @@ class ClientSession:
         if entry is None:
             raise RefusedError(
                 "not-yours",
-                "It belongs to somebody else.",
+                "It belongs to another account.",
                 "this profile never signed that order, so it cannot check it",
             )
         return entry

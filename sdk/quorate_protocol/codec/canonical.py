@@ -41,7 +41,8 @@ def encode(value: object) -> bytes:
 def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
     """The value of type `cls` that `data` encodes canonically.
 
-    Raises `Refused` with `OVERSIZE`, `MALFORMED`, `UNKNOWN_FIELD` or `NOT_CANONICAL` for other data.
+    For other data it raises `Refused` with `OVERSIZE`, `MALFORMED`, `UNKNOWN_FIELD` or
+    `NOT_CANONICAL`.
     """
     if len(data) <= bytes_max:
         try:

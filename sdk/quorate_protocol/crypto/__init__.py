@@ -1,1 +1,1 @@
-"""Hashes, EIP-712, Merkle trees, commitments, bearer tokens."""
+"""Hashes, EIP-712 digests, Merkle trees, commitments and bearer tokens."""

@@ -1,9 +1,9 @@
-"""Who speaks over plain HTTP: a short-lived token signed by an account's key (session or
-operator key).
+"""Bearer tokens, with which clients and providers prove over HTTP who they are.
 
-`Authorization: Quorate <account>.<key>.<expires>.<sig>`; sig over H("quorate-http/1", chainId,
-coordinator, account, key, expires). Whether that key may speak for that account is the server's
-question to its own state.
+A token is short-lived and signed by a session key or an operator key:
+`Authorization: Quorate <account>.<key>.<expires>.<sig>`, where sig is over
+H("quorate-http/1", chainId, coordinator, account, key, expires). The server checks in its own state
+whether that key may act for that account.
 """
 
 from msgspec import Struct
@@ -20,8 +20,8 @@ TOKEN_SECONDS_MAX = 24 * 3600
 class Bearer(Struct, frozen=True):
     """The verified content of a token."""
 
-    account: Address
-    key: Address
+    account: Address  # for which the key acts
+    key: Address  # the key that signed
     expires: UnixSeconds
 
 
@@ -32,7 +32,7 @@ def _digest(chain_id: int, coordinator: Address, bearer: Bearer) -> Hash32:
 
 
 def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) -> str:
-    """Header value for a key's holder."""
+    """Value of the Authorization header, signed with the key that `bearer` names."""
     signature = sign(_digest(chain_id, coordinator, bearer))
     return f"{SCHEME} {bearer.account.hex()}.{bearer.key.hex()}.{bearer.expires}.{signature.hex()}"
 
@@ -40,7 +40,10 @@ def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) 
 def read_token(
     header: str, chain_id: int, coordinator: Address, recover: Recover, now: UnixSeconds
 ) -> Bearer:
-    """Checks form, expiry and signature; `Refused(BAD_SIGNATURE | EXPIRED)`."""
+    """Checks form, expiry and signature of a header, and returns its content.
+
+    Raises `Refused(BAD_SIGNATURE | EXPIRED | WRONG_SIGNER)`.
+    """
     try:
         scheme, token = header.split(" ")
         account, key, expires, signature = token.split(".")
@@ -56,5 +59,5 @@ def read_token(
         raise Refused(Code.EXPIRED, "authorization: the token has expired or lives too long")
     check_signature_form(sig)
     if recover(_digest(chain_id, coordinator, bearer), sig) != bearer.key:
-        raise Refused(Code.WRONG_SIGNER, "authorization: not signed by the key it names")
+        raise Refused(Code.WRONG_SIGNER, "authorization: another key signed the token")
     return bearer

@@ -1,4 +1,4 @@
-"""Commitments, reveals and the ids that blind auditors (PROTOCOL §3)."""
+"""Commitments, reveals, and assignment ids, which hide a job from its auditors (PROTOCOL §3)."""
 
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.messages.signed import Commit, Reveal
@@ -7,34 +7,38 @@ from quorate_protocol.units import Address, ExitStatus, Hash32
 
 
 def result_digest(exit_status: ExitStatus, output_digest: Hash32) -> Hash32:
-    """H(uint16 exitStatus, outputDigest): what executions are compared by under `exact`."""
+    """H(uint16 exitStatus, outputDigest). Under `exact` results agree if it is equal."""
     return hash_tuple(exit_status, output_digest)
 
 
 def commitment(assignment_hash: Hash32, provider: Address, salt: Hash32, result: Hash32) -> Hash32:
-    """H(assignmentHash, provider, salt32, resultDigest): useless to a copier, who cannot change
-    the provider in it.
+    """`Commit.commitment`: H(assignmentHash, provider, salt32, resultDigest).
+
+    Another provider cannot copy it, because it holds the first provider's address.
     """
     return hash_tuple(assignment_hash, provider, salt, result)
 
 
 def assignment_id(job_id: Hash32, index: int, blind: Hash32) -> Hash32:
-    """H(jobId, index, blind32): auditors cannot tell which job they check."""
+    """`Assignment.assignment_id`: H(jobId, index, blind32).
+
+    The blind hides the job, so auditors cannot tell which job they check.
+    """
     return hash_tuple(job_id, index, blind)
 
 
 def secret_hash(secret: Hash32) -> Hash32:
-    """What Ack commits to: keccak256 of x."""
+    """`Ack.secret_hash`: keccak256 of the secret x."""
     return keccak256(secret)
 
 
 def opens(commit: Commit, reveal: Reveal) -> bool:
-    """True when the reveal opens the commitment."""
+    """Whether the reveal opens the commitment."""
     return _is_of(commit, reveal, result_digest(reveal.exit_status, reveal.output_digest))
 
 
 def check_opens(commit: Commit, reveal: Reveal) -> Hash32:
-    """The result digest, or `Refused(DOES_NOT_OPEN)`."""
+    """The result digest of a reveal. Raises `Refused(DOES_NOT_OPEN)` if it does not open."""
     result = result_digest(reveal.exit_status, reveal.output_digest)
     if not _is_of(commit, reveal, result):
         raise Refused(

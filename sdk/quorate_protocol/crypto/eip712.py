@@ -1,7 +1,7 @@
-"""EIP-712 hashing of message dataclasses (standard https://eips.ethereum.org/EIPS/eip-712).
+"""EIP-712 hashes of messages (https://eips.ethereum.org/EIPS/eip-712).
 
-Types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is written down once.
-Field names go over the wire and into the type string in camelCase.
+The types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is declared only once.
+Field names are in camelCase, both in JSON and in the type string.
 """
 
 from collections.abc import Callable
@@ -23,15 +23,13 @@ DOMAIN_TYPE = "EIP712Domain(string name,string version,uint256 chainId,address v
 
 
 class Domain(Struct, frozen=True):
-    """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every
-    message.
-    """
+    """The deployment for which a signature is valid."""
 
     chain_id: int
-    verifying_contract: Address
+    verifying_contract: Address  # the contract `Stakes`, for every message
 
     def separator(self) -> Hash32:
-        """32-byte domain separator."""
+        """The 32-byte domain separator."""
         return _separator(self.chain_id, self.verifying_contract)
 
 
@@ -46,8 +44,9 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
 
 
 def digest(domain: Domain, message: object) -> Hash32:
-    """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is
-    checked, stored and named by it.
+    """The hash that is signed: keccak256(0x1901 || separator || struct hash).
+
+    Results are kept, because one message's digest is needed to check, store and name it.
     """
     return _digests(domain.chain_id, domain.verifying_contract)(message)
 
@@ -59,7 +58,7 @@ def _digests(chain_id: int, contract: Address) -> Kept[object, Hash32]:
 
 
 def struct_hash(message: object) -> Hash32:
-    """EIP-712 hashStruct of a message dataclass."""
+    """EIP-712 hashStruct of a message."""
     return _hasher(type(message))(message)
 
 
@@ -92,7 +91,10 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 
 @memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
-    """hashStruct of one message type: its type hash and one word a field, joined."""
+    """The function that computes hashStruct for one message type.
+
+    hashStruct is keccak256 of the type hash and one 32-byte word for each field.
+    """
     type_hash = keccak256(type_string(kind).encode())
     members = [(f.name, _word_of(f.type)) for f in fields(kind)]
 

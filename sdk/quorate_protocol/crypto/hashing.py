@@ -1,8 +1,7 @@
-"""Hashes. The only module of the rules that imports anything beyond the standard library
-(keccak).
+"""Hash functions: keccak256, SHA-256, and H(...) of PROTOCOL.
 
-H(...) of PROTOCOL is keccak256 over the ABI encoding of a tuple: 32-byte words, strings as
-dynamic members, exactly what Vyper's `keccak256(abi_encode(...))` computes.
+H(...) is keccak256 over the ABI encoding of a tuple, with 32-byte words, and strings as dynamic
+members. Vyper's `keccak256(abi_encode(...))` gives the same hash.
 """
 
 import ctypes
@@ -21,12 +20,10 @@ _WIDTH, _PADDING = _SIZE(32), _BYTE(1)
 
 @cache
 def _library() -> ctypes.PyDLL:
-    """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an
-    error.
+    """The C functions that pycryptodome's public class wraps. Each returns 0 or an error code.
 
-    Called with the interpreter's lock held: the class lets go of it in each of its four calls
-    for a hash of a microsecond, and whenever another thread is at work it then waits for that
-    thread to hand it back.
+    They are called with the interpreter's lock held. The public class releases the lock four times
+    for a hash that takes a microsecond. If another thread runs, each release means a wait.
     """
     library = ctypes.PyDLL(pycryptodome_filename(["Crypto", "Hash"], "_keccak.abi3.so"))
     library.keccak_init.argtypes = [_STATE, _SIZE, _BYTE]
@@ -37,8 +34,9 @@ def _library() -> ctypes.PyDLL:
 
 
 class _Sponge:
-    """A state and room for a digest, used again and again: to make them costs more than the
-    hash.
+    """The state of a hash and a buffer for its digest.
+
+    They are reused, because to make them costs more than to hash.
     """
 
     __slots__ = ("_library", "absorb", "buffer", "digest", "out", "reset", "state")
@@ -56,11 +54,11 @@ class _Sponge:
 
 
 class _Sponges:
-    """Sponges that nobody uses at the moment: one for each hash that ever ran at the same time
-    as others, so one a thread.
+    """The sponges that are free. There are as many as ever hashed at the same time.
 
-    Taken out while it is used, so a thread, a signal handler or a finaliser that hashes in
-    between takes another; one whose hash was broken off (a keyboard interrupt) is not put back.
+    A sponge is taken out while it is in use. So another thread, a signal handler or a finaliser
+    that hashes in between takes another one. If an exception interrupts a hash, its sponge is not
+    put back.
     """
 
     __slots__ = ("_free",)
@@ -69,13 +67,13 @@ class _Sponges:
         self._free: list[_Sponge] = []
 
     def hash(self, data: bytes) -> bytes:
-        """keccak256."""
+        """The keccak256 of some bytes."""
         if type(data) is not bytes:
-            return _keccak_anew(data)
+            return _keccak_by_library(data)
         try:
             sponge = self._free.pop()
         except IndexError:
-            # All are in use, or this is the first.
+            # All are in use, or there is none yet.
             sponge = _Sponge()
         failed = sponge.reset(sponge.state) or sponge.absorb(sponge.state, data, len(data))
         failed = failed or sponge.digest(sponge.state, sponge.out, _WIDTH, _PADDING)
@@ -85,30 +83,32 @@ class _Sponges:
         return digest
 
 
-def _keccak_anew(data: bytes) -> bytes:
+def _keccak_by_library(data: bytes) -> bytes:
     return _keccak.new(digest_bits=256, data=data).digest()
 
 
 def _fastest() -> Callable[[bytes], bytes]:
-    """Sponges; the library's public class where its functions are not, or no longer, those that
-    are known here.
+    """The fastest keccak256 that works: sponges, or else the library's public class.
+
+    Sponges need C functions that another version of the library may not have.
     """
     try:
         sponges = _Sponges()
         is_good = all(
-            sponges.hash(data) == _keccak_anew(data) for data in (b"", b"abc", bytes(200), b"")
+            sponges.hash(data) == _keccak_by_library(data)
+            for data in (b"", b"abc", bytes(200), b"")
         )
     except (AttributeError, TypeError, ValueError, OSError, AssertionError):
-        # Another version, or one built otherwise.
-        return _keccak_anew
-    return sponges.hash if is_good else _keccak_anew
+        # The library has another version or another build.
+        return _keccak_by_library
+    return sponges.hash if is_good else _keccak_by_library
 
 
 _hash = _fastest()
 
 
 def keccak256(data: bytes) -> Hash32:
-    """32-byte keccak256 (the EVM's, not SHA-3)."""
+    """The 32-byte keccak256 of some bytes, as in the EVM; it is not SHA-3."""
     return Hash32(_hash(data))
 
 
@@ -116,13 +116,14 @@ EMPTY_HASH = keccak256(b"")
 
 
 def sha256(data: bytes) -> Hash32:
-    """32-byte SHA-256."""
+    """The 32-byte SHA-256 of some bytes."""
     return Hash32(_sha256(data).digest())
 
 
 def word(value: int | bytes) -> bytes:
-    """One static ABI word: unsigned integers and bools right-aligned, 20-byte addresses
-    left-padded, 32-byte strings as they are.
+    """The 32-byte ABI word of a static value.
+
+    Unsigned integers, bools and 20-byte addresses get zeros on the left; 32 bytes stay as they are.
     """
     if isinstance(value, int):
         return value.to_bytes(32, "big")
@@ -133,7 +134,7 @@ def word(value: int | bytes) -> bytes:
 
 
 def abi_encode(*values: int | bytes | str) -> bytes:
-    """ABI encoding of a tuple of words and strings (strings are UTF-8 and dynamic)."""
+    """ABI encoding of a tuple of words and strings. Strings are dynamic members, in UTF-8."""
     heads: list[bytes] = []
     tails: list[bytes] = []
     offset = 32 * len(values)
@@ -152,16 +153,16 @@ def abi_encode(*values: int | bytes | str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _tail(value: str) -> bytes:
-    """Kept, because most strings are the labels of what is hashed."""
+    """The encoding of a string; results are kept, because most strings are fixed labels."""
     raw = value.encode()
     return word(len(raw)) + raw + bytes(-len(raw) % 32)
 
 
 def hash_tuple(*values: int | bytes | str) -> Hash32:
-    """H(values...) of PROTOCOL: keccak256 of the ABI encoding of the tuple."""
+    """H(values...) of PROTOCOL: keccak256 of the ABI encoding of the values as a tuple."""
     return keccak256(abi_encode(*values))
 
 
 def hash_list(digests: tuple[Hash32, ...]) -> Hash32:
-    """H(ordered digests): keccak256 of the digests one after the other."""
+    """H(ordered digests) of PROTOCOL: keccak256 of all digests, joined in their order."""
     return keccak256(b"".join(digests)) if digests else EMPTY_HASH

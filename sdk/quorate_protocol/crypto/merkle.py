@@ -1,5 +1,6 @@
-"""Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL), and over
-logs that only grow.
+"""Merkle roots over sets of hashes and over logs that only grow, with proofs for logs.
+
+The root of a set is the one of PROTOCOL's "roots Merkle over sorted H(entry)".
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,9 @@ from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
-    """Root over the sorted entries; a lone node at the end of a level moves up unhashed; no
-    entries give zero.
+    """Merkle root over the sorted entries; zero if there are none.
+
+    If a level has an odd count of nodes, its last node moves up as it is.
     """
     level = sorted(entries)
     if not level:
@@ -29,16 +31,15 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
 
 
 class Log(Struct, frozen=True):
-    """A Merkle mountain range: what is left of a log of hashes to append to it and to give its
-    root (docs/decisions/0004).
+    """A Merkle mountain range: a log of hashes without its entries (docs/decisions/0004).
 
-    `peaks` are the roots of perfect trees over the entries in order, the largest first: one for
-    each bit of `count`, so a million entries leave at most twenty. Appending hashes twice on
-    average, a root hashes once a peak.
+    It has what is needed to append an entry and to compute the root. There is one perfect tree for
+    each bit that is set in `count`, so a million entries need at most twenty peaks. To append
+    costs two hashes on average; a root costs one hash for each peak.
     """
 
-    count: int = 0
-    peaks: tuple[Hash32, ...] = ()
+    count: int = 0  # count of entries
+    peaks: tuple[Hash32, ...] = ()  # roots of perfect trees over the entries, the largest first
 
     def append(self, entry: Hash32) -> "Log":
         """The log with one more entry."""
@@ -49,34 +50,32 @@ class Log(Struct, frozen=True):
         return Log(self.count + 1, (*peaks, node))
 
     def root(self) -> Hash32:
-        """H(count, the peaks folded from the smallest); the count fixes the place of every
-        entry. An empty log gives zero.
+        """Root of the log: H(count, the peaks folded from the smallest); zero for an empty log.
+
+        The count is hashed too, because it fixes the place of every entry.
         """
         return _bagged(self.count, self.peaks)
 
 
 class Inclusion(Struct, frozen=True):
-    """Entry `index` of a log of `count`: siblings up to its peak, and all peaks but its own, the
-    largest first.
-    """
+    """A proof that a log has an entry at an index."""
 
-    index: int
-    count: int
-    siblings: tuple[Hash32, ...]
-    other_peaks: tuple[Hash32, ...]
+    index: int  # of the entry, from 0
+    count: int  # entries in the log
+    siblings: tuple[Hash32, ...]  # from the entry up to its peak
+    other_peaks: tuple[Hash32, ...]  # all peaks but the entry's own, the largest first
 
 
 def credit_entry(assignment_id: Hash32, pay: Amount) -> Hash32:
-    """Entry of a provider's log of credits. The last entry of an assignment counts: one that was
-    taken back is followed by 0.
+    """Entry of a provider's log of credits: H(assignmentId, pay).
+
+    The last entry of an assignment counts. If a credit is taken back, an entry of 0 follows.
     """
     return hash_tuple(assignment_id, pay)
 
 
 class FullLog:
-    """A log with every node kept: making one hashes as often as it has entries, a proof of one
-    entry then hashes nothing.
-    """
+    """A log with all its nodes. To make it costs one hash for each entry; proofs cost none."""
 
     __slots__ = ("_levels",)
 
@@ -91,9 +90,7 @@ class FullLog:
         return len(self._levels[0])
 
     def changed(self, entries: Mapping[int, Hash32]) -> "FullLog":
-        """The log with these entries in the places of others: hashes only what stands above
-        them.
-        """
+        """The log with new entries at some indices. It hashes only the nodes above them."""
         new = FullLog(())
         new._levels = [list(level) for level in self._levels]
         for index, entry in entries.items():
@@ -106,11 +103,11 @@ class FullLog:
         return new
 
     def root(self) -> Hash32:
-        """As of the `Log` of the same entries."""
+        """Root of the log, the same as that of a `Log` with these entries."""
         return _bagged(len(self), self._peaks())
 
     def prove(self, index: int) -> Inclusion:
-        """Shows that an entry stands in the log."""
+        """Proof of the entry at an index."""
         count, first, mine = len(self), 0, 0
         assert 0 <= index < count, "an entry of this log"
         for size in _sizes(count):
@@ -124,8 +121,9 @@ class FullLog:
         return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
 
     def _peaks(self) -> tuple[Hash32, ...]:
-        """Roots of the perfect trees, the largest first: each the last node of its level that
-        was not paired on the way up.
+        """Roots of the perfect trees, the largest first.
+
+        Each is the last node of its level, because it has no partner there.
         """
         count = len(self)
         return tuple(
@@ -135,14 +133,12 @@ class FullLog:
 
 
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
-    """Shows that an entry stands in a log, from all its entries; what anybody can do who kept
-    the receipts in order.
-    """
+    """Proof of the entry at an index, computed from all entries of a log."""
     return FullLog(entries).prove(index)
 
 
 def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
-    """Whether the entry stands at that place of the log with this root."""
+    """Whether the log with this root has the entry at the index that the proof names."""
     if not 0 <= shown.index < shown.count < 1 << 64:
         return False
     first, mine = 0, 0
@@ -165,7 +161,7 @@ def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
 
 
 def _sizes(count: int) -> list[int]:
-    """Of the perfect trees, the largest first."""
+    """Counts of entries of the perfect trees, the largest first."""
     return [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
 
 

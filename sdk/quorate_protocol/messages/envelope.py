@@ -83,7 +83,7 @@ def encode(envelope: AnyEnvelope) -> bytes:
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
-    """Envelope of canonical bytes. Any other bytes are refused, also other forms of the same JSON."""
+    """The envelope of canonical bytes. Any other form of the same JSON is refused."""
     tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
     envelope: Envelope[M] = from_json(tree, expected)
     if canonical.canonical(tree) != data:

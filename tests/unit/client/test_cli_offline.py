@@ -151,7 +151,7 @@ def test_a_missing_package_is_a_usage_error(
     assert (
         "'no-such-package-here' is not installed" in error
         and "pip install" in error
-        and "Nobody here knows it" not in error
+        and "It is not known here" not in error
     )
 
 
