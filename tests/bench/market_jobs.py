@@ -57,7 +57,7 @@ from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
 from quorate_protocol.rules import orders as orders_module
 from quorate_protocol.rules.classes import HostClass, job_class
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

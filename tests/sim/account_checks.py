@@ -15,7 +15,7 @@ from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.rules import receipt_checks
 from quorate_protocol.rules.beacon_rounds import round_time
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Address, Hash32, Label
 from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.keys.crypto import recover

@@ -4,7 +4,7 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Job, Trusts
 from quorate_coordinator.core.lease import Closed, Committed
 from quorate_protocol.rules.classes import job_class
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import Address, Comparator, JobKind, Label, VerifyTier
 from sim.parties import HOST
 

@@ -35,7 +35,7 @@ from quorate_protocol.rules import orders
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.step import Core
 from quorate_protocol.units import (
     Address,

@@ -16,8 +16,8 @@ from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence, Party, Receipt
 from quorate_protocol.messages.signed import CommitEntry
-from quorate_protocol.rules import audit
-from quorate_protocol.rules.eligible import EligibleList, ShownSlot
+from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.units import (
     KILLED,
     Address,
@@ -308,10 +308,10 @@ def _of_parties(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 def _met(body: Receipt, slots: tuple[Small, ...], length: int) -> list[int]:
     """Indices that the draw of the first batch meets up to the last of these tries."""
     message = body.batches[0].message
-    seed = audit.seed(
+    seed = audit_draw.seed(
         sha256(body.beacons[0].signature), message.job_id, message.secret, message.batch
     )
-    return audit.touched(seed, slots, length)
+    return audit_draw.touched(seed, slots, length)
 
 
 def _tries(
@@ -376,11 +376,11 @@ def _with_auditor(
     )
 
 
-def _as_slots(body: Receipt) -> list[audit.StakeSlot]:
+def _as_slots(body: Receipt) -> list[audit_draw.StakeSlot]:
     """The parties of a receipt as slots, although they may have no eligible slot."""
     parties = body.taken_from_chain.parties
     return [
-        audit.StakeSlot(
+        audit_draw.StakeSlot(
             -1, item.owner, item.operator_key, item.payout, item.network, BlockNumber(0)
         )
         for item in parties

@@ -4,7 +4,7 @@ from quorate_coordinator.core import lease
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit, eligible, receipt_draws, trust, verdict
+from quorate_protocol.rules import audit_draw, eligible_list, receipt_draws, trust_record, verdict
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
@@ -150,25 +150,25 @@ def _the_smallest_group_wins(patch: Patch) -> None:
 
 
 def _never_audited(patch: Patch) -> None:
-    patch.setattr(audit, "is_audited", lambda seed, rate: False)
+    patch.setattr(audit_draw, "is_audited", lambda seed, rate: False)
 
 
 def _another_rate(patch: Patch) -> None:
-    rate = audit.rate_ppm
-    patch.setattr(audit, "rate_ppm", lambda *arguments: rate(*arguments) // 2)
+    rate = audit_draw.rate_ppm
+    patch.setattr(audit_draw, "rate_ppm", lambda *arguments: rate(*arguments) // 2)
 
 
 def _another_draw(patch: Patch) -> None:
-    patch.setattr(audit, "slot_index", lambda seed, attempt, length: attempt % length)
+    patch.setattr(audit_draw, "slot_index", lambda seed, attempt, length: attempt % length)
 
 
 def _same_owner_audits(patch: Patch) -> None:
     patch.setattr("quorate_coordinator.core.audit.draw.used_slots", lambda context, job: [])
-    patch.setattr(audit, "_same_party", lambda one, other: False)
+    patch.setattr(audit_draw, "_same_party", lambda one, other: False)
 
 
 def _shown_slots_are_believed(patch: Patch) -> None:
-    patch.setattr(eligible.ShownSlot, "is_under", lambda shown, root: True)
+    patch.setattr(eligible_list.ShownSlot, "is_under", lambda shown, root: True)
 
 
 def _tries_need_not_be_shown(patch: Patch) -> None:
@@ -189,7 +189,7 @@ def _silence_alone_is_a_fault(patch: Patch) -> None:
 
 def _faults_leave_no_strike(patch: Patch) -> None:
     patch.setattr(
-        trust,
+        trust_record,
         "after_audit",
         lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known,
     )
@@ -205,14 +205,14 @@ def _kills_are_believed(patch: Patch) -> None:
 
 
 def _passes_count_twice(patch: Patch) -> None:
-    after = trust.after_audit
+    after = trust_record.after_audit
 
     def twice(known, passed, now):  # type: ignore[no-untyped-def]
         return (
             after(after(known, passed, now), passed, now) if passed else after(known, passed, now)
         )
 
-    patch.setattr(trust, "after_audit", twice)
+    patch.setattr(trust_record, "after_audit", twice)
 
 
 MUTANTS = (

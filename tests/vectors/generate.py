@@ -21,9 +21,9 @@ from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
 from quorate_protocol.crypto.merkle import Log, merkle_root, prove
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import MESSAGE_TYPES
-from quorate_protocol.rules import audit, epoch_tree
-from quorate_protocol.rules.audit import StakeSlot
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules import audit_draw, epoch_tree
+from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import WIRE_TYPES, Address, Amount, BlockNumber, ExitStatus, Hash32, Ppm
 from quorate_runtime.keys.crypto import KeySigner
@@ -191,8 +191,8 @@ def draw_vectors() -> Json:
             _hash(f"drawn/{number}"),
             _hash(f"x/{number}"),
         )
-        seed = audit.seed(randomness, job_id, secret, number % 3)
-        drawn = list(audit.draw(seed, len(slots), eligible, [slots[0]]))
+        seed = audit_draw.seed(randomness, job_id, secret, number % 3)
+        drawn = list(audit_draw.draw(seed, len(slots), eligible, [slots[0]]))
         cases.append(
             {
                 "randomness": _hex(randomness),
@@ -203,9 +203,11 @@ def draw_vectors() -> Json:
                 "auditedAt": [
                     ppm
                     for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000)
-                    if audit.is_audited(seed, Ppm(ppm))
+                    if audit_draw.is_audited(seed, Ppm(ppm))
                 ],
-                "tries": [audit.slot_index(seed, attempt, len(slots)) for attempt in range(16)],
+                "tries": [
+                    audit_draw.slot_index(seed, attempt, len(slots)) for attempt in range(16)
+                ],
                 "auditors": [{"attempt": item.attempt, "index": item.slot.index} for item in drawn],
             }
         )

@@ -27,7 +27,7 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.audit import FOREVER, StakeSlot
+from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,

@@ -17,13 +17,13 @@ from quorate_protocol.messages.signed import (
     Voucher,
     Witness,
 )
-from quorate_protocol.rules.audit import Drawn, StakeSlot
+from quorate_protocol.rules.audit_draw import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
-from quorate_protocol.rules.trust import Trust
-from quorate_protocol.rules.window import Window
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     Address,
     Amount,

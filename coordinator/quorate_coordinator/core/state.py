@@ -4,7 +4,7 @@ from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.matching.market_index import MarketIndex
 from quorate_coordinator.core.records.document_cache import DocumentCache
 from quorate_coordinator.core.tables import StateTables
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 
 
 class State(StateTables):

@@ -24,7 +24,7 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.rules.eligible import ShownSlot
+from quorate_protocol.rules.eligible_list import ShownSlot
 from quorate_protocol.units import Address, Hash32, Round
 
 RECEIPT_BYTES_MAX = 4 << 20

@@ -119,7 +119,7 @@ class Ack(Struct, frozen=True):
     host_class: Hash32
     ack_time: UnixSeconds
     slot_block: BlockNumber  # block whose stake slots count
-    eligible_root: Hash32  # root of the eligible list, see `rules.eligible`
+    eligible_root: Hash32  # root of the eligible list, see `rules.eligible_list`
     state_root: Hash32  # root over the trust of all providers, see `Trust.leaf`
     secret_hash: Hash32  # keccak256 of the secret x, which CommitSet shows
     rule: Label  # the rule by which the job will be verified

@@ -7,8 +7,8 @@ from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.receipt import Check, Receipt
-from quorate_protocol.rules import audit
-from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import KILLED, PPM_ONE, Label, Outcome
 
 VerifyRound = Callable[[bytes, int, bytes], bool]
@@ -40,11 +40,11 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         if message.beacon_round not in randomness:
             yield Check(f"draw[{number}]", False, f"beacon round {message.beacon_round} is missing")
             continue
-        seed = audit.seed(
+        seed = audit_draw.seed(
             randomness[message.beacon_round], message.job_id, message.secret, message.batch
         )
-        audited = audit.is_audited(seed, message.audit_ppm) or message.batch > 0
-        indices = audit.touched(seed, message.slots, receipt.taken_from_chain.list_length)
+        audited = audit_draw.is_audited(seed, message.audit_ppm) or message.batch > 0
+        indices = audit_draw.touched(seed, message.slots, receipt.taken_from_chain.list_length)
         touched.update(indices)
         met = [shown.get(indices[attempt]) for attempt in message.slots]
         drawn = [slot for slot in met if slot is not None]

@@ -41,10 +41,10 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
-from quorate_protocol.rules import audit, settlement, verdict
+from quorate_protocol.rules import audit_draw, settlement, verdict
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.classes import HostClass, determinism_class
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import (
@@ -143,7 +143,7 @@ class FakeWork:
         self.operators = [key(f"operator {i}") for i in range(5)]
         self.owners = [key(f"owner {i}").address for i in range(5)]
         self.slots = tuple(
-            audit.StakeSlot(
+            audit_draw.StakeSlot(
                 i,
                 owner,
                 self.operators[i].address,
@@ -241,11 +241,13 @@ class FakeWork:
     async def _batch(self, job: FakeJob, batch: int, number: Round, first: int) -> None:
         signature = bls.sign_round(self.beacon_secret, number)
         job.beacons.append(BeaconEvidence(number, signature))
-        seed = audit.seed(bls.randomness(signature), job.job_id, job.secret, batch)
+        seed = audit_draw.seed(bls.randomness(signature), job.job_id, job.secret, batch)
         used = {item.assignment.message.provider for item in job.executions}
         excluded = [slot for slot in self.slots if slot.owner in used]
         drawn = next(
-            audit.draw(seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded)
+            audit_draw.draw(
+                seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded
+            )
         )
         await self._execute(job, drawn.slot.index, number)
         members = job.executions[first:]
@@ -382,8 +384,10 @@ class FakeWork:
         await self.note(job, "verdict", outcome.name.lower())
 
     def _met(self, job: FakeJob, message: CommitSet, beacon: BeaconEvidence) -> list[int]:
-        seed = audit.seed(bls.randomness(beacon.signature), job.job_id, job.secret, message.batch)
-        return audit.touched(seed, message.slots, len(self.slots))
+        seed = audit_draw.seed(
+            bls.randomness(beacon.signature), job.job_id, job.secret, message.batch
+        )
+        return audit_draw.touched(seed, message.slots, len(self.slots))
 
     def receipt_of(self, job: FakeJob) -> Receipt:
         """The receipt of a decided job."""

@@ -10,7 +10,7 @@ import pytest
 import quorate_contracts
 from quorate_protocol import limits
 from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, USD
-from quorate_protocol.rules import trust, verdict
+from quorate_protocol.rules import trust_record, verdict
 
 PROTOCOL = " ".join(
     (Path(__file__).parents[3] / "docs" / "protocol.md")
@@ -86,7 +86,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("within its last 300 checked executions", limits.FAULT_WINDOW_EXECUTIONS, 300),
     ("or three in all", limits.FAULTS_FOR_CASE, 3),
     ("in chunks of 64 KiB", limits.OUTPUT_CHUNK_BYTES, 64 * 1024),
-    ("a strike for 90 d", trust.STRIKE_SECONDS, 90 * DAY),
+    ("a strike for 90 d", trust_record.STRIKE_SECONDS, 90 * DAY),
     ("≤ 5e-3", verdict.RIVAL_SHARE_MAX * 1000, 5),
     ("Jury. 7 distinct owners", limits.JURORS, 7),
     ("two thirds of the jurors, and at least three", limits.JURORS_MIN, 3),

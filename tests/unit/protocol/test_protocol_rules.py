@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from quorate_protocol.crypto.bearer import Bearer, make_token, read_token
 from quorate_protocol.messages.signed import Assignment, Order
 from quorate_protocol.refusals import MEANINGS, Code, Refused
-from quorate_protocol.rules import audit, settlement, verdict
-from quorate_protocol.rules.audit import Stakeout, StakeSlot
+from quorate_protocol.rules import audit_draw, settlement, verdict
+from quorate_protocol.rules.audit_draw import Stakeout, StakeSlot
 from quorate_protocol.rules.settlement import Credit
-from quorate_protocol.rules.trust import Trust, after_audit
+from quorate_protocol.rules.trust_record import Trust, after_audit
 from quorate_protocol.rules.verdict import Accepted, More, Unresolved
 from quorate_protocol.units import (
     Address,
@@ -248,31 +248,32 @@ def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
 def test_rate_by_rule_tier_and_trust() -> None:
     stakes = Stakeout(Amount(1_000), Amount(10**8), Amount(0))
     old = Trust(passed=200)
-    assert audit.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
-    assert audit.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.CRITICAL, old, stakes) == 1_000_000
+    assert audit_draw.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
+    assert audit_draw.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
+    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.CRITICAL, old, stakes) == 1_000_000
     assert (
-        audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed=19), stakes) == 1_000_000
+        audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed=19), stakes)
+        == 1_000_000
     )
     # e = 100·20000/300 = 6666 ppm; 1 − ε/e = 1 − 1000/6666
     assert (
-        audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, old, stakes)
+        audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, old, stakes)
         == 1_000_000 - 1000 * 1_000_000 // 6666
     )
     trusted = Trust(passed=1000, lambda_ppm=Ppm(1_000))
     # error is small, so p_econ = 2g/((g+16g)·0.8) counts; much held pay lowers it to p_min
-    assert audit.rate_ppm(
+    assert audit_draw.rate_ppm(
         Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes
     ) == 2 * 10**6 * 10**6 // (17 * 800_000)
     rich = Stakeout(Amount(1_000), Amount(10**8), Amount(10**9))
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
+    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
+    assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
 
 
 @pytest.mark.rule("5.41", "5.46")
 def test_holding_is_decided_in_one_place() -> None:
-    assert audit.is_held(Label.ADAPTIVE, audited=False)
-    assert not audit.is_held(Label.ADAPTIVE, audited=True) and not audit.is_held(
+    assert audit_draw.is_held(Label.ADAPTIVE, audited=False)
+    assert not audit_draw.is_held(Label.ADAPTIVE, audited=True) and not audit_draw.is_held(
         Label.QUORUM_2, audited=False
     )
 
@@ -287,18 +288,19 @@ def slot(index: int, owner: int, **changes: object) -> StakeSlot:
 def test_draws_are_distinct_and_resumable(seed: bytes, owners: int, first: int) -> None:
     slots = [slot(index, index % owners) for index in range(2 * owners)]
     eligible = {item.index: item for item in slots if item.index % 5}
-    drawn = list(audit.draw(Hash32(seed), len(slots), eligible, [slots[0]]))
+    drawn = list(audit_draw.draw(Hash32(seed), len(slots), eligible, [slots[0]]))
     names = [item.slot.owner for item in drawn]
     assert len(set(names)) == len(names) and slots[0].owner not in names
     assert all(item.slot.index in eligible for item in drawn)
     for position, item in enumerate(drawn):
         taken = [slots[0], *(other.slot for other in drawn[:position])]
         assert (
-            next(audit.draw(Hash32(seed), len(slots), eligible, taken, first=item.attempt)) == item
+            next(audit_draw.draw(Hash32(seed), len(slots), eligible, taken, first=item.attempt))
+            == item
         ), "it goes on where it stopped"
     assert all(
         item.attempt >= first
-        for item in audit.draw(Hash32(seed), len(slots), eligible, [slots[0]], first)
+        for item in audit_draw.draw(Hash32(seed), len(slots), eligible, [slots[0]], first)
     )
 
 
@@ -307,8 +309,8 @@ def test_one_party_is_drawn_once() -> None:
     same_payout = slot(1, 2, payout=slot(0, 1).payout)
     same_network = slot(2, 3, network=slot(0, 1).network)
     for other in (same_payout, same_network):
-        assert list(audit.draw(Hash32(bytes(32)), 3, {other.index: other}, [slot(0, 1)])) == []
-    assert list(audit.draw(Hash32(bytes(32)), 0, {}, [])) == [], "an empty list draws nobody"
+        assert list(audit_draw.draw(Hash32(bytes(32)), 3, {other.index: other}, [slot(0, 1)])) == []
+    assert list(audit_draw.draw(Hash32(bytes(32)), 0, {}, [])) == [], "an empty list draws nobody"
     assert slot(0, 1).is_active(BlockNumber(1)) and not slot(0, 1).is_active(BlockNumber(0))
 
 
@@ -318,7 +320,9 @@ def test_a_list_made_long_with_places_of_nobody_leaves_a_draw_few() -> None:
 
     def found(length: int) -> float:
         seeds = [Hash32(number.to_bytes(32, "big")) for number in range(200)]
-        return sum(len(list(audit.draw(seed, length, eligible, []))) for seed in seeds) / len(seeds)
+        return sum(len(list(audit_draw.draw(seed, length, eligible, []))) for seed in seeds) / len(
+            seeds
+        )
 
     assert found(8) > 7.9 and 1.5 < found(264) < 2.1
 

@@ -23,7 +23,7 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import TakenFromChain
 from quorate_protocol.messages.signed import MESSAGE_TYPES
 from quorate_protocol.messages.views import PlanView, ProviderView
-from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party

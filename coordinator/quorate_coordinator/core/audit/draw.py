@@ -16,7 +16,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Declined, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules import audit
+from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
     PPM_ONE,
@@ -49,13 +49,15 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     staked = context.state.eligible(job).count_of(provider.owner)
-    stakes = audit.Stakeout(
+    stakes = audit_draw.Stakeout(
         pay_max, Amount(staked * context.rules.limits.slot_stake), provider.held
     )
     rule = job.ack.message.rule
     if rule is Label.ADAPTIVE and job.witness is None and not order.accept_unwitnessed:
         return Ppm(PPM_ONE)
-    return audit.rate_ppm(rule, order.verify_tier, trust_of(context, job, provider.owner), stakes)
+    return audit_draw.rate_ppm(
+        rule, order.verify_tier, trust_of(context, job, provider.owner), stakes
+    )
 
 
 def draw(
@@ -68,8 +70,8 @@ def draw(
         beacon = job.beacons[-1]
     else:
         job = context.put(job, beacons=(*job.beacons, beacon))
-    seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
-    wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
+    seed = audit_draw.seed(beacon.randomness, job.id, job.secret, phase.batch)
+    wanted = phase.wanted or (FIRST_AUDITORS if audit_draw.is_audited(seed, rate) else 0)
     if job.held_verdict is not None and not wanted:
         return held_pay.not_drawn(context, job)
     running = Running(
@@ -99,11 +101,13 @@ def fill_places(context: StepContext, job: Job) -> Job:
     assert isinstance(phase, Running) and phase.beacon is not None, "only a drawn batch is filled"
     if len(phase.places) >= phase.wanted:
         return job
-    seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
+    seed = audit_draw.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
     eligible = context.state.eligible(job)
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(context, job)
-        drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)
+        drawn = next(
+            audit_draw.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None
+        )
         if drawn is None:
             # The draw has no slot left: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
@@ -115,7 +119,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
     return job
 
 
-def used_slots(context: StepContext, job: Job) -> list[audit.StakeSlot]:
+def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
     """The slots that may not be drawn again.
 
     They belong to providers that had an assignment of this job and did more than postpone it or
@@ -144,7 +148,7 @@ def used_slots(context: StepContext, job: Job) -> list[audit.StakeSlot]:
         provider = context.state.providers[lease.provider]
         block = context.state.own.block
         found.append(
-            audit.StakeSlot(
+            audit_draw.StakeSlot(
                 -1, provider.owner, provider.operator_key, provider.payout, provider.network, block
             )
         )
@@ -160,7 +164,9 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     exits gets no new assignments.
     """
     hosts = context.state.hosts.get(host_class)
-    is_closed = hosts is not None and hosts.slots[place.slot.index].active_until != audit.FOREVER
+    is_closed = (
+        hosts is not None and hosts.slots[place.slot.index].active_until != audit_draw.FOREVER
+    )
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 

@@ -7,7 +7,7 @@ would be 130 KB in full.
 
 from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
 

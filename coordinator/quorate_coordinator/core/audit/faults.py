@@ -11,7 +11,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
-from quorate_protocol.rules import trust as trusts
+from quorate_protocol.rules import trust_record as trusts
 from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 

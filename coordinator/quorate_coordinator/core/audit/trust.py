@@ -3,7 +3,7 @@
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.classes import job_class
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import Address, Hash32
 
 

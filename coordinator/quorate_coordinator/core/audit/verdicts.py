@@ -17,7 +17,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.rules import verdict as verdicts
-from quorate_protocol.rules.audit import is_held
+from quorate_protocol.rules.audit_draw import is_held
 from quorate_protocol.units import Hash32, Label, Outcome, Sequence, Small, UnixSeconds
 
 RESEND_SECONDS = 600

@@ -10,7 +10,7 @@ from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, usd
 
 

@@ -12,7 +12,7 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.window import Window, after_job, window_jobs
+from quorate_protocol.rules.hold_window import Window, after_job, window_jobs
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
 
 MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all offers to compute

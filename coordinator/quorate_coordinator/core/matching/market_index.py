@@ -18,7 +18,7 @@ from quorate_coordinator.core.tables import StateTables
 from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
 
 MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1

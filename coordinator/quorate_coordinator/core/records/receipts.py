@@ -23,7 +23,7 @@ from quorate_protocol.messages.receipt import (
 )
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit
+from quorate_protocol.rules import audit_draw
 from quorate_protocol.units import Hash32
 
 
@@ -105,8 +105,8 @@ def _touched(job: Job, batch: Batch) -> Iterator[int]:
     message = batch.commit_set.message
     for beacon in job.beacons:
         if message.slots and beacon.round == message.beacon_round:
-            seed = audit.seed(beacon.randomness, message.job_id, message.secret, message.batch)
-            yield from audit.touched(seed, message.slots, job.list_length)
+            seed = audit_draw.seed(beacon.randomness, message.job_id, message.secret, message.batch)
+            yield from audit_draw.touched(seed, message.slots, job.list_length)
 
 
 def _execution(state: State, lease: Lease) -> ExecutionEvidence:

@@ -13,8 +13,8 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
-from quorate_protocol.rules import audit
-from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
@@ -36,8 +36,8 @@ def test_one_owner_is_drawn_at_most_once() -> None:
             BlockNumber(1),
         )
 
-    assert list(audit.draw(ZERO_HASH, 2, {1: slot(1)}, [slot(0)])) == []
-    found = list(audit.draw(ZERO_HASH, 2, {0: slot(0), 1: slot(1)}, []))
+    assert list(audit_draw.draw(ZERO_HASH, 2, {1: slot(1)}, [slot(0)])) == []
+    found = list(audit_draw.draw(ZERO_HASH, 2, {0: slot(0), 1: slot(1)}, []))
     assert len(found) == 1
 
 

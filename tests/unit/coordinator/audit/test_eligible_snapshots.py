@@ -5,7 +5,7 @@ once nobody draws from it.
 from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.entities import HostList
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party

@@ -20,7 +20,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Decline
 from quorate_protocol.rules import receipt_checks
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

@@ -8,7 +8,7 @@ from quorate_coordinator.core.entities import Decided
 from quorate_coordinator.core.holds import windows
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.rules.window import Window, after_job, window_jobs
+from quorate_protocol.rules.hold_window import Window, after_job, window_jobs
 from quorate_protocol.units import (
     PPM_ONE,
     ZERO_HASH,

@@ -29,10 +29,10 @@ from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Gpu, Hardware, Offer, SlotOffer
 from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
-from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

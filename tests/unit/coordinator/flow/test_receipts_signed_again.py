@@ -15,7 +15,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules import receipt_checks
-from quorate_protocol.rules.audit import is_audited, seed
+from quorate_protocol.rules.audit_draw import is_audited, seed
 from quorate_protocol.units import PPM_ONE, Ppm, VerifyTier
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
-from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     PPM_ONE,
     Address,
