@@ -1,4 +1,4 @@
-"""The only source of time: the machine's clock, and a virtual one for tests and the simulator."""
+"""Clocks for daemons, tests and the simulator. No other module reads the time."""
 
 import asyncio
 import logging
@@ -10,26 +10,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-JUMP_SECONDS = 30.0  # small steps are followed at once, as a time service makes them
-DOUBT_SECONDS = 120.0  # how long a jump has to stand before it is believed
+JUMP_SECONDS = 30.0  # a smaller step is followed at once: time services make such steps
+DOUBT_SECONDS = 120.0  # how long a jump must last before the clock follows it
 
 log = logging.getLogger(__name__)
 
 
 def _since_boot() -> float:
-    """Seconds that really passed, a suspended machine's included."""
+    """Seconds since the machine started. They go on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SystemClock:
-    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its
-    events do so.
+    """`ports.Clock` over the machine's UTC clock.
 
-    A jump is believed only once it has stood for a while: one that is taken back soon (a virtual
-    machine that moved, a time service that erred) would otherwise lapse every lease at once, and
-    leave the daemon in a future that its journal remembers. And whoever has told it the time of
-    blocks that appeared (`witness`) is heard: a jump away from what the chain goes by is not
-    followed at all.
+    It may step back. The actor still gives its events times that never decrease.
+
+    The clock follows a jump of more than JUMP_SECONDS only after `doubt_seconds`. A virtual machine
+    that moved, or a time service that erred, may take its jump back soon. Following it would lapse
+    every lease at once, and the journal would keep events with times in the future.
+
+    `witness` tells it the times of new blocks. The clock never follows a jump away from them.
     """
 
     def __init__(
@@ -42,9 +43,8 @@ class SystemClock:
         self._believed, self._at = wall(), steady()
         self._doubted_at: float | None = None
         self._is_contradicted = False
-        self._witnessed: tuple[float, float] | None = (
-            None  # a time by others, and when it was told by the steady clock
-        )
+        # The newest time that `witness` got, and the steady clock's time at that moment.
+        self._witnessed: tuple[float, float] | None = None
 
     def now(self) -> float:
         """Unix seconds."""
@@ -61,24 +61,20 @@ class SystemClock:
         return wall
 
     def witness(self, seconds: float) -> None:
-        """Something that has just appeared elsewhere, such as a block, bears this time (Unix
-        seconds).
-        """
+        """Takes the time (Unix seconds) that something new elsewhere has, such as a block."""
         self._witnessed = seconds, self._steady()
 
     def _is_followed(self, wall: float, expected: float, steady: float) -> bool:
         if not self._is_old_doubt(wall - expected, steady):
             return False
         if self._witnessed is None:
-            return True  # nobody knows better
+            return True  # there is no other time to compare with
         theirs = self._witnessed[0] + steady - self._witnessed[1]
         is_theirs = abs(wall - theirs) < abs(expected - theirs)
         if not is_theirs and not self._is_contradicted:
             log.error(
-                (
-                    "the machine's clock is wrong by %.0f s, as newer blocks tell, and is not "
-                    "followed: set it right"
-                ),
+                "the machine's clock is wrong by %.0f s, compared with new blocks, and is not "
+                "followed: set it right",
                 wall - theirs,
             )
             self._is_contradicted = True
@@ -88,28 +84,28 @@ class SystemClock:
         if self._doubted_at is None:
             self._doubted_at = steady
             log.error(
-                "the machine's clock jumped by %.0f s; followed in %.0f s if it stays so",
+                "the machine's clock jumped by %.0f s; the daemon follows in %.0f s if it stays so",
                 jump,
                 self._doubt_seconds,
             )
         return steady - self._doubted_at >= self._doubt_seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Waits for that many seconds of the event loop's time."""
         await asyncio.sleep(seconds)
 
 
 class VirtualClock:
-    """`ports.Clock` whose time passes only when told.
+    """`ports.Clock` of virtual time, which passes only by `forward` and `sleep`.
 
     Inside `run_virtual` it also drives the event loop: when every task waits, time jumps to the
-    next timer, so a day passes in milliseconds, in the same order each time. In an ordinary loop
-    `sleep` just moves the time on.
+    next timer. So a day passes in milliseconds, and always in the same order. In an ordinary loop
+    `sleep` only moves the time on.
     """
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._start = start
-        self.elapsed = 0.0  # kept apart from the start: small numbers keep timers exact
+        self.elapsed = 0.0  # not added to the start: small floats keep timers exact
 
     def now(self) -> float:
         """Unix seconds."""
@@ -133,11 +129,10 @@ class VirtualClock:
 def run_virtual(
     main: Callable[[VirtualClock], Awaitable[T]], clock: VirtualClock | None = None
 ) -> T:
-    """Runs `main` in an event loop of virtual time: `asyncio.timeout`, `asyncio.sleep` and the
-    clock agree.
+    """Runs `main` in an event loop of virtual time, and returns its result.
 
-    Nothing in it may wait for threads, sockets or processes. When every task waits and no timer
-    runs, RuntimeError says so.
+    `asyncio.timeout`, `asyncio.sleep` and the clock use the same time. `main` must not wait for
+    threads, sockets or processes. RuntimeError if every task waits and no timer runs.
     """
     virtual = clock or VirtualClock()
 
@@ -149,7 +144,7 @@ def run_virtual(
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Instead of waiting for the next timer it moves the clock there."""
+    """Moves the clock to the next timer instead of waiting for it."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()

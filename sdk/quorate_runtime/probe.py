@@ -1,9 +1,10 @@
-"""`python -m quorate_runtime.probe URL [METHOD]`: exit 0 when the URL answers well, else 1 with
-what it said. For container health checks.
+"""Checks one URL, for container health checks: `python -m quorate_runtime.probe URL [METHOD]`.
 
-By GET, or by JSON-RPC when a method is named. The standard library alone: a check that runs
-every few seconds on every container must not import a whole daemon, as `quorate node health`
-does.
+Exits with 0 if the URL answers well, otherwise with 1 and the problem on stderr. It uses GET, or
+JSON-RPC if a method is named.
+
+It imports only the standard library. `quorate node health` imports a whole daemon, which costs too
+much for a check that runs every few seconds in every container.
 """
 
 import json
@@ -16,7 +17,10 @@ BYTES_MAX = 64 * 1024
 
 
 def problem(url: str, method: str = "") -> str:
-    """ "" when all is well, else what is wrong."""
+    """Returns what is wrong with the URL; "" if nothing is.
+
+    With a JSON-RPC `method` it calls that method without parameters.
+    """
     call = (
         json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
         if method
@@ -28,10 +32,10 @@ def problem(url: str, method: str = "") -> str:
         ) as response:
             tree = json.loads(response.read(BYTES_MAX))
     except urllib.error.HTTPError as error:
-        # Not re-raised: this is the finding, and its body names the cause.
+        # Not re-raised: this is the problem to report, and its body names the cause.
         return f"{url}: {error.code} {error.read(BYTES_MAX).decode(errors='replace')}"
     except (OSError, ValueError) as error:
-        return f"{url}: {error}"  # not re-raised: this is the finding
+        return f"{url}: {error}"  # not re-raised: this is the problem to report
     return f"{url}: {tree['error']}" if isinstance(tree, dict) and "error" in tree else ""
 
 

@@ -1,4 +1,4 @@
-"""Which Quorate this is: the version of the one distribution that all programs come in."""
+"""The version of Quorate. All programs come in one distribution, so they share it."""
 
 import platform
 from functools import cache
@@ -9,17 +9,15 @@ DISTRIBUTION = "quorate"
 
 @cache
 def version_number() -> str:
-    """As pyproject.toml has it; "0" when the packages run from a folder that was never
-    installed.
-    """
+    """The version from pyproject.toml; "0" if the packages are not installed."""
     try:
         return version(DISTRIBUTION)
-    except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works too
+    except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works as well
         return "0"
 
 
 def version_line() -> str:
-    """What `--version` prints."""
+    """The line that `--version` prints: the version, Python and the machine."""
     return (
         f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()})"

@@ -1,7 +1,8 @@
 """Changes from one operator key to the next while jobs run.
 
-It registers the new key on chain, and removes the old one when it is no longer needed. The daemon may crash after any step, because only the keystore and the chain hold the state. A key
-that is newer than the chain's is registered. An older one is kept until nothing needs it.
+It registers the new key on chain, and removes the old one when it is no longer needed. The daemon
+may crash after any step, because only the keystore and the chain hold the state. A key that is
+newer than the chain's is registered. An older one is kept until nothing needs it.
 
 A lease is answered to its end under one key: the one that is valid at its acceptBy. So a daemon
 that starts with a new key takes no work until the chain has that key

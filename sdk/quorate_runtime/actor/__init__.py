@@ -1,1 +1,1 @@
-"""The actor loop of a daemon, its codec and its outbox of effects."""
+"""The actor of a daemon: its event loop, its codec and its outbox of effects."""

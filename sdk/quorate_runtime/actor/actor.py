@@ -1,9 +1,11 @@
-"""The one loop of every daemon: take an event, step, journal it, reply, perform its effects.
+"""The actor of every daemon: it takes an event, steps the core, journals the event, and replies.
 
-The loop does not wait for the disk. It takes further steps in memory, and holds back replies and
-effects until the batch that carries them is durable. A crash before that loses nothing that the
-daemon told anybody. After a later crash, replay restores the state. When an append fails, memory
-is ahead of the disk, so the actor ends, and with it the process.
+Then the outbox performs the effects of the step.
+
+The actor does not wait for the disk. It takes further steps in memory, and holds back replies and
+effects until their batch is durable. So a crash before that loses nothing that a peer was told.
+After a later crash, replay restores the state. If an append fails, memory is ahead of the disk:
+then the actor ends, and the process with it.
 """
 
 import asyncio
@@ -39,11 +41,12 @@ F = TypeVar("F", bound=Effect)
 INBOX_MAX = 1024
 FLYING_MAX = 1024  # appends that are not durable yet
 PENDING_MAX = 100_000  # effects that are not performed yet
-# events; or sooner, so that what is kept until a snapshot is bounded on a slow day as well:
-SNAPSHOT_EVERY = 10_000
+SNAPSHOT_EVERY = 10_000  # events
+# With few events a snapshot comes sooner, so that replay and memory stay small: after this time,
+# if there were at least this many events.
 SNAPSHOT_SECONDS = 60
-SNAPSHOT_LEAST = 1_000  # events
-BEHIND_SECONDS = 30  # a clock so far behind the newest event is logged
+SNAPSHOT_LEAST = 1_000
+BEHIND_SECONDS = 30  # the actor logs a clock that is further behind the newest event
 
 RandomSource = Callable[[], Hash32]
 
@@ -57,8 +60,9 @@ class _Entry(Generic[E]):
 
 
 class Actor(Generic[E, F]):
-    """One core, its journal and its outbox. Call `bind`, then `start`, then `run` in a TaskGroup.
-    Everything happens in one thread, on one event loop.
+    """Runs one core with its journal and its outbox, all on one event loop.
+
+    Call `bind`, then `start`, then `run` in a TaskGroup.
     """
 
     def __init__(
@@ -95,15 +99,16 @@ class Actor(Generic[E, F]):
     def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
         """Says how effects are performed. Call it once, before `start`.
 
-        It is not part of the constructor, because what performs effects mostly needs the actor to
-        report back: `perform` may await `submit`. When a peer refuses an effect, the outbox awaits
-        `on_refused` before it marks the effect done.
+        It is not part of the constructor, because `perform` mostly needs the actor to report back:
+        it may await `submit`. If a peer refuses an effect, the outbox awaits `on_refused` before it
+        marks the effect done.
         """
         self._outbox.bind(perform, on_refused)
 
     async def start(self) -> None:
-        """Restores the newest snapshot, replays what came after it and queues the effects that
-        were not marked done.
+        """Restores the newest snapshot, replays later events and queues effects that are not done.
+
+        Raises `JournalError` for a journal that is damaged or of another version.
         """
         assert self._outbox.is_bound, "bind comes before start"
         offset = self._restore_snapshot()
@@ -111,8 +116,8 @@ class Actor(Generic[E, F]):
         for stored in self._journal.replay(offset):
             record = stored.record
             self._at = record.at
-            # Effects of replayed events are in the outbox already; a Refused here would mean that
-            # replay is not faithful.
+            # The journal keeps the effects of these events, so the outcome is not needed. The core
+            # accepted the event before, so a Refused here means another version of the program.
             with _of_this_version(f"event {stored.offset}"):
                 self.core.step(
                     Input(
@@ -135,8 +140,9 @@ class Actor(Generic[E, F]):
         )
 
     async def run(self) -> None:
-        """Steps and performs until cancelled. Raises what ends it: a failed append, or a bug in
-        a step or in `perform`.
+        """Takes events and performs effects until it is cancelled.
+
+        Raises what ends it: a failed append, or a bug in a step or in `perform`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -148,11 +154,10 @@ class Actor(Generic[E, F]):
             self._abandon()
 
     async def submit(self, event: E) -> object:
-        """Steps the event; returns the reply once event and effects are durable. Raises
-        `Refused` as the core did.
+        """Steps the event, and returns the reply once the event and its effects are durable.
 
-        Waits while the inbox is full; `Unavailable` when too many effects are pending or the
-        actor has ended.
+        Waits while the inbox is full. Raises the core's `Refused`, and `Unavailable` if too many
+        effects are pending or the actor has ended.
         """
         self._check_room()
         reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -163,7 +168,7 @@ class Actor(Generic[E, F]):
 
     @property
     def newest_at(self) -> UnixSeconds:
-        """When the newest event was taken; 0 before the first."""
+        """The time of the newest event; 0 before the first."""
         return self._at
 
     def is_settled(self) -> bool:
@@ -205,15 +210,14 @@ class Actor(Generic[E, F]):
     def _time(self) -> UnixSeconds:
         """The time of the next event: now, but never before the newest event.
 
-        Replay and every deadline depend on that order. If the clock was put back, time stops here
-        until the clock has caught up.
+        Replay and every deadline depend on that order. If the clock was put back, events keep the
+        newest event's time until the clock has caught up.
         """
         now = UnixSeconds(int(self._clock.now()))
         behind = self._at - now
         if behind > BEHIND_SECONDS and not self._is_behind:
             log.error(
-                "the clock is %d s behind the journal: no deadline is reached and nothing lapses "
-                "until it has caught up",
+                "the clock is %d s behind the journal: no deadline passes until it has caught up",
                 behind,
             )
         self._is_behind = behind > BEHIND_SECONDS
@@ -232,8 +236,10 @@ class Actor(Generic[E, F]):
             self._save_snapshot()
 
     def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
-        """Replies and hands the effects over. The journal calls this in the order of appends, and
-        nobody may learn earlier what a step decided.
+        """Replies and hands the effects to the outbox, now that the event is on disk.
+
+        The journal calls this in the order of appends. Before it, no peer may learn what a step
+        decided.
         """
         entry, flown = self._flying.popleft()
         assert flown is future, "appends become durable in order"
@@ -252,7 +258,7 @@ class Actor(Generic[E, F]):
         if not entry.reply.done():
             entry.reply.set_result(outcome.reply)
 
-    # ---- snapshots: 8 bytes of time, then the core's
+    # ---- snapshots: 8 bytes of time, then the core's bytes
 
     def _is_snapshot_due(self) -> bool:
         events = self._journal.last_offset - self._saved_offset
@@ -275,7 +281,7 @@ class Actor(Generic[E, F]):
     def _restore_snapshot(self) -> int:
         snapshot = self._journal.load_snapshot()
         if snapshot is None or snapshot.version != self._codec.version:
-            # Another version's snapshot cannot be read; its events are all replayed.
+            # A snapshot of another version cannot be read, so all events are replayed.
             return 0
         self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
         with _of_this_version(f"the snapshot at event {snapshot.offset}"):
@@ -312,8 +318,9 @@ class Actor(Generic[E, F]):
 
 @contextmanager
 def _of_this_version(what: str) -> Iterator[None]:
-    """Turns a refusal while reading the journal into a `JournalError` about its version. The
-    checksum was right, so another version of this program wrote those bytes.
+    """Turns a refusal while reading the journal into a `JournalError` about its version.
+
+    The checksum was right, so another version of this program wrote those bytes.
     """
     try:
         yield
@@ -321,6 +328,5 @@ def _of_this_version(what: str) -> Iterator[None]:
         why = refused.detail or str(refused)
         raise JournalError(
             f"{what} in the journal was written by another version of this program ({why}). "
-            f"Nothing was changed: start that version again,"
-            " or one that says that it reads what that one wrote"
+            f"Nothing was changed: start that version again, or one that reads its journals"
         ) from refused

@@ -1,4 +1,4 @@
-"""How an actor's events and effects are written down: MessagePack with a version."""
+"""Encodes an actor's events and effects as MessagePack, with a version."""
 
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -9,25 +9,25 @@ from quorate_protocol.refusals import Code, Refused
 E = TypeVar("E")
 F = TypeVar("F")
 VERSION = 2
-"""Of the form of events and effects. Version 1 was canonical JSON."""
+"""The version of the encoding of events and effects. Version 1 was canonical JSON."""
 
 
 class ActorCodec(Protocol[E, F]):
-    """Encodes and decodes one core's events and effects. `version` is the one that it writes."""
+    """Encodes and decodes one core's events and effects. It writes version `version`."""
 
     version: int
 
     def encode_event(self, event: E) -> bytes:
-        """Bytes of an event."""
+        """Encodes an event."""
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """The event; `Refused` for bytes that are not one in a known version."""
+        """Decodes an event; `Refused` for an unknown version or wrong bytes."""
 
     def encode_effect(self, effect: F) -> bytes:
-        """Bytes of an effect."""
+        """Encodes an effect."""
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """The effect; `Refused` for bytes that are not one in a known version."""
+        """Decodes an effect; `Refused` for an unknown version or wrong bytes."""
 
 
 class PackedCodec(Generic[E, F]):
@@ -39,20 +39,20 @@ class PackedCodec(Generic[E, F]):
         self._effects: Packed[F] = Packed(effect_kind)
 
     def encode_event(self, event: E) -> bytes:
-        """Bytes of an event."""
+        """Encodes an event."""
         return packed.encode(event)
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """The event; `Refused` for another version, and for bytes that are not an event."""
+        """Decodes an event; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._events.decode(data)
 
     def encode_effect(self, effect: F) -> bytes:
-        """Bytes of an effect."""
+        """Encodes an effect."""
         return packed.encode(effect)
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """The effect; `Refused` for another version, and for bytes that are not an effect."""
+        """Decodes an effect; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._effects.decode(data)
 
@@ -60,5 +60,5 @@ class PackedCodec(Generic[E, F]):
         if version != self.version:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"its form has version {version}, and this program knows {self.version}",
+                f"its encoding has version {version}, and this program reads {self.version}",
             )

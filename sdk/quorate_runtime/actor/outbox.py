@@ -1,8 +1,7 @@
-"""Performs effects that are durable: in order within a lane, lanes side by side, again after
-failures of the world.
+"""Performs durable effects: in order within a lane, and lanes in parallel.
 
-An effect leaves the outbox only after it was performed, so a crash in between performs it once
-more.
+An effect that is `Unavailable` is tried again. An effect leaves the outbox only after it was
+performed, so a crash in between performs it once more.
 """
 
 import asyncio
@@ -38,8 +37,9 @@ events from others.
 
 
 class Outbox(Generic[F]):
-    """Lanes of effects. What they hold is bounded by the actor, which takes no new events while
-    too much is pending.
+    """Holds the lanes of effects and runs them.
+
+    The actor bounds what they hold: it takes no events while too many effects are pending.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Outbox(Generic[F]):
         self._lanes: dict[str, deque[F]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._idle_lanes: list[str] = []  # lanes with effects and no task yet
-        self._done: list[str] = []  # performed, and to be marked in this turn of the loop
+        self._done: list[str] = []  # keys of performed effects, marked in this turn of the loop
         self._wake = asyncio.Event()
         self.pending = 0
         self._results = LabelledCounter(
@@ -72,8 +72,10 @@ class Outbox(Generic[F]):
         )
 
     def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
-        """Says how effects are performed; once. `on_refused` is awaited before an effect is marked
-        done, so that an event which it submits is durable first.
+        """Says how effects are performed. Call it once.
+
+        The outbox awaits `on_refused` before it marks an effect done, so that an event which it
+        submits is durable first.
         """
         assert self._perform is None, "an outbox is bound once"
         self._perform, self._on_refused = perform, on_refused
@@ -84,8 +86,9 @@ class Outbox(Generic[F]):
         return self._perform is not None
 
     async def run(self) -> None:
-        """Performs until cancelled. All lane tasks are its own: a task made anywhere else could
-        outlive a cancellation.
+        """Performs effects until it is cancelled.
+
+        It starts all tasks of lanes itself: a task made anywhere else could outlive a cancellation.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -99,7 +102,7 @@ class Outbox(Generic[F]):
             self._mark_done()
 
     def add(self, effect: F) -> None:
-        """Takes a durable effect; it is performed while `run` runs."""
+        """Takes a durable effect, which `run` performs."""
         self.pending += 1
         name = effect.lane
         lane = self._lanes.get(name)
@@ -120,8 +123,9 @@ class Outbox(Generic[F]):
         del self._lanes[lane]
 
     async def _finish(self, effect: F) -> None:
-        """Performs until it worked or was refused. Any other exception is a bug and ends the
-        actor.
+        """Performs the effect until it works or is refused.
+
+        Another exception is a bug, and ends the actor.
         """
         assert self._perform is not None, "bind comes before run"
         kind = type(effect).__name__
@@ -133,16 +137,14 @@ class Outbox(Generic[F]):
                     await self._perform(effect)
                     crash_point("effect.after", effect)
             except Unavailable as error:
-                # The world failed: the effect stays pending and is tried again, for ever, ever more
-                # slowly.
+                # The effect stays pending and is tried again without end, at growing intervals.
                 self._results.add(kind, "unavailable")
                 log.warning("%s %s is retried: %s", kind, effect.key, error)
                 await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
                 delay = min(2 * delay, RETRY_MAX_SECONDS)
                 continue
             except Refused as refusal:
-                # A peer will never take it; the core learns of it through on_refused if it wants
-                # to.
+                # A peer will never take it. `on_refused` may tell the core.
                 self._results.add(kind, "refused")
                 log.warning("%s %s was refused: %s", kind, effect.key, refusal)
                 if self._on_refused is not None:
@@ -155,8 +157,9 @@ class Outbox(Generic[F]):
         self._done.append(effect.key)
 
     def _mark_done(self) -> None:
-        """Once for all effects that were finished in one turn of the loop. What a crash keeps
-        from being marked is performed again.
+        """Marks all effects that finished in one turn of the loop, in one call.
+
+        After a crash before the mark, the effect is performed again.
         """
         keys, self._done = self._done, []
         if not keys:
@@ -164,7 +167,7 @@ class Outbox(Generic[F]):
         try:
             self._journal.mark_done(keys).add_done_callback(self._marked)
         except JournalFailed as error:
-            # An append failed before: the actor ends by that.
+            # An append failed before: that ends the actor.
             self._on_done_failed(error)
 
     def _marked(self, future: asyncio.Future[None]) -> None:

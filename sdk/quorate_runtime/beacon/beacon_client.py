@@ -1,7 +1,8 @@
-"""A beacon in drand's format over HTTP. Every round is verified before it is returned.
+"""Reads a beacon in drand's format over HTTP, and verifies every round that it returns.
 
-The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's local beacon. A relay
-that is away or lies is `Unavailable`. Only a round that has not appeared yet is None.
+The same adapter works with drand's own HTTP API (quicknet) and with the devnet's local beacon. If a
+relay does not answer or lies, it raises `Unavailable`. Only a round that has not appeared yet is
+None.
 """
 
 from collections import OrderedDict
@@ -26,8 +27,9 @@ _NOT_YET = frozenset({404, 425})
 
 
 class HttpBeacon:
-    """`quorate_protocol.ports.Beacon` over HTTP. The session is the caller's. `info` comes from the
-    deployment, never from a relay.
+    """`quorate_protocol.ports.Beacon` over HTTP.
+
+    The caller owns the session. `info` comes from the deployment, never from a relay.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class HttpBeacon:
         self._rounds: OrderedDict[Round, BeaconRound] = OrderedDict()
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """A verified round, or None while it has not appeared. Unavailable when the relay is away
-        or sends a false round.
+        """A verified round, or None while it has not appeared.
+
+        `Unavailable` if the relay does not answer or sends a false round.
         """
         if number < 1:
             return None
@@ -63,7 +66,7 @@ class HttpBeacon:
             try:
                 return await self._try(number)
             except Unavailable:
-                # Not re-raised: the last try, below, raises what it meets.
+                # Not re-raised: the last try, below, raises its own error.
                 await self._clock.sleep(RETRY_SECONDS * 2**attempt)
         return await self._try(number)
 
@@ -83,8 +86,10 @@ class HttpBeacon:
 
 
 async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
-    """What a beacon says about itself (/info). Use it for a devnet or a first look only: if money
-    depends on the key, it must come from a trusted source.
+    """Fetches what a beacon says about itself (/info). `Unavailable` without a usable answer.
+
+    Use it only for a devnet or a first look. If money depends on the key, the key must come from a
+    trusted source.
     """
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
     period, genesis, key = (
@@ -100,7 +105,7 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
     ):
         raise Unavailable(f"beacon {url}: HTTP {status} without usable /info")
     if not (0 < period < 2**31 and 0 <= genesis < 2**63):
-        raise Unavailable(f"beacon {url}: its /info says times that no clock tells")
+        raise Unavailable(f"beacon {url}: its /info has times that no clock can have")
     if tree.get("schemeID") != SCHEME:
         raise Unavailable(
             f"beacon {url} uses the scheme {str(tree.get('schemeID'))[:40]}, not {SCHEME}"
@@ -109,7 +114,10 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
 
 
 async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, object]]:
-    """Status and JSON object of a bounded answer ({} for a status other than 200)."""
+    """Fetches the status and the JSON object; {} for a status other than 200.
+
+    `Unavailable` if the server does not answer, or with too many bytes, or without a JSON object.
+    """
     try:
         async with session.get(
             url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), allow_redirects=False

@@ -1,10 +1,11 @@
-"""drand's quicknet scheme `bls-unchained-g1-rfc9380`: short BLS12-381 signatures over round
-numbers.
+"""Signs and verifies rounds by drand's quicknet scheme `bls-unchained-g1-rfc9380` (BLS12-381).
 
-Signature in G1 (48 bytes compressed), public key in G2 (96 bytes compressed), message
-sha256(round as 8 bytes big-endian), hashed to the curve by RFC 9380 with the tag below;
-randomness is sha256 of the compressed signature. Sources: drand's specification, RFC 9380,
-EIP-2537 for the uncompressed forms that the Beacon contract takes.
+A signature is a point of G1 (48 bytes compressed), a public key one of G2 (96 bytes compressed).
+The message is sha256 of the round as 8 bytes big-endian. RFC 9380 hashes it to the curve with the
+tag below. The randomness is sha256 of the compressed signature.
+
+Sources: drand's specification, RFC 9380, and EIP-2537 for the uncompressed points that the Beacon
+contract takes.
 """
 
 from hashlib import sha256
@@ -22,8 +23,9 @@ _GENERATOR = G2Point()
 
 
 def keygen(seed: bytes) -> int:
-    """A secret scalar from at least 16 bytes of seed, never 0. It is not EIP-2333; it only has to
-    be the same each time.
+    """Derives a secret scalar, never 0, from at least 16 bytes of seed.
+
+    The same seed always gives the same scalar. It does not follow EIP-2333.
     """
     assert len(seed) >= 16, "a beacon seed has at least 16 bytes"
     wide = sha256(b"quorate beacon 0" + seed).digest() + sha256(b"quorate beacon 1" + seed).digest()
@@ -31,18 +33,19 @@ def keygen(seed: bytes) -> int:
 
 
 def public_key(secret: int) -> bytes:
-    """96-byte compressed G2 point of a secret scalar."""
+    """The public key of a secret scalar: a compressed point of G2, 96 bytes."""
     return (_GENERATOR * Scalar(secret)).to_compressed_bytes()
 
 
 def sign_round(secret: int, number: Round) -> bytes:
-    """48-byte compressed signature of one round (0.2 ms)."""
+    """Signs one round: a compressed point of G1, 48 bytes. Takes 0.2 ms."""
     return (_message_point(number) * Scalar(secret)).to_compressed_bytes()
 
 
 def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
-    """Whether a compressed signature is that of the round under a compressed key (1.4 ms). False
-    for anything malformed.
+    """Whether a compressed signature signs the round under a compressed key. Takes 1.4 ms.
+
+    False for malformed bytes.
     """
     if len(key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
@@ -66,29 +69,32 @@ def randomness(signature: bytes) -> bytes:
 
 
 def beacon_round(secret: int, number: Round) -> BeaconRound:
-    """A signed round with its randomness."""
+    """Signs a round, and returns it with its randomness."""
     signature = sign_round(secret, number)
     return BeaconRound(number, signature, randomness(signature))
 
 
 def signature_words(signature: bytes) -> tuple[int, int, int, int]:
-    """A compressed signature as the four words (x high, x low, y high, y low) of EIP-2537, which
-    `Beacon.submit` takes. ValueError when the bytes are no point of the group.
+    """Turns a compressed signature into four words of EIP-2537 (x high, x low, y high, y low).
+
+    The contract's `Beacon.submit` takes them. ValueError if the bytes are no point of the group.
     """
     a, b, c, d = _words(G1Point.from_compressed_bytes(signature).to_xy_bytes_be())
     return a, b, c, d
 
 
 def public_key_words(key: bytes) -> tuple[int, ...]:
-    """A compressed public key as the eight words (x0, x1, y0, y1; each high, low) of EIP-2537.
-    ValueError when the bytes are no point of the group.
+    """Turns a compressed public key into eight words of EIP-2537 (x0, x1, y0, y1; each high, low).
+
+    ValueError if the bytes are no point of the group.
     """
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
 
 def pairing_probes() -> tuple[bytes, bytes]:
-    """Two inputs of EIP-2537's pairing check, each of two pairs of points. The answer to the first
-    is one, to the second zero.
+    """Two inputs for EIP-2537's pairing check, to test whether a chain has it.
+
+    Each has two pairs of points. The check answers one for the first input, zero for the second.
     """
     one, other = (
         words_bytes(_words(G1Point().to_xy_bytes_be())),
@@ -99,7 +105,7 @@ def pairing_probes() -> tuple[bytes, bytes]:
 
 
 def map_probe() -> tuple[bytes, bytes]:
-    """A field element as EIP-2537's map to G1 takes it, and the point that the map gives."""
+    """An input for EIP-2537's map from a field element to G1, and the point that it must give."""
     element = (7).to_bytes(_FIELD_BYTES, "big")
     return element.rjust(64, b"\0"), words_bytes(
         _words(G1Point.map_from_fp_be(element).to_xy_bytes_be())
@@ -107,7 +113,7 @@ def map_probe() -> tuple[bytes, bytes]:
 
 
 def words_bytes(words: tuple[int, ...]) -> bytes:
-    """Words joined: the 128 (signature) or 256 (key) bytes that a precompile takes."""
+    """Joins words to bytes: 128 for a signature, 256 for a key, as a precompile takes them."""
     return b"".join(word.to_bytes(32, "big") for word in words)
 
 

@@ -1,1 +1,1 @@
-"""The journal: what a daemon decided, on disk."""
+"""The journal: a daemon's events, pending effects and snapshots on disk."""

@@ -1,11 +1,14 @@
-"""The journal: SQLite in WAL mode with full sync, one writer thread, one fsync and one row for
-all who wait (group commit).
+"""The journal in SQLite: one writer thread, and one fsync for all waiting appends (group commit).
 
-Why a thread and not aiosqlite: a call per statement costs two thread hops each; here one hop
-serves a whole batch (a single caller gets about 4,000 appends a second, 128 callers about 70,000
-on a disk that syncs in 0.1 ms). Durability rests on the disk honouring fsync. A torn tail of the
-WAL was never acknowledged and is dropped by SQLite; every record carries a checksum, because
-SQLite keeps none over the pages of the main file.
+SQLite runs in WAL mode with full sync. A batch of appends is one row.
+
+Why a thread and not aiosqlite: there each statement costs two changes of thread, here one change
+serves a whole batch. On a disk that syncs in 0.1 ms, one caller gets about 4,000 appends a second,
+and 128 callers about 70,000.
+
+Durability needs a disk that honours fsync. SQLite drops an incomplete end of the WAL, which was
+never acknowledged. Every batch has a checksum, because SQLite keeps none over the pages of the main
+file.
 """
 
 import asyncio
@@ -38,9 +41,9 @@ from quorate_runtime.journal.journal_port import (
 from quorate_runtime.process.crash_points import crash_point
 
 BATCH_MAX = 1024  # requests in one transaction
-BATCH_BYTES_MAX = 16 << 20  # and their size, but for the last
-LINGER_SECONDS = 0.02  # how long done-marks alone wait for an append to share its fsync
-# requests of one turn of the loop that wait for its end: from here on the writer works beside it
+BATCH_BYTES_MAX = 16 << 20  # their size; the last requests may exceed it
+LINGER_SECONDS = 0.02  # how long marks of done effects wait for an append, to share its fsync
+# Requests wait for the end of the loop's turn. From this many on the writer gets them at once.
 HAND_OVER_MAX = 64
 
 
@@ -69,9 +72,7 @@ _Result = tuple[asyncio.Future[Any], Appended | None]
 
 
 class Journal:
-    """`JournalPort` over one folder. `commits` counts transactions, for the group commit's
-    figures.
-    """
+    """`JournalPort` over one folder. `commits` counts transactions, to measure the group commit."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
         """Use `open`."""
@@ -81,8 +82,8 @@ class Journal:
         self._snapshots = files.snapshot_offsets(connection)
         self._outbox = files.read_outbox(connection, folder)
         self._lock = lock
-        self._connection = connection  # the writer thread's alone from here on
-        self._gathered: list[_Request] = []  # in this turn of the loop
+        self._connection = connection  # only the writer thread uses it from here on
+        self._gathered: list[_Request] = []  # requests of this turn of the loop
         self._requests: queue.SimpleQueue[list[_Request] | None] = (
             queue.SimpleQueue()
         )  # bounded by the actor's appends in flight
@@ -96,10 +97,10 @@ class Journal:
     def open(cls, folder: Path, pages_max: int | None = None) -> "Journal":
         """Takes the folder for this process and opens or creates its journal.
 
-        `pages_max` bounds the file (4 KiB pages); an append beyond it fails like one on a full
-        disk. `JournalBusy` when another process holds the folder, `JournalDamaged` when the file
-        is not what was written, another `JournalError` while disk, rights or descriptors keep it
-        from being read.
+        `pages_max` bounds the file in pages of 4 KiB; an append beyond it fails as on a full disk.
+        Raises `JournalBusy` if another process holds the folder, and `JournalDamaged` if the file
+        is not what was written. Raises another `JournalError` if the disk, file rights or the limit
+        of descriptors prevent the reading.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -142,14 +143,16 @@ class Journal:
     def save_snapshot(self, snapshot: Snapshot) -> asyncio.Future[None]:
         """See `JournalPort`."""
         self._check_usable()
-        assert 0 < snapshot.offset <= self.last_offset, "a snapshot stands after an event"
+        assert 0 < snapshot.offset <= self.last_offset, "a snapshot follows an event"
         future: asyncio.Future[None] = self._loop.create_future()
         self._ask(_Save(snapshot, self._droppable(snapshot.offset), future))
         return future
 
     def _droppable(self, newest: int) -> files.Drop | None:
-        """Events before the older of the snapshots that are kept are never read again: the file
-        would grow without end.
+        """What a snapshot after event `newest` lets the writer delete; None if that is nothing.
+
+        The journal never reads events before the oldest kept snapshot again. Without deletion the
+        file would grow without end.
         """
         self._snapshots = sorted({*self._snapshots, newest})[-files.SNAPSHOTS_KEPT :]
         if len(self._snapshots) < files.SNAPSHOTS_KEPT:
@@ -186,9 +189,11 @@ class Journal:
             raise self._failure
 
     def _ask(self, request: _Request) -> None:
-        """For the writer, with all others of this turn: each time that it wakes it takes the
-        interpreter's lock from a busy loop, and a turn of a busy loop has many events while that
-        of an idle one has one.
+        """Keeps the request for the writer, which gets all requests of one turn together.
+
+        Each time the writer wakes, it takes the interpreter's lock from the loop. A busy loop has
+        many events in a turn, so this wakes the writer less often. In an idle loop a turn has one
+        event, which does not wait.
         """
         self._gathered.append(request)
         if len(self._gathered) == 1:
@@ -213,14 +218,14 @@ class Journal:
                 try:
                     results = self._write(batch)
                 except Exception as error:  # noqa: BLE001
-                    # Not re-raised here, where nobody would see it: it is the result of every
-                    # waiting and every later append.
+                    # Not re-raised, because no one awaits this thread. Every waiting and every
+                    # later append raises it.
                     self._tell(partial(self._fail, error, batch))
                     return
                 self._tell(partial(_settle, results))
 
     def _gather(self) -> tuple[list[_Request], bool]:
-        """What waits, at most BATCH_MAX, and whether more may come."""
+        """Takes the waiting requests, about BATCH_MAX at most; also whether the journal is open."""
         batch: list[_Request] = []
         is_lazy = True
         deadline: float | None = None
@@ -230,7 +235,7 @@ class Journal:
             try:
                 requests = self._requests.get(is_lazy, wait)
             except queue.Empty:
-                # Nothing else waits: write what there is.
+                # Nothing else waits: the batch is complete.
                 break
             if requests is None:
                 return batch, False
@@ -243,8 +248,9 @@ class Journal:
         return batch, True
 
     def _write(self, batch: list[_Request]) -> list[_Result]:
-        """One transaction; returns what to tell each waiting caller. Raises when it is not on
-        disk.
+        """Writes one transaction; returns each caller's future with its result.
+
+        Raises if the transaction is not on disk.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         results: list[_Result] = []
@@ -270,7 +276,7 @@ class Journal:
         return results
 
     def _write_parts(self, parts: list[bytes], events: int) -> int:
-        """Writes and empties `parts`; 0 events wait then."""
+        """Writes and empties `parts`. Returns 0, the number of events that wait now."""
         if parts:
             files.write_batch(
                 self._connection, self._written + 1, self._written + events, b"".join(parts)
@@ -283,15 +289,16 @@ class Journal:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # The loop was closed without closing the journal: nobody is left to be told, what is on
+            # Not re-raised: the loop was closed before the journal, so no caller waits. What is on
             # disk stays there.
             pass
 
     # ---- back on the loop's thread
 
     def _fail(self, error: Exception, batch: list[_Request]) -> None:
-        """Nothing of this batch, nor of what was queued behind it, is acknowledged. Appends and
-        this run on one thread.
+        """Fails every request of this batch and every queued one, so none is acknowledged.
+
+        It runs on the loop's thread, as the appends do, so no append comes in between.
         """
         self._failure = JournalFailed(
             f"{files.database(self.folder)}: an append could not be made durable ({error}). "
@@ -313,8 +320,10 @@ def _settle(results: list[_Result]) -> None:
 
 
 def _lock_folder(folder: Path) -> int:
-    """An exclusive flock, which the kernel lets go when the process ends in whatever way. The
-    file names the holder for people.
+    """Takes an exclusive lock on the folder; returns its descriptor. `JournalBusy` if it is taken.
+
+    The kernel releases the lock whenever the process ends. The file holds the process id, for
+    people.
     """
     lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

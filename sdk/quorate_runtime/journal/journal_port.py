@@ -1,6 +1,4 @@
-"""What a journal is, whatever it is kept in: the port that `Journal` (SQLite) and
-`MemoryJournal` (tests) both implement.
-"""
+"""The interface of a journal. `Journal` (SQLite) and `MemoryJournal` (tests) implement it."""
 
 from asyncio import Future
 from collections.abc import Iterator, Sequence
@@ -11,11 +9,11 @@ from msgspec import Struct
 from quorate_protocol.units import Hash32, UnixSeconds
 
 KeyedEffect = tuple[str, bytes]
-"""Idempotency key and encoded effect."""
+"""(idempotency key, encoded effect)."""
 
 
 class Record(Struct, frozen=True):
-    """One journaled input: `version` is that of the encoding of event and effects."""
+    """One input of the core, encoded. `version` is that of the encoding of event and effects."""
 
     version: int
     at: UnixSeconds
@@ -24,15 +22,16 @@ class Record(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True):
-    """A record at its offset; offsets count from 1 without gaps."""
+    """A record with its offset. Offsets count from 1 without gaps."""
 
     offset: int
     record: Record
 
 
 class Appended(Struct, frozen=True):
-    """A durable append. `fresh` are the keys that no event had which is still kept: only these
-    effects are to be performed.
+    """The result of a durable append.
+
+    `fresh` are the keys of effects that no kept event had before. Only these are performed.
     """
 
     offset: int
@@ -40,7 +39,7 @@ class Appended(Struct, frozen=True):
 
 
 class Pending(Struct, frozen=True):
-    """An effect that was not marked done; `version` is its encoding's."""
+    """An effect that is not marked done. `version` is that of its encoding."""
 
     key: str
     offset: int
@@ -49,7 +48,7 @@ class Pending(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """State after the event at `offset`; `version` is that of the code that wrote it."""
+    """The state after the event at `offset`. `version` is that of the codec that wrote it."""
 
     offset: int
     version: int
@@ -57,7 +56,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class JournalError(Exception):
-    """The journal cannot be used; the message names the file and the remedy."""
+    """The journal cannot be used. The message names the file and the remedy."""
 
 
 class JournalBusy(JournalError):
@@ -65,49 +64,51 @@ class JournalBusy(JournalError):
 
 
 class JournalDamaged(JournalError):
-    """What is on disk is not what was written."""
+    """The bytes on disk are not those that the journal wrote."""
 
 
 class JournalFailed(JournalError):
-    """An append could not be made durable: nothing of its batch was acknowledged, and the
-    process must end.
+    """An append could not be made durable.
+
+    Nothing of its batch was acknowledged, and the process must end.
     """
 
 
 class JournalPort(Protocol):
-    """Events, the outbox and snapshots of one daemon. All calls come from the thread of one
-    event loop.
+    """Keeps the events, the outbox and the snapshots of one daemon.
+
+    All calls come from the thread of one event loop.
     """
 
     last_offset: int  # of the newest append, durable or not; 0 when empty
 
     def append(self, record: Record, effects: Sequence[KeyedEffect]) -> Future[Appended]:
-        """Queues one event with its effects; done, in order of calls, when they are on disk.
-        `JournalFailed` ends everything.
+        """Queues one event with its effects. The future is done when they are on disk.
+
+        Futures are done in the order of calls. After `JournalFailed` every later call fails too.
         """
 
     def replay(self, after: int) -> Iterator[Stored]:
-        """Durable events with larger offsets, in order; `JournalDamaged` at the first gap or
-        wrong checksum.
+        """Yields the durable events after offset `after`, in order.
 
-        Events before the older of the two newest snapshots may be gone.
+        `JournalDamaged` at the first gap or wrong checksum. Events before the older of the two
+        newest snapshots may be gone.
         """
 
     def pending_effects(self) -> Sequence[Pending]:
-        """Effects not marked done, in the order in which they were decided."""
+        """The effects that are not marked done, in the order of their decisions."""
 
     def mark_done(self, keys: Sequence[str]) -> Future[None]:
-        """Never hands these effects out again. May be written a little later than asked,
-        together with an append.
+        """Marks effects as done: `pending_effects` never returns them again.
+
+        The mark may wait a little, to be written together with an append.
         """
 
     def save_snapshot(self, snapshot: Snapshot) -> Future[None]:
-        """Keeps the state after an offset that was appended before; drops what only older
-        snapshots needed.
-        """
+        """Saves the state after an appended event, and deletes what only older snapshots needed."""
 
     def load_snapshot(self) -> Snapshot | None:
-        """The newest snapshot."""
+        """The newest snapshot, or None if there is none."""
 
     async def close(self) -> None:
-        """Writes what is queued and lets go of the folder. Repeating it changes nothing."""
+        """Writes what is queued and releases the folder. A second call changes nothing."""

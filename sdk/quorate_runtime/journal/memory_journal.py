@@ -1,5 +1,6 @@
-"""A journal in memory for tests and the simulator: the behaviour of `Journal`, held to the same
-tests, without a disk or thread.
+"""A journal in memory for tests and the simulator, without a disk or a thread.
+
+It behaves as `Journal` does: both pass the same tests.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What survives a crash of the process that held the journal. `events_max` plays the full
-    disk.
+    """What survives a crash of the process that had the journal open.
+
+    `events_max` simulates a full disk.
     """
 
     events: list[Record] = field(default_factory=list)
@@ -35,13 +37,14 @@ class MemoryDisk:
     holder: object | None = None
 
     def crash(self) -> None:
-        """The holder is gone, and with it everything it had queued but not made durable."""
+        """Simulates a crash: the holder is gone, with all it had queued and not made durable."""
         self.holder = None
 
 
 class MemoryJournal:
-    """`JournalPort` over a `MemoryDisk`. Appends become durable one turn of the event loop
-    later, in batches.
+    """`JournalPort` over a `MemoryDisk`.
+
+    Appends become durable in batches, one turn of the event loop later.
     """
 
     def __init__(self, disk: MemoryDisk) -> None:
@@ -72,7 +75,7 @@ class MemoryJournal:
     def save_snapshot(self, snapshot: Snapshot) -> asyncio.Future[None]:
         """See `JournalPort`."""
         self._check_usable()
-        assert 0 < snapshot.offset <= self.last_offset, "a snapshot stands after an event"
+        assert 0 < snapshot.offset <= self.last_offset, "a snapshot follows an event"
         return self._queue(lambda: setattr(self._disk, "snapshot", snapshot))
 
     def replay(self, after: int = 0) -> Iterator[Stored]:
@@ -116,15 +119,15 @@ class MemoryJournal:
 
     def _settle(self, future: "asyncio.Future[T]", write: Callable[[], T]) -> None:
         if self._disk.holder is not self:
-            return  # crashed: nobody is told anything, and nothing reaches the disk
+            return  # crashed: no caller gets a result, and nothing reaches the disk
         if self._failure is None:
             try:
                 value = write()
             except JournalFailed as error:
-                # It is the answer to this and every later request, as with the real journal.
+                # This and every later request get the error, as with the real journal.
                 self._failure = error
             else:
-                # A caller that stopped waiting does not undo its append.
+                # The append stays even if its caller stopped waiting.
                 if not future.done():
                     future.set_result(value)
                 return

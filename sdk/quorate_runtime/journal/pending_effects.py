@@ -1,10 +1,9 @@
-"""What the journal knows of effects, in memory: which are pending, and which keys were there
-before.
+"""The journal's index of effects in memory: the pending ones, and the keys that are known.
 
-Bounded: pending effects by the actor, which takes no events while too many are; keys by
-`forget`, which a snapshot calls. So a key is new again once the event that had it lies before
-the older of the two snapshots that are kept, 1,000 events or more later; what performs effects
-makes repeating them harmless, so a repetition costs work and nothing else.
+Both are bounded. The actor takes no events while too many effects are pending, and each snapshot
+calls `forget` for the keys. So a key counts as new again once its event lies before the older of
+the two kept snapshots, at least 1,000 events later. Performing an effect twice is harmless, so a
+repeated effect costs only work.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from quorate_runtime.journal.journal_port import KeyedEffect, Pending
 
 
 class PendingEffects:
-    """Pending effects and known keys, in the order in which they were decided."""
+    """The pending effects and the known keys, in the order of their decisions."""
 
     def __init__(self) -> None:
         self._pending: dict[Place, Pending] = {}
@@ -22,21 +21,21 @@ class PendingEffects:
 
     @property
     def keys(self) -> int:
-        """Number of keys that would not be new."""
+        """The number of known keys."""
         return len(self._known)
 
     def pending(self) -> list[Pending]:
-        """Effects not done, in order."""
+        """The effects that are not done, in order."""
         return list(self._pending.values())
 
     def carried(self, until: int) -> list[tuple[Place, Pending]]:
-        """Pending effects of events up to an offset."""
+        """The pending effects of events up to offset `until`, each with its place."""
         return [(place, item) for place, item in self._pending.items() if place[0] <= until]
 
     def add(
         self, offset: int, version: int, effects: Sequence[KeyedEffect]
     ) -> Sequence[KeyedEffect]:
-        """Those effects whose keys are new; from now on they are pending."""
+        """Adds the effects whose keys are new to the pending ones, and returns them."""
         fresh: list[KeyedEffect] = []
         for key, payload in effects:
             if key not in self._known:
@@ -47,12 +46,12 @@ class PendingEffects:
         return fresh
 
     def done(self, keys: Iterable[str]) -> list[Place]:
-        """Takes effects out; places of those that were pending."""
+        """Removes pending effects. Returns the places of those that were pending."""
         places = [place for key in keys if (place := self._known.get(key)) is not None]
         return [place for place in places if self._pending.pop(place, None) is not None]
 
     def forget(self, until: int) -> None:
-        """Drops keys of events up to an offset whose effects are done."""
+        """Removes the keys of events up to offset `until` whose effects are done."""
         self._known = {
             key: place
             for key, place in self._known.items()
@@ -62,13 +61,13 @@ class PendingEffects:
     # ---- from what is on disk
 
     def restore(self, items: Iterable[tuple[Place, Pending]]) -> None:
-        """Takes in effects that are pending as far as is known."""
+        """Adds effects from the disk. A later part of the journal may mark them done."""
         for place, item in items:
             self._known[item.key] = place
             self._pending[place] = item
 
     def replay(self, offset: int, part: Event | Done) -> None:
-        """Takes in one part of a batch; `offset` is the event's."""
+        """Applies one part of a batch. For an event, `offset` is its own."""
         if isinstance(part, Event):
             self.restore(part.pending(offset))
         else:

@@ -1,1 +1,1 @@
-"""SQLite files: those that must not be lost and those a daemon can do without."""
+"""SQLite files of daemons: those that must not be lost, and those a daemon can run without."""

@@ -1,9 +1,8 @@
-"""SQLite files that cannot be made anew: made whole or not at all, and refused when they are not
-whole.
+"""Opens SQLite files that must not be lost. It makes them whole, and refuses them if damaged.
 
-SQLite takes a file cut to nothing for a new one, and reads one that was cut elsewhere until it
-comes to the place. Both would lose in silence what was acknowledged. (The journal has checksums
-of its own besides; see `journal_files`.)
+SQLite takes an empty file for a new one. It reads a truncated file until it comes to the place.
+Both would silently lose data that was acknowledged. (The journal also has its own checksums; see
+`journal_files`.)
 """
 
 import os
@@ -13,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.files import sync_folder
 
-# A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's
-# cache has them all anyway.
+# A daemon has a dozen connections, and each would keep 2 MB of pages for ever. The system's cache
+# holds the pages anyway.
 SMALL_CACHE = "PRAGMA cache_size = -128"  # KiB
 
-
-# What another process's lock, the disk or its rights do to a file that is whole.
+# Errors that a lock of another process, the disk or file rights cause for a file that is whole.
 _WORLD = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -32,13 +31,13 @@ _WORLD = {
 }
 RETRY_SECONDS = 5.0
 MAY_BE_WHOLE = (
-    "it may be whole: look who else has it open, at the room on the disk, at its "
-    "rights and at ulimit -n"
+    "it may be whole: check which other process has it open, the room on the disk, its rights, "
+    "and ulimit -n"
 )
 
 
 class FileDamaged(Exception):
-    """The file is not whole; the message names it and the remedy."""
+    """The file is damaged. The message names it and the remedy."""
 
 
 class OtherVersion(FileDamaged):
@@ -46,8 +45,9 @@ class OtherVersion(FileDamaged):
 
 
 def make_whole(path: Path, schema: str) -> None:
-    """Makes the file unless it is there: under another name, then linked, so that one without
-    tables is never a crash's work.
+    """Makes the file if it is missing.
+
+    It is made under another name and then linked, so a crash leaves no file without tables.
     """
     if path.exists():
         return
@@ -66,11 +66,7 @@ def make_whole(path: Path, schema: str) -> None:
             os.link(draft, path)
         except FileExistsError:
             return  # not re-raised: another process was faster
-        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -105,8 +101,9 @@ def open_whole(
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Of the file's pages, those that hold something: true on the disk, and without a sum that
-    could be wrong.
+    """The bytes of the file's pages that are in use.
+
+    SQLite counts them, so they cannot differ from the file as a sum of our own could.
     """
     pages, free, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
@@ -116,7 +113,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def older(file: Path, home: Path, found: int, known: int) -> str:
-    """What to say of a file whose format this version does not read any more."""
+    """The message for a file whose format this version no longer reads."""
     return (
         f"{file} was written by an older Quorate (format {found}; this version reads format "
         f"{known}). Finish with that version, or move the folder {home} away and run `init` again."
@@ -124,7 +121,7 @@ def older(file: Path, home: Path, found: int, known: int) -> str:
 
 
 def newer(file: Path, found: int, known: int) -> str:
-    """What to say of a file whose format this version does not know yet."""
+    """The message for a file whose format this version does not know yet."""
     return (
         f"{file} was written by a newer Quorate (format {found}; this version reads format "
         f"{known}). Start that version."
@@ -151,8 +148,9 @@ def _close(connections: Sequence[sqlite3.Connection]) -> None:
 
 
 def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:
-    """FileDamaged for a file that was cut, or whose structure is broken. Of a large one only its
-    length is looked at.
+    """Raises `FileDamaged` for a truncated file, and for a broken structure.
+
+    For a large file it checks only the length.
     """
     try:
         problem = _length_problem(path, connection) or (
@@ -165,9 +163,7 @@ def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = Fal
 
 
 def _length_problem(path: Path, connection: sqlite3.Connection) -> str:
-    """What is in the WAL may lie behind the file's end; otherwise the file is as long as it
-    says.
-    """
+    """Says if the file is shorter than its page count. The WAL may hold pages past its end."""
     pages, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
         for name in ("page_count", "page_size")
@@ -185,8 +181,9 @@ def _structure_problem(connection: sqlite3.Connection) -> str:
 
 
 def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
-    """To raise. A backup put back does not help against a lock or a full disk, so neither is
-    called damage.
+    """Returns the exception to raise for an error of SQLite.
+
+    A backup does not help against a lock or a full disk, so these are `Unavailable`, not damage.
     """
     if is_of_the_world(error):
         return Unavailable(f"{path}: {error}; {MAY_BE_WHOLE}", RETRY_SECONDS)
@@ -194,12 +191,12 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
 
 
 def is_of_the_world(error: sqlite3.Error) -> bool:
-    """Whether the file may be whole all the same."""
+    """Whether the error came from outside the file, so that the file may be whole."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD
 
 
 def damaged(path: Path, what: str) -> FileDamaged:
-    """Names the file and the remedy."""
+    """Returns the exception for a damaged file. It names the file and the remedy."""
     return FileDamaged(
         f"{path}: {what}. Nothing was changed. Restore the file from a backup; "
         f"without one, save what can still be read with: sqlite3 {path} .recover"

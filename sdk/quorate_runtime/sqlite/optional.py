@@ -1,8 +1,10 @@
-"""A large SQLite file of a daemon that goes on without it: whoever needs the file is told what
-it has, and effects wait.
+"""A large SQLite file that a daemon can run without.
 
-One connection writes, from whichever thread; another reads, from the event loop, look-ups of
-some ten microseconds each.
+While the file cannot be used, calls that need it raise `Unavailable` with the reason, and effects
+wait.
+
+One connection writes, from any thread. Another one reads, from the event loop: a look-up takes some
+ten microseconds.
 """
 
 import logging
@@ -27,28 +29,29 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
 OPENING = "opening"
 
-# What says that the contents are not what was written: a page, the head, or tables that are not
-# there. All else passes.
+# Errors that mean damaged contents: a page, the header, or missing tables. All other errors may
+# pass.
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 class OptionalFile:
-    """Two connections, or the reason why there are none; it is opened as soon as it can be, so a
-    backup may be put in its place.
+    """Two connections to the file, or the reason why there are none.
+
+    It tries again to open the file, so the operator may put a backup in its place.
     """
 
     def __init__(self, path: Path, versions: Sequence[str], gone: str = "", first: int = 1) -> None:
-        """Opens or makes the file; `versions` and `first` as in `open_whole`. `gone`: the file
-        was there before, so it is not made, and this is the remedy.
+        """Opens or makes the file. `versions` and `first` are those of `open_whole`.
 
-        Only a file of another version ends the start: `OtherVersion`.
+        If `gone` is not empty, the file existed before: then a missing file is not made, and `gone`
+        is the remedy to report. Raises only `OtherVersion`, for a file of another version.
         """
         self.path = path
         self._versions, self._gone, self._first = versions, gone, first
         self._lock = threading.RLock()
         self._opened: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
-        self._file = 0  # which one is open
-        self._damage = ""  # stays until somebody has looked at it and started anew
+        self._file = 0  # the inode of the open file
+        self._damage = ""  # stays until the program is started again
         self._troubles: dict[
             str, str
         ] = {}  # by what could not be done; it passes when that works again
@@ -56,26 +59,26 @@ class OptionalFile:
         try:
             self._connections()
         except Unavailable as error:
-            log.error(
-                "goes on without a file: %s", error
-            )  # not re-raised: told to whoever needs it, and tried again
+            # Not re-raised: calls that need the file raise it, and try again.
+            log.error("the daemon goes on without a file: %s", error)
 
     @property
     def problem(self) -> str:
-        """What is wrong with it, for people; "" when nothing is."""
+        """What is wrong with the file, for people; "" if nothing is."""
         return self._damage or next(iter(self._troubles.values()), "")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The reader, for the event loop's thread. `Unavailable` while it cannot be read."""
+        """Gives the reader, for the event loop's thread. `Unavailable` while it cannot be read."""
         _, reader = self._connections()
         with self._telling("cannot be read"):
             yield reader
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """The writer, one caller at a time, in one transaction that is durable at the end.
-        `Unavailable` while the disk does not take it; `doing` says what.
+        """Gives the writer to one caller at a time, in a transaction that is durable at the end.
+
+        `Unavailable` while the file cannot be written. `doing` names the failure in the message.
         """
         with self._lock:
             writer, _ = self._connections()
@@ -84,17 +87,17 @@ class OptionalFile:
                 yield writer
 
     def used_bytes(self) -> int:
-        """On the disk, without the pages that wait to be used again."""
+        """The bytes of the file's pages that are in use."""
         with self.reading() as reader:
             return used_bytes(reader)
 
     def damaged(self, what: str) -> Unavailable:
-        """To raise: something in it is not what was written."""
+        """Returns the exception to raise for contents that are not what was written."""
         self._damage = str(damaged(self.path, what))
         return Unavailable(self._damage, RETRY_SECONDS)
 
     def close(self) -> None:
-        """Lets go of what it has open."""
+        """Closes the connections."""
         with self._lock:
             for connection in self._opened or ():
                 connection.close()
@@ -133,13 +136,14 @@ class OptionalFile:
         return Unavailable(text, RETRY_SECONDS)
 
     def _must_be_there(self, doing: str) -> None:
-        """What is written into a file that was put away, or replaced under us, would be gone at
-        the next start.
+        """Checks that the open file is still at its path.
+
+        What is written into a file that was moved or replaced would be lost at the next start.
         """
         try:
             found = os.stat(self.path).st_ino
         except OSError:
-            found = 0  # not re-raised: told below
+            found = 0  # not re-raised: the error below says it
         if found != self._file:
             what = (
                 "it was taken away or replaced while it was open. Stop this program, put the "
@@ -152,7 +156,7 @@ class OptionalFile:
         try:
             yield
         except (sqlite3.ProgrammingError, sqlite3.IntegrityError):
-            raise  # ours
+            raise  # a bug of ours, not trouble with the file
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
                 raise self.damaged(str(error)) from error

@@ -22,7 +22,7 @@ FULL = JournalFailed("journal: the disk is full. Free space, then start again.")
     [Unavailable("no disk"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), FULL, KeyError("x")],
     ids=repr,
 )
-async def test_it_is_cut(error: Exception) -> None:
+async def test_answer_that_cannot_go_on_is_cut(error: Exception) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -37,7 +37,7 @@ async def test_it_is_cut(error: Exception) -> None:
             await response.read()
 
 
-async def test_a_full_journal_is_told_as_an_end_and_not_as_a_bug(
+async def test_full_journal_is_reported_as_an_end_and_not_as_a_bug(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:

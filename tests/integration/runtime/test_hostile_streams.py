@@ -1,7 +1,6 @@
-"""Clients that hold connections open: slow readers, idle connections, many requests, bad
-WebSockets.
+"""Hostile clients hold connections open: slow readers, idle ones, many requests, bad WebSockets.
 
-A well-behaved client is served meanwhile, and what they held is freed.
+The server still serves a well-behaved client, and frees what the hostile clients held.
 """
 
 import asyncio
@@ -56,7 +55,7 @@ async def market(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mark
 
 
 async def dial(url: str, from_address: str = "127.0.0.1", buffer: int | None = None) -> Pipe:
-    """A connection. `buffer` bounds how many unread bytes it takes."""
+    """Opens a connection. `buffer` bounds how many unread bytes it takes."""
     host, port = url.removeprefix("http://").split(":")
     if buffer is None:
         return await asyncio.open_connection(host, int(port), local_addr=(from_address, 0))
@@ -67,7 +66,7 @@ async def dial(url: str, from_address: str = "127.0.0.1", buffer: int | None = N
 
 
 async def seconds_to_serve(market: Market) -> float:
-    """How long another client waits for an answer."""
+    """Measures how long another client waits for an answer."""
     stage, service = market
     begun = time.monotonic()
     async with stage.session.get(f"{service.url}/v1/info") as response:
@@ -76,7 +75,7 @@ async def seconds_to_serve(market: Market) -> float:
 
 
 async def is_hung_up(pipe: Pipe, seconds: float) -> bool:
-    """Whether the other side ends the connection in time."""
+    """Whether the other side closes the connection in time."""
     try:
         async with asyncio.timeout(seconds):
             while await pipe[0].read(1 << 16):
@@ -140,7 +139,7 @@ async def test_clients_that_do_not_read_lose_their_places(
             assert response.status == 200, "another network is served meanwhile"
         deadline = time.monotonic() + 20
         while True:
-            # As soon as the patrol has been there, the same network is served again.
+            # After the next check of idle connections, the same network is served again.
             reader, writer = await dial(gateway.url, "127.0.0.9")
             writer.write(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
             status = int((await reader.readline()).split()[1])
@@ -152,7 +151,7 @@ async def test_clients_that_do_not_read_lose_their_places(
         for _, writer in pipes:
             writer.close()
         await store.unpin(stat.cid, "a")
-        # Leases of what was being sent have ended, too: the file can be evicted.
+        # The store's leases on the files that were sent have ended too, so the file can be evicted.
         deadline = time.monotonic() + 20
         while await store.gc(0) == 0:
             assert time.monotonic() < deadline, "a lease is left behind"
@@ -267,7 +266,7 @@ async def test_client_is_served_beside_request_floods_and_endless_bodies(market:
 
 
 def frame(opcode: int, payload: bytes, is_final: bool = True, reserved: int = 0) -> bytes:
-    """One masked frame of RFC 6455."""
+    """Builds one masked frame of RFC 6455."""
     size = len(payload)
     head = bytes([(0x80 if is_final else 0) | reserved | opcode])
     if size < 126:
@@ -282,7 +281,7 @@ def frame(opcode: int, payload: bytes, is_final: bool = True, reserved: int = 0)
 
 
 async def upgraded(market: Market, from_address: str, extra: str = "") -> tuple[Pipe, bytes]:
-    """A WebSocket after its handshake, and the server's head."""
+    """Opens a WebSocket; returns it after the handshake, with the server's response head."""
     pipe = await dial(market[1].url, from_address)
     key = base64.b64encode(os.urandom(16)).decode()
     pipe[1].write(

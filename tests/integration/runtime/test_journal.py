@@ -1,5 +1,6 @@
-"""The journal on a real file, and the same promises for the one in memory: what was acknowledged
-is there, whatever happens.
+"""A journal never loses what it acknowledged, whatever happens to its process or its disk.
+
+The tests run on the journal with a real file. Those of `JournalPort` also run on the one in memory.
 """
 
 import asyncio
@@ -162,10 +163,8 @@ async def test_waiting_callers_share_one_commit(tmp_path: Path) -> None:
     await journal.close()
 
 
-async def test_what_one_turn_of_the_loop_appends_is_one_transaction(tmp_path: Path) -> None:
-    """A busy loop's turn has many events: the writer wakes once for them, not once for each. A
-    lone one does not wait for others.
-    """
+async def test_appends_of_one_turn_of_the_loop_are_one_transaction(tmp_path: Path) -> None:
+    """The writer wakes once for all events of a turn. A single event does not wait for others."""
     journal = Journal.open(tmp_path)
     for number in range(5):
         before = journal.commits
@@ -188,8 +187,9 @@ async def test_closing_writes_what_the_turn_has_gathered(tmp_path: Path) -> None
 
 
 async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_path: Path) -> None:
-    """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does;
-    SQLite's own limit is not involved.
+    """The kernel does not let the file grow (EFBIG), as with a full disk or a dead one.
+
+    SQLite's own limit has no part in this.
     """
     output = await asyncio.to_thread(run_writer, tmp_path / "j", "--file-bytes-max", "400000")
     acknowledged = [
@@ -207,7 +207,7 @@ async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_pa
 
 
 def run_writer(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Lets the appenders run to their end."""
+    """Runs the appenders to their end."""
     return subprocess.run(
         [sys.executable, WRITER, folder, *options],
         capture_output=True,
@@ -218,8 +218,9 @@ def run_writer(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]
 
 
 def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
-    """Runs concurrent appenders in a process, kills it with -9 and returns what it had
-    acknowledged.
+    """Runs concurrent appenders in a process and kills it with SIGKILL.
+
+    Returns what the process had acknowledged.
     """
     acknowledged = set()
     with subprocess.Popen(
@@ -257,7 +258,7 @@ async def test_kill_9_during_concurrent_appends_loses_nothing_acknowledged(
         s.offset for s in stored
     }  # event and effect: both or neither
     if crash_at == "journal.after-commit:9":
-        assert len(stored) > len(acknowledged)  # durable, and nobody was told
+        assert len(stored) > len(acknowledged)  # durable, but not acknowledged
     await journal.append(record(len(stored) + 1))
     await journal.close()
 
@@ -312,7 +313,7 @@ async def test_flipped_wal_bytes_end_the_prefix_and_are_never_read_as_events(
 
 
 async def filled(folder: Path) -> Path:
-    """A journal of 200 events in ten batches at least."""
+    """Writes a journal of 200 events in at least ten batches."""
     journal = Journal.open(folder)
     for start in range(1, 201, 20):
         await asyncio.gather(*(journal.append(record(n, 200)) for n in range(start, start + 20)))
@@ -322,12 +323,14 @@ async def filled(folder: Path) -> Path:
 
 
 def read_all(folder: Path) -> int:
-    """Number of events, by another connection than a daemon's."""
+    """Counts the events over a connection of its own."""
     return len(list(journal_files.read_events(folder, 0)))
 
 
 @pytest.mark.parametrize("bytes_kept", [0, 1, 50, 5000, 70_001])
-async def test_a_cut_main_file_is_told_with_its_remedy(tmp_path: Path, bytes_kept: int) -> None:
+async def test_truncated_main_file_is_reported_with_its_remedy(
+    tmp_path: Path, bytes_kept: int
+) -> None:
     path = await filled(tmp_path / "j")
     with path.open("r+b") as file:
         file.truncate(bytes_kept)
@@ -337,7 +340,7 @@ async def test_a_cut_main_file_is_told_with_its_remedy(tmp_path: Path, bytes_kep
         read_all(tmp_path / "j")
 
 
-async def test_a_missing_main_file_beside_its_wal_is_told(tmp_path: Path) -> None:
+async def test_missing_main_file_beside_its_wal_is_reported(tmp_path: Path) -> None:
     kill_writer(tmp_path / "j", 50)
     (tmp_path / "j" / "journal.db").unlink()
     with pytest.raises(JournalDamaged, match="WAL is there"):
@@ -359,7 +362,7 @@ async def test_a_missing_main_file_beside_its_wal_is_told(tmp_path: Path) -> Non
         ("UPDATE snapshots SET payload = x'00'", "snapshot at event 200"),
     ],
 )
-async def test_changed_rows_are_told(tmp_path: Path, statement: str, what: str) -> None:
+async def test_changed_rows_are_reported(tmp_path: Path, statement: str, what: str) -> None:
     path = await filled(tmp_path / "j")
     connection = sqlite3.connect(path)
     connection.execute(statement)
@@ -384,7 +387,7 @@ async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {journal_files.SCHEMA_VERSION}")
     connection.close()
-    await Journal.open(tmp_path / "j").close()  # the lock was let go
+    await Journal.open(tmp_path / "j").close()  # the lock was released
 
 
 async def test_a_journal_of_an_older_quorate_is_refused_with_its_remedy(tmp_path: Path) -> None:
@@ -401,9 +404,7 @@ async def test_a_journal_of_an_older_quorate_is_refused_with_its_remedy(tmp_path
 
 
 async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) -> None:
-    """What a soak would grow: 40 snapshots of 100 events each, every effect performed but one in
-    a hundred.
-    """
+    """Takes 40 snapshots of 100 events each, with 99 of 100 effects performed."""
     journal = Journal.open(tmp_path / "j")
     sizes, pages = [], []
     for start in range(1, 4001, 100):
@@ -455,9 +456,9 @@ async def test_files_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["FULL", "IOERR", "CANTOPEN", "READONLY", "BUSY"])
-def test_what_only_keeps_it_from_being_read_is_not_called_damage(tmp_path: Path, name: str) -> None:
-    """A full disk, no inodes, no descriptors: a backup put back for that would lose what is in
-    the file.
+def test_obstacle_to_reading_is_not_called_damage(tmp_path: Path, name: str) -> None:
+    """With a full disk, no inodes or no descriptors the file may be whole. An operator who restored
+    a backup then would lose what is in the file.
     """
     error = sqlite3.OperationalError("as SQLite says it")
     error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
@@ -474,7 +475,7 @@ def test_what_only_keeps_it_from_being_read_is_not_called_damage(tmp_path: Path,
         raise damage
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+async def test_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("somebody's")
     with pytest.raises(JournalError, match="j: .*start again"):
         Journal.open(tmp_path / "j")

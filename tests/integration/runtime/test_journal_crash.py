@@ -42,7 +42,7 @@ POINTS = [
 
 
 def run_daemon(folder: Path, *options: str) -> "tuple[int, list[list[str]]]":
-    """Exit status and lines."""
+    """Runs the daemon; returns its exit status and the lines that it printed."""
     result = subprocess.run(
         [sys.executable, *DAEMON, folder, *options],
         capture_output=True,
@@ -55,9 +55,7 @@ def run_daemon(folder: Path, *options: str) -> "tuple[int, list[list[str]]]":
 
 
 async def replayed(folder: Path) -> Ledger:
-    """State of all events that are kept, without the daemon's code and the snapshot that it
-    would read: from the one before that.
-    """
+    """The state after all kept events, from the older snapshot and without the daemon's code."""
     core, codec, journal, after = Ledger(), ledger_codec(), Journal.open(folder), 0
     with closing(sqlite3.connect(journal_files.database(folder))) as connection:
         snapshots = connection.execute(
@@ -80,7 +78,7 @@ async def replayed(folder: Path) -> Ledger:
 
 @pytest.mark.rule("I6", "5.65")
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_done(
+async def test_daemon_killed_anywhere_keeps_replies_and_performs_every_effect(
     tmp_path: Path, point: str
 ) -> None:
     status, lines = await asyncio.to_thread(
@@ -99,12 +97,12 @@ async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_do
     )  # the second run paid one more each
     assert set(effects) | set(effects_again) == {f"notify/{n}" for n in range(1, core.count + 1)}
     if point.startswith("effect.after"):
-        assert effects[-1] in effects_again  # performed, not yet marked: once more
+        assert effects[-1] in effects_again  # performed and not yet marked, so performed once more
     if point.startswith("effect.before"):
         assert not set(effects_again) <= set(effects)
 
 
-async def test_a_full_disk_ends_the_actor_and_nothing_more_is_told_or_done(tmp_path: Path) -> None:
+async def test_full_disk_ends_the_actor_before_any_further_reply_or_effect(tmp_path: Path) -> None:
     done: list[Effect] = []
 
     async def perform(effect: Effect) -> None:

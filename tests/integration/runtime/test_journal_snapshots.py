@@ -1,5 +1,6 @@
-"""Snapshots that are missing or damaged: the older one and the events behind it give the same
-state, or the daemon says what is wrong.
+"""A missing or damaged snapshot costs nothing: the older one and later events give the state.
+
+If that is impossible, the daemon says what is wrong.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ async def _nothing(effect: Effect) -> None:
 
 
 async def live(folder: Path, events: int) -> tuple[bytes, int]:
-    """One life of a daemon: its state at the start, and how many events it knew of."""
+    """Runs a daemon once; returns its state at the start, and how many events it knew."""
     journal = Journal.open(folder)
     try:
         actor: Actor[Event, Effect] = Actor(
@@ -52,7 +53,7 @@ async def live(folder: Path, events: int) -> tuple[bytes, int]:
 
 
 def change(folder: Path, statement: str) -> None:
-    """As a failing disk or a careless hand would."""
+    """Changes rows, as a failing disk or a careless person would."""
     connection = sqlite3.connect(folder / "journal.db")
     connection.execute(statement)
     connection.commit()
@@ -86,7 +87,7 @@ async def test_one_snapshot_that_is_missing_or_damaged_costs_nothing(
         ("DELETE FROM snapshots", "event 1 is missing"),
     ],
 )
-async def test_without_any_snapshot_what_is_missing_is_told(
+async def test_missing_events_without_any_snapshot_are_reported(
     tmp_path: Path, damage: str, told: str
 ) -> None:
     await live(tmp_path / "j", EVENTS)
@@ -103,13 +104,13 @@ async def test_without_any_snapshot_what_is_missing_is_told(
             2,
             "event 1 in the journal was written by another version.*Nothing was changed",
         ),
-        (packed.encode({}), 7, "event 1 in the journal.*version 7, and this program knows 2"),
+        (packed.encode({}), 7, "event 1 in the journal.*version 7, and this program reads 2"),
     ],
 )
-async def test_what_another_version_wrote_is_told_and_left_alone(
+async def test_journal_of_another_version_is_reported_and_left_unchanged(
     tmp_path: Path, form: bytes, version: int, told: str
 ) -> None:
-    """It went on with a sentence about somebody's bad request, or ended in a trace."""
+    """Once the daemon reported a bad request of a peer instead, or ended with a traceback."""
     journal = Journal.open(tmp_path / "j")
     await journal.append(Record(version, UnixSeconds(1), Hash32(bytes(32)), form))
     await journal.close()
@@ -119,7 +120,7 @@ async def test_what_another_version_wrote_is_told_and_left_alone(
     assert (tmp_path / "j" / "journal.db").read_bytes() == before
 
 
-async def test_a_snapshot_with_tables_of_another_version_is_told(tmp_path: Path) -> None:
+async def test_snapshot_with_tables_of_another_version_is_reported(tmp_path: Path) -> None:
     await live(tmp_path / "j", EVENTS)
     journal = Journal.open(tmp_path / "j")
     found = journal.load_snapshot()

@@ -1,5 +1,6 @@
-"""The journal torn or flipped at some hundred places each, main file and WAL: whole, a prefix,
-or refused by name with its remedy.
+"""The journal's main file and WAL are cut or changed at some hundred places each.
+
+The journal then reads all events or a prefix of them, or refuses the file and names the remedy.
 """
 
 import asyncio
@@ -12,13 +13,13 @@ from quorate_runtime.journal.journal_port import JournalError, Pending, Record, 
 from support.journal.torn_files import damages, files_of, restore
 
 EVENTS, BATCH = 120, 8
-STRIDE = 4091  # a prime below a page: every cut on another part of one
+STRIDE = 4091  # a prime below the page size: each cut falls on another part of a page
 SNAPSHOTS = (40, 80)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a daemon reads at its start."""
+    """What a daemon reads from the journal at its start."""
 
     snapshot: Snapshot | None
     events: tuple[Stored, ...]
@@ -91,9 +92,7 @@ async def test_a_main_file_torn_anywhere_is_whole_or_refused_by_name(tmp_path: P
 
 
 async def test_a_wal_torn_anywhere_leaves_what_was_before_it(tmp_path: Path) -> None:
-    """What SQLite synced before the damage is there; nothing behind it is, and nothing else is
-    ever read as an event.
-    """
+    """The events before the damage are there. Nothing after it is ever read as an event."""
     told, files = await filled(tmp_path / "j")
     events = {stored.offset: stored for stored in told.events}
     counts, before = [], -1

@@ -1,4 +1,4 @@
-"""docs/trust.md: the process executor protects nothing."""
+"""The process executor protects nothing, as docs/trust.md says."""
 
 from pathlib import Path
 

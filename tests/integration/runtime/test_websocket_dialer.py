@@ -1,4 +1,4 @@
-"""The dialing side: it reconnects, with bounded pauses, and raises its handler's bugs."""
+"""The dialer reconnects after bounded pauses, and raises its handler's bugs."""
 
 import asyncio
 import logging
@@ -68,7 +68,7 @@ async def test_refused_dialer_tries_again(site: Site, caplog: pytest.LogCaptureF
 
 @dataclass
 class ImpatientClock:
-    """A clock that does not wait. It remembers the pauses that were asked of it."""
+    """A clock that does not wait. It keeps the lengths of the requested pauses."""
 
     pauses: list[float] = field(default_factory=list)
 

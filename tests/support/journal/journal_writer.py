@@ -1,5 +1,6 @@
-"""A process for tests to kill: many callers append to one journal and print `ok <offset>` for
-each acknowledgement.
+"""A process that tests kill. Many callers append to one journal.
+
+It prints `ok <offset>` for each acknowledgement.
 
 Exit status 3: an append failed; 4: the folder is in use.
 """
@@ -22,7 +23,7 @@ APPENDS_MAX = 200_000
 
 
 async def main(folder: Path) -> None:
-    """Appends until killed."""
+    """Appends until it is killed."""
     journal = Journal.open(folder)
     numbers = count(1)
 

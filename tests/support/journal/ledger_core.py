@@ -1,6 +1,4 @@
-"""A small core with rules, randomness, refusals and effects: what tests of the actor and the
-journal run.
-"""
+"""A small core with rules, randomness, refusals and effects, for tests of actor and journal."""
 
 from typing import assert_never
 
@@ -14,14 +12,14 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 
 
 class Paid(Struct, frozen=True, tag=True):
-    """Money came in for a name."""
+    """Somebody paid money into an account."""
 
     name: str
     amount: Amount
 
 
 class Closed(Struct, frozen=True, tag=True):
-    """The account is no more."""
+    """The account was closed."""
 
     name: str
 
@@ -30,7 +28,7 @@ Event = Paid | Closed
 
 
 class Notify(Struct, frozen=True, tag=True):
-    """Tell the world about a balance."""
+    """Reports a balance."""
 
     name: str
     balance: Amount
@@ -46,7 +44,7 @@ class Notify(Struct, frozen=True, tag=True):
 
 
 class Farewell(Struct, frozen=True, tag=True):
-    """Tell the world that an account is gone."""
+    """Reports that an account was closed."""
 
     name: str
 
@@ -66,7 +64,7 @@ ONLY = "last"
 
 
 class Last(Struct, frozen=True):
-    """How many steps succeeded, and the input of the newest one."""
+    """The number of steps that succeeded, and the input of the newest one."""
 
     count: int
     random: Hash32
@@ -74,8 +72,8 @@ class Last(Struct, frozen=True):
 
 
 class Ledger(Tables):
-    """Balances; the last input's time and random value are kept so that replay must hand them
-    back.
+    """Keeps balances, and the time and random value of the last input, so that a test can compare
+    them after a replay.
     """
 
     def __init__(self) -> None:
@@ -84,7 +82,7 @@ class Ledger(Tables):
 
     @property
     def count(self) -> int:
-        """Number of steps that succeeded."""
+        """The number of steps that succeeded."""
         return self.last[ONLY].count if self.last else 0
 
     @property
@@ -93,7 +91,7 @@ class Ledger(Tables):
         return self.last[ONLY]
 
     def step(self, item: Input[Event]) -> Outcome[Effect]:
-        """Pays in or closes; refuses amounts of zero and unknown names, after having written."""
+        """Pays in or closes. Refuses zero amounts and unknown names after it wrote the state."""
         with self.transaction():
             count = self.count + 1
             self.last[ONLY] = Last(count, item.random, item.at)
@@ -114,5 +112,5 @@ class Ledger(Tables):
 
 
 def ledger_codec() -> PackedCodec[Event, Effect]:
-    """Codec of the ledger's events and effects."""
+    """The codec of the ledger's events and effects."""
     return PackedCodec(Event, Effect)

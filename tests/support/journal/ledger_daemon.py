@@ -1,5 +1,6 @@
-"""The smallest daemon: the ledger over a real journal, for tests to kill. Pays `--events` times,
-then waits until all is performed.
+"""A small daemon that tests kill: the ledger over a real journal.
+
+It pays `--events` times, then waits until all effects are performed.
 
 Prints `reply <n>` for each acknowledged payment, `effect <key>` for each performed effect and at
 last `state <hex>`.
@@ -32,7 +33,7 @@ async def perform(effect: Effect) -> None:
 
 
 async def main(folder: Path, events: int) -> None:
-    """One run of the daemon."""
+    """Runs the daemon once."""
     journal = Journal.open(folder)
     core = Ledger()
     actor: Actor[Event, Effect] = Actor(

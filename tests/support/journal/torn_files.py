@@ -1,6 +1,4 @@
-"""Files torn and flipped at many places: cut after every so many bytes, and at seeded ones;
-single bits and bytes turned over.
-"""
+"""Damages files at many places: cuts at fixed distances and at seeded places, and flipped bits."""
 
 import random
 from collections.abc import Iterator
@@ -13,8 +11,9 @@ SEEDED = 200
 def damages(
     data: bytes, seed: int, stride: int = STRIDE, seeded: int = SEEDED
 ) -> Iterator[tuple[str, bytes]]:
-    """(what was done, the file after it). Half of the seeded ones cut, half flip: a bit, or all
-    bits of a byte.
+    """Yields (description of the damage, the damaged bytes).
+
+    Half of the seeded damages cut the file. The other half flip one bit, or all bits of a byte.
     """
     draw = random.Random(seed)
     places = sorted(
@@ -29,7 +28,7 @@ def damages(
 
 
 def restore(folder: Path, files: dict[str, bytes]) -> None:
-    """Exactly these files."""
+    """Replaces the folder's files by exactly these."""
     for path in folder.iterdir():
         path.unlink()
     for name, data in files.items():

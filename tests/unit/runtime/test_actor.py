@@ -1,5 +1,6 @@
-"""The one loop: nothing is told or done before it is durable, replay gives the same state,
-effects are done at least once.
+"""The actor replies and performs effects only after the event is durable.
+
+Replay gives the same state, and each effect is performed at least once.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ EffectPerformer = Callable[[Effect], Awaitable[None]]
 
 
 class Market:
-    """One daemon over a disk that survives it."""
+    """One daemon over a disk that survives the daemon."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ def test_refused_events_change_nothing_and_are_not_journaled() -> None:
 
 
 @pytest.mark.rule("5.65")
-def test_nothing_is_told_or_done_before_the_append_is_durable() -> None:
+def test_no_reply_or_effect_comes_before_the_append_is_durable() -> None:
     async def main(clock: VirtualClock) -> None:
         market = await Market(clock, MemoryDisk()).up()
         waiting = asyncio.create_task(market.actor.submit(pay("ada", 5)))
@@ -179,7 +180,7 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
         assert again.core.snapshot() == expected
         assert (
             again.done == [] and len(performed) == 42
-        )  # two farewells had been said before; what was performed is not performed again
+        )  # two farewells were performed before, and are not performed again
         # A clock that fell behind does not make events fall behind.
         await again.actor.submit(pay("late", 1))
         assert again.core.newest.at >= int(clock.now()) - 3
@@ -188,7 +189,7 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
     run_virtual(main)
 
 
-def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_clock_far_behind_the_journal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         disk = MemoryDisk()
         market = await Market(clock, disk).up()
@@ -202,12 +203,7 @@ def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptur
             record.getMessage()
             for record in caplog.records
             if "behind the journal" in record.getMessage()
-        ] == [
-            (
-                "the clock is 3600 s behind the journal: no deadline is reached and nothing lapses "
-                "until it has caught up"
-            )
-        ]
+        ] == [("the clock is 3600 s behind the journal: no deadline passes until it has caught up")]
         assert again.core.newest.at == int(clock.now())
         await again.stop()
 
@@ -283,7 +279,7 @@ def test_unavailable_is_retried_more_and_more_slowly_in_lane_order() -> None:
     run_virtual(main)
 
 
-def test_a_refused_effect_is_told_to_the_core_and_not_repeated() -> None:
+def test_refused_effect_is_reported_to_the_core_and_not_repeated() -> None:
     async def main(clock: VirtualClock) -> None:
         async def perform(effect: Effect) -> None:
             if isinstance(effect, Notify):
@@ -327,7 +323,7 @@ def test_a_failed_append_ends_the_actor_and_acknowledges_nothing() -> None:
 
 
 @pytest.mark.parametrize("where", ["step", "perform"])
-def test_a_bug_ends_the_actor_and_answers_those_who_wait(where: str) -> None:
+def test_bug_ends_the_actor_and_fails_all_waiting_submitters(where: str) -> None:
     async def main(clock: VirtualClock) -> None:
         async def perform(effect: Effect) -> None:
             raise ZeroDivisionError
@@ -375,7 +371,7 @@ def test_a_submitter_that_gives_up_does_not_undo_its_event() -> None:
     run_virtual(main)
 
 
-def test_random_values_are_the_sources() -> None:
+def test_random_values_come_from_the_source() -> None:
     async def main(clock: VirtualClock) -> None:
         market = await Market(clock, MemoryDisk()).up()
         await market.actor.submit(pay("ada", 1))

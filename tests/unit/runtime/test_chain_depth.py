@@ -34,9 +34,7 @@ def word(value: bytes | int) -> str:
 
 
 class Chain:
-    """A node with `head` blocks; in block 5 a client allocated 70. It answers the watch's
-    questions.
-    """
+    """A chain node with `head` blocks. In block 5 a client allocated 70."""
 
     def __init__(self, head: int) -> None:
         self.head, self.asked_at = head, []  # type: tuple[int, list[str]]
@@ -89,18 +87,18 @@ class Chain:
 
 
 class Stopped(Exception):
-    """The watch has nothing to do but wait."""
+    """The follower has nothing left to do and waits."""
 
 
 class Waits:
-    """A clock on which nobody waits."""
+    """A clock whose `sleep` ends the follower."""
 
     async def sleep(self, seconds: float) -> None:
         raise Stopped
 
 
 async def notes(chain: Chain, depth: int) -> list[ev.ChainNote]:
-    """What a coordinator hears of a chain until it waits for the next block."""
+    """The events that a coordinator gets from a chain until it waits for the next block."""
     heard: list[ev.ChainNote] = []
 
     async def submit(event: ev.ChainAdvanced) -> None:
@@ -115,31 +113,31 @@ async def notes(chain: Chain, depth: int) -> list[ev.ChainNote]:
     return heard
 
 
-async def test_a_deposit_counts_once_nothing_can_take_its_block_back() -> None:
+async def test_deposit_counts_once_its_block_is_deep_enough() -> None:
     young = Chain(head=IN_BLOCK + 2)
     assert await notes(young, depth=4) == [] and not young.asked_at
     old = Chain(head=IN_BLOCK + 3)
     assert await notes(old, depth=4) == [ev.ChainAllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
     assert old.asked_at == [hex(IN_BLOCK)], (
-        "and what it is now is asked of a block as old, not of the newest"
+        "the follower asks for the state of an equally old block, not of the newest"
     )
 
 
 async def test_after_a_long_absence_the_current_state_is_read() -> None:
-    """A node keeps what stood in a block for a hundred blocks or so."""
+    """A chain node keeps the state of a block for only about a hundred blocks."""
     chain = Chain(head=3000)
     assert len(await notes(chain, depth=4)) == 1 and chain.asked_at == [hex(2997)]
 
 
-def test_mainnet_waits_and_its_acks_are_young_enough_all_the_same() -> None:
-    """A block of twelve seconds, the slowest of chains with EIP-2537: slots at that depth are
-    younger than an Ack may rest on.
+def test_mainnet_waits_for_depth_and_its_acks_are_still_young_enough() -> None:
+    """Of the chains with EIP-2537, the slowest has a block every twelve seconds. Even there, slots
+    at that depth are young enough for an Ack.
     """
     assert DEVNET.chain_depth == 1 and MAINNET.chain_depth == 32
     assert MAINNET.chain_depth * 12 < MAINNET.ack_age_max * 2 // 3
 
 
-def test_health_knows_how_long_a_block_is_waited_for() -> None:
+def test_health_allows_for_the_wait_for_deep_blocks() -> None:
     clock = SimpleNamespace(now=lambda: 1000.0)
     assert chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", MAINNET.chain_depth) == ""  # type: ignore[arg-type]
     assert "old" in chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", DEVNET.chain_depth)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Virtual time passes only when everybody waits."""
+"""Virtual time passes only while every task waits."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ def test_a_day_passes_in_no_time_and_in_order() -> None:
     assert time.monotonic() - real < 5
 
 
-def test_standing_still_for_ever_is_told() -> None:
+def test_virtual_time_that_would_stand_still_is_an_error() -> None:
     async def main(clock: VirtualClock) -> None:
         await asyncio.Event().wait()
 

@@ -15,7 +15,7 @@ PACKAGES = ("sdk", "node", "coordinator", "contracts")
 
 
 def written() -> dict[str, set[Kind]]:
-    """Names of all `crash_point("...")` in the source, and whether a type completes each."""
+    """The name of each `crash_point("...")` in the source -> whether a type completes it."""
     found: dict[str, set[Kind]] = {}
     for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""A daemon's memory: cycles are collected in time although the collector runs rarely."""
+"""The collector runs rarely in a daemon, but still collects reference cycles in time."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ async def test_cycles_are_collected_after_a_while() -> None:
     await asyncio.sleep(0)
     gone = weakref.ref(knot)
     del knot
-    assert gone() is not None, "nobody counts a cycle out"
+    assert gone() is not None, "counting references does not free a cycle"
     clock.forward(gc_tuning.COLLECT_SECONDS)
     async with asyncio.timeout(10):
         while gone() is not None:
@@ -58,5 +58,5 @@ def test_full_scans_run_as_often_as_they_are_cheap() -> None:
     assert walks.collect(100.0, lambda: next(ticks)) == 2
     del old
     assert walks.collect(130.0) == 1 and gone() is not None
-    assert walks.collect(149.0) == 1, "a tenth of a second is a five-hundredth of fifty seconds"
+    assert walks.collect(149.0) == 1, "0.1 s of scanning may come once in 50 s"
     assert walks.collect(151.0, lambda: next(ticks)) == 2 and gone() is None
