@@ -20,10 +20,10 @@ class Clock(Protocol):
     """The only source of time."""
 
     def now(self) -> float:
-        """Unix seconds, UTC."""
+        """The present time in unix seconds (UTC)."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits; a virtual clock advances instead."""
+        """Waits for some seconds. A virtual clock advances instead."""
 
 
 # ------------------------------------------------------------------------------------------- beacon
@@ -124,9 +124,9 @@ class Exit(Struct, frozen=True):
 
 
 class EngineRefuses(Refused):
-    """The engine works, but has refused to start a task for a long time.
+    """`Executor.start` raises it when a working engine refuses a task for a long time.
 
-    `Executor.start` raises it. The cause may be the job or this machine; the executor cannot tell.
+    The cause may be the job or this machine; the executor cannot tell which.
     """
 
 

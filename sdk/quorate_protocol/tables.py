@@ -141,8 +141,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.add(key)
 
     def _make_room(self, key: K) -> None:
-        """Moves a row that is deleted and written again to the end, as in a dict. No rule does
-        that, so undoing it may copy the whole table.
+        """Moves a row that a step deletes and writes again to the end, as a dict does.
+
+        No rule does that, so to undo it may copy the whole table.
         """
         if key in self._deleted:
             if self._committed is None:
@@ -217,8 +218,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [*self._followers, *(follower for follower, _ in self._choosy)]
 
     def _tell_choosy(self, key: K, value: V) -> None:
-        """Tells the followers that chose what matters. Each write is compared with the row before
-        it, so two writes that cancel each other out are both reported.
+        """Reports a write to the followers that collect only some writes.
+
+        Each write is compared with the row before it, so two writes that cancel each other out are
+        both reported.
         """
         is_there = key in self
         for follower, matters in self._choosy:

@@ -144,7 +144,7 @@ def input_root(spec: JobSpec) -> Hash32:
 
 def validate(spec: JobSpec) -> None:
     """Raises `Refused` with the field's name for a spec that no provider may run."""
-    _check(spec.version == 1, "version", "only 1 is known")
+    _check(spec.version == 1, "version", "it must be 1")
     _check(
         _NAME.fullmatch(spec.name) is not None,
         "name",
@@ -173,10 +173,14 @@ def validate(spec: JobSpec) -> None:
         "an absolute path",
     )
     _check(0 < spec.max_duration <= DURATION_MAX, "maxDuration", f"1 to {DURATION_MAX} s")
-    _check(not spec.network, "network", "jobs have no network yet")
-    _check(not spec.sealed, "sealed", "sealed jobs are not offered yet")
-    _check(spec.kind is JobKind.TASK, "kind", "only task is offered yet")
-    _check(spec.compare.comparator is Comparator.EXACT, "compare", "only exact is offered yet")
+    _check(not spec.network, "network", "it must be false: jobs have no network yet")
+    _check(not spec.sealed, "sealed", "it must be false: no provider offers sealed jobs yet")
+    _check(spec.kind is JobKind.TASK, "kind", "it must be task; other kinds are not offered yet")
+    _check(
+        spec.compare.comparator is Comparator.EXACT,
+        "compare",
+        "it must be exact; other comparators are not offered yet",
+    )
     _check(
         spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any"
     )

@@ -54,7 +54,7 @@ class SlotOffer(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """The offer's document."""
+    """The document of an offer: what the provider sells, and until when."""
 
     provider: Address
     seq: Sequence  # a higher one replaces this offer

@@ -143,7 +143,7 @@ class AccountView(Struct, frozen=True):
 
 
 class PlanRequest(Struct, frozen=True):
-    """The body of POST /v1/plan: an order that a client thinks of."""
+    """The body of POST /v1/plan: an order that a client considers."""
 
     spec: JobSpec
     max_price_per_hour: Price  # millionths of a USD per slot-hour
