@@ -216,14 +216,14 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
         outputs.may_read(digest, mine.provider)
     outputs.claim(sha256(b"of no lease"), ZERO_HASH)
     assert not outputs.unasked, "claims of unknown leases are not kept"
-    outputs.claim(digest, mine.hash)  # taken, for an honest one is paid by it
+    outputs.claim(digest, mine.assignment_hash)  # taken, for an honest one is paid by it
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)
     archive.is_away = False
     assert not outputs.may_read(digest, mine.provider) or mine.provider == whose.provider
     assert outputs.may_read(digest, whose.client) and digest not in outputs.by_digest
     with pytest.raises(Refused, match="another execution"):
-        outputs.claim(digest, mine.hash)
+        outputs.claim(digest, mine.assignment_hash)
 
 
 def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
@@ -252,7 +252,7 @@ def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
         mine.phase.commit, message=replace(mine.phase.commit.message, encrypted_output=digest)
     )
     with state.transaction():
-        state.leases[mine.hash] = replace(mine, phase=replace(mine.phase, commit=stolen))
+        state.leases[mine.assignment_hash] = replace(mine, phase=replace(mine.phase, commit=stolen))
     outputs = Outputs(state, archive)
     outputs.load()
     archive.is_away = True

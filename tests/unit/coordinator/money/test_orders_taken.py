@@ -50,7 +50,7 @@ def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
         False,
     )
     assert (
-        "who names none needs 9" in queries.plan_view(*asked).nearest
+        "names no class needs 9" in queries.plan_view(*asked).nearest
         and queries.plan_view(*asked, HOST.id()).nearest == ""
     )
     assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith(
