@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import coincurve
+from msgspec import Struct
 
 from contracts.evm import Evm
 from quorate_contracts.bindings.court import CaseExecution
@@ -197,8 +198,7 @@ def session_key(client: Key) -> Key:
     return key("session of " + client.address.hex())
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """An execution with the reveal that opens it."""
 
     shown: CaseExecution

@@ -4,6 +4,7 @@ mutants that it must catch.
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import hypothesis.strategies as st
@@ -29,7 +30,6 @@ from quorate_contracts.deploy import Contracts
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.rules.epoch_tree import Leaf, build, prove
 from quorate_protocol.units import ZERO_HASH, Address, Amount
-from quorate_protocol.values import replace
 
 C = COORDINATOR.address
 CLIENTS = [key("client0"), key("client1")]

@@ -3,6 +3,7 @@ Constants): the books would not be true.
 """
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from vyper.compiler import compile_from_file_input
@@ -15,7 +16,6 @@ from quorate_contracts.compile import SOURCES
 from quorate_contracts.deploy import Contracts
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Amount
-from quorate_protocol.values import replace
 
 MOVED = "    self.balanceOf[receiver] += amount\n    log Transfer(sender=owner"
 

@@ -130,7 +130,10 @@ async def test_blocks_and_receipts_are_found_by_hash_and_unknown_ones_are_not(
     assert block["number"] == receipt["blockNumber"]
     assert receipt["transactionHash"] in block["transactions"]
     parent = await w3.eth.get_block(block["number"] - 1)
-    assert (block["parentHash"], block["timestamp"] > parent["timestamp"]) == (parent["hash"], True)
+    assert (block["parentHash"], block["timestamp"] >= parent["timestamp"]) == (
+        parent["hash"],
+        True,
+    )
     with pytest.raises(TransactionNotFound):
         await w3.eth.get_transaction_receipt(b"\x77" * 32)  # type: ignore[arg-type]
     with pytest.raises(BlockNotFound):

@@ -71,7 +71,7 @@ def test_a_late_chain_and_a_full_disk_are_described(
     )
     assert chain_problem(clock, UnixSeconds(now - 5), "http://c") == ""
     assert disk_problem(tmp_path) == ""
-    assert "cannot be looked at" in disk_problem(tmp_path / "nowhere")
+    assert "cannot be read" in disk_problem(tmp_path / "nowhere")
     monkeypatch.setattr(health, "DISK_BYTES_LEAST", 1 << 62)
     assert "free some" in disk_problem(tmp_path)
 
@@ -194,7 +194,7 @@ async def named(daemon_url: str) -> tuple[int, list[str]]:
 async def test_a_provider_reports_which_part_is_away(
     market: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate_node.ops.health_monitor.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("quorate_node.ops.health_monitor.CHECK_SECONDS", 0.1)
     daemon = market.daemon(market.coordinator.url)
 
     async def problems(wanted: set[str]) -> bool | None:

@@ -18,9 +18,9 @@ from support.requirements import require
 KILLED = """
 import sys
 from pathlib import Path
-from quorate_node.executors import mounts
-from quorate_runtime import crash
-crash.configure(sys.argv[1])
+from quorate_node.executors.linux import mounts
+from quorate_runtime.process import crash_points
+crash_points.configure(sys.argv[1])
 {call}
 """
 SIZED = "mounts.mount_sized(Path(sys.argv[2]) / 'disk', Path(sys.argv[2]) / 'view', 1 << 20, 64)"

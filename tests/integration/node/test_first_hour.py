@@ -141,7 +141,9 @@ def test_missing_engine_is_named(stranger: Stranger) -> None:
 
 def test_unknown_executor_is_named(stranger: Stranger) -> None:
     stranger.fails(
-        "devnet up --executor dokcer", "--executor 'dokcer': it is one of auto, docker", status=2
+        "devnet up --executor dokcer",
+        "--executor 'dokcer' is unknown; choose one of auto, docker",
+        status=2,
     )
 
 
@@ -287,7 +289,7 @@ def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) 
     )
     market.fails(
         "node init --home other --devnet password",
-        "is not a valid devnet.json",
+        "is no devnet.json",
         "quorate devnet up",
         status=3,
     )
