@@ -122,11 +122,7 @@ class ConductChecks:
                 )
             case ev.ChainAdvanced() | ev.TransactionRefused():
                 if isinstance(event, ev.ChainAdvanced):
-                    told = [
-                        note for note in event.notes if isinstance(note, ev.ChainAllocationChanged)
-                    ]
-                    self.allocations.update({note.client: note.allocation for note in told})
-                    self.releases.update({note.client: note.release_at for note in told})
+                    told = self._learn_allocations(event.notes)
                     self.block_time = max(self.block_time, event.block_time)
                     clients = [core.state.clients.get(note.client) for note in told]
                     overtaken = any(
@@ -139,8 +135,20 @@ class ConductChecks:
                     for owner, key in self.accused.items()
                     if core.state.cases[key].is_convicted is not False
                 }
+            case ev.ChainAsked(notes):
+                # The chain answers a question with newer facts than its events have told so far.
+                self._learn_allocations(notes)
             case _:
                 pass
+
+    def _learn_allocations(
+        self, notes: tuple[ev.ChainNote, ...]
+    ) -> list[ev.ChainAllocationChanged]:
+        """Keeps what the chain says of each client's money; returns the notes that say it."""
+        told = [note for note in notes if isinstance(note, ev.ChainAllocationChanged)]
+        self.allocations.update({note.client: note.allocation for note in told})
+        self.releases.update({note.client: note.release_at for note in told})
+        return told
 
     def _vouched(self, client: Address, cumulative: int, at: int) -> None:
         """I1: a voucher that the chain may refuse when its epoch lands is not taken."""
