@@ -24,6 +24,7 @@ from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.engine_facts import gvisor_problem
 from quorate_node.executors.linux import mounts
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime import p2p
 
 FILES_MIN = 6_000  # for a few thousand idle connections
 
@@ -145,6 +146,10 @@ def _files() -> str | None:
     )
 
 
+def _libp2p() -> str | None:
+    return p2p.available() or None
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "runsc": _runsc,
@@ -159,6 +164,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "own-engine": _own_engine,
     "cc": _cc,
     "files": _files,
+    "libp2p": _libp2p,
 }
 
 
