@@ -19,7 +19,7 @@ from market_providers import DOMAIN
 
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Job, Matching, OwnRecord, Provider
+from quorate_coordinator.core.entities import Job, OwnRecord, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers as offers_module
 from quorate_coordinator.core.step_context import Rules, StepContext
@@ -29,36 +29,28 @@ from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Gpu, Hardware, Offer
-from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
-    Amount,
     BlockNumber,
     Bps,
-    Comparator,
     Hash32,
-    JobKind,
-    Label,
-    Nonce,
     Price,
     Seconds,
     Sequence,
-    Signature,
-    Small,
     UnixSeconds,
-    VerifyTier,
 )
 from quorate_protocol.values import replace
+from support.markets.scripted_market import a_spec
+from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
 
 GIB = 1 << 30
 NOW = UnixSeconds(1_800_000_000)
 CLASSES = 40
 VRAM = [8, 12, 16, 24, 32, 40, 48, 80, 96, 141]
 CLAIMS_HELD = 1000
-NO_SIGNATURE = Signature(bytes(65))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +69,7 @@ class Market:
 
     def __init__(self, offers: int, seed: int = 1) -> None:
         self.random = random.Random(seed)
-        rules = Rules(
-            DOMAIN,
-            Address(bytes(20)),
-            Address(bytes(20)),
-            lambda _: NO_SIGNATURE,
-            MAINNET,
-            Bps(0),
-            0,
-            b"",
-            (),
-        )
+        rules = Rules(DOMAIN, NOBODY, NOBODY, lambda _: UNSIGNED, MAINNET, Bps(0), 0, b"", ())
         self.core = CoordinatorCore(rules)
         self.hosts = [
             HostClass("hopper", sm_count=64 + number, driver_branch="550")
@@ -143,21 +125,8 @@ class Market:
             memory_bytes=memory, gpu=job_spec.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB)
         )
         image = f"registry.example/image@sha256:{number:064x}"
-        spec = job_spec.JobSpec(
-            JobKind.TASK,
-            f"job-{number}",
-            image,
-            0,
-            ("true",),
-            "",
-            (),
-            "/scratch",
-            (),
-            resources,
-            Seconds(60),
-            job_spec.Compare(),
-        )
-        return _waiting_job(spec, self.hosts[kind].id(), Price(price), number)
+        spec = replace(a_spec(f"job-{number}"), image=image, resources=resources)
+        return waiting_job(spec, self.hosts[kind], Price(price), NOW, number)
 
     def context(self) -> StepContext:
         """A step's context."""
@@ -195,7 +164,7 @@ class Market:
         state, number = self.core.state, self.steps
         message = Assignment(
             Hash32(number.to_bytes(32, "big")),
-            Address(bytes(20)),
+            NOBODY,
             owner,
             ZERO_HASH,
             wanted.ack.message.host_class,
@@ -205,7 +174,7 @@ class Market:
         )
         digest = message.assignment_id
         state.leases[digest] = Lease(
-            Envelope(message, NO_SIGNATURE),
+            Envelope(message, UNSIGNED),
             digest,
             wanted.id,
             0,
@@ -216,49 +185,6 @@ class Market:
         )
         state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
         self.claims.append((owner, digest))
-
-
-def _waiting_job(spec: job_spec.JobSpec, host_class: Hash32, price: Price, number: int) -> Job:
-    nobody, zero = Address(bytes(20)), ZERO_HASH
-    order = Order(
-        client=nobody,
-        coordinator=nobody,
-        spec_hash=zero,
-        input_root=zero,
-        max_price_per_hour=price,
-        budget=Amount(1),
-        max_executions=Small(1),
-        audit_premium_bps=Bps(0),
-        max_fee_bps=Bps(0),
-        verify_tier=VerifyTier.STANDARD,
-        comparator=Comparator.EXACT,
-        caseable=False,
-        host_class=host_class,
-        witness=nobody,
-        accept_unwitnessed=True,
-        accept_unverified=True,
-        sealed_key_hash=zero,
-        max_recipients=Small(0),
-        expiry=UnixSeconds(NOW + 900),
-        nonce=Nonce(number),
-    )
-    session = Session(nobody, nobody, nobody, Amount(1), UnixSeconds(NOW + 900))
-    ack = Ack(zero, host_class, NOW, 0, zero, zero, zero, Label.UNVERIFIED, Bps(0), Sequence(0))  # type: ignore[arg-type]
-    submission = Submission(Envelope(order, NO_SIGNATURE), Envelope(session, NO_SIGNATURE), spec)
-    host = HostClass("hopper", sm_count=64, driver_branch="550")
-    job_id = hash_tuple("job", number)
-    return Job(
-        job_id,
-        submission,
-        NOW,
-        Envelope(ack, NO_SIGNATURE),
-        zero,
-        host,
-        zero,
-        0,
-        Amount(0),
-        Matching(NOW),
-    )
 
 
 def measure(offers: int, matches: int) -> Figures:

@@ -1,5 +1,6 @@
-"""Who declines more than a fifth of what the beacon drew it for would choose what it audits: its
-offer goes (PROTOCOL §4, I9).
+"""Tests that a provider that declines more than a fifth of its recent draws loses its offer.
+
+Without this rule a provider could choose which jobs it audits (PROTOCOL §4, I9).
 """
 
 import pytest
@@ -19,12 +20,14 @@ from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
 
 
-class Choosy(Market):
-    """Its first provider declines what it is drawn for, and runs what it is matched with."""
+class DecliningMarket(Market):
+    """A market whose first provider declines each draw and runs each job that it is matched
+    with.
+    """
 
     slots = 8
     reason = DeclineReason.DRAINING
-    ahead = 0  # seconds until which it wants its place kept
+    ahead = 0  # the Decline asks to wait for this many seconds; 0 for no wait
     declined = 0
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
@@ -38,23 +41,25 @@ class Choosy(Market):
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
     @property
-    def choosy(self) -> Party:
+    def decliner(self) -> Party:
         return next(iter(self.parties.values()))
 
     @property
     def offer(self) -> Offer | None:
-        return self.core.state.providers[self.choosy.owner].offer
+        return self.core.state.providers[self.decliner.owner].offer
 
     def offers(self, offer: Offer) -> None:
         self.send(
             ev.OfferReceived(
-                OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.choosy.key.sign)),
-                self.choosy.key.address,
+                OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.decliner.key.sign)),
+                self.decliner.key.address,
             )
         )
 
     def run_jobs(self, first: int, declines: int, **changes: object) -> int:
-        """Jobs until so many draws were declined; the next number."""
+        """Runs jobs until the first provider has declined `declines` draws; returns the next
+        number.
+        """
         number = first
         while self.declined < declines:
             assert number < first + 80, "the beacon passes nobody over for ever"
@@ -65,7 +70,7 @@ class Choosy(Market):
 
 @pytest.mark.rule("4.3")
 def test_provider_that_declines_too_many_draws_loses_its_offer() -> None:
-    market = Choosy(*[Party(number) for number in range(5)])
+    market = DecliningMarket(*[Party(number) for number in range(5)])
     offered = market.offer
     assert offered is not None
     following = market.run_jobs(1, DRAWS_LEAST - 1)
@@ -82,7 +87,7 @@ def test_provider_that_declines_too_many_draws_loses_its_offer() -> None:
 
 @pytest.mark.rule("4.3")
 def test_postponed_or_underpaid_draws_do_not_count_as_declined() -> None:
-    market = Choosy(*[Party(number) for number in range(5)])
+    market = DecliningMarket(*[Party(number) for number in range(5)])
     market.ahead, market.reason = 2, DeclineReason.BUSY
     market.until_decided(market.order(0, 1))
     assert market.offer is not None
@@ -97,8 +102,8 @@ def test_postponed_or_underpaid_draws_do_not_count_as_declined() -> None:
     assert market.offer is not None
 
 
-class Putting(Market):
-    """Its cheapest provider is always about to have a free slot."""
+class BusyMarket(Market):
+    """A market whose cheapest provider always answers that a slot will be free in a second."""
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         if party.number:
@@ -115,7 +120,7 @@ class Putting(Market):
 
 @pytest.mark.rule("4.2")
 def test_provider_that_is_always_busy_does_not_keep_a_job() -> None:
-    market = Putting(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
+    market = BusyMarket(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
     for number in range(1, 6):
         job_id = market.order(0, number)
         market.until_decided(job_id, seconds=90)
@@ -124,12 +129,12 @@ def test_provider_that_is_always_busy_does_not_keep_a_job() -> None:
 
 @pytest.mark.rule("3.8", "3.26")
 def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
-    market = Choosy(*[Party(number) for number in range(5)])
+    market = DecliningMarket(*[Party(number) for number in range(5)])
     offered = market.offer
     assert offered is not None
     waiting = [
         market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)
-    ]  # drawn from a list that it stands in
+    ]  # ordered while the provider is on the list
     market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
     market.until_decided(*waiting)
     skips = {
@@ -149,26 +154,26 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
         for lease in market.job(job_id).leases
         if lease not in known
     }
-    assert market.choosy.owner not in asked
+    assert market.decliner.owner not in asked
     eligible = market.core.state.market.eligible(HOST.id(), UnixSeconds(market.at))
-    assert market.choosy.owner not in {slot.owner for slot in eligible.slots}
+    assert market.decliner.owner not in {slot.owner for slot in eligible.slots}
     market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
     market.run_jobs(8, 1)
     assert market.offer is not None
 
 
-def test_an_offer_is_withdrawn_by_one_that_never_holds() -> None:
-    market = Choosy(Party(0))
+def test_only_the_withdrawal_time_withdraws_an_offer_and_an_expired_offer_is_refused() -> None:
+    market = DecliningMarket(Party(0))
     offered = market.offer
     assert offered is not None
 
     def judged(expires: int) -> Code | None:
         offer = replace(offered, expires=UnixSeconds(expires))
-        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), market.choosy.key.sign))
+        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), market.decliner.key.sign))
         try:
             assert (
                 validate(envelope, DOMAIN, recover, UnixSeconds(market.at), 900)
-                == market.choosy.key.address
+                == market.decliner.key.address
             )
         except Refused as refused:
             return refused.code

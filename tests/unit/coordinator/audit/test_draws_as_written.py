@@ -1,5 +1,6 @@
-"""Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule
-(PROTOCOL §5 Draw, Faults).
+"""Tests draws and the effects of faults in markets large enough for the adaptive audit rate.
+
+The rules are in PROTOCOL §5, Draw and Faults.
 """
 
 import pytest
@@ -23,7 +24,7 @@ from support.markets.scripted_market import HOST, Market, Party
 
 @pytest.mark.rule("5.17")
 def test_one_owner_is_drawn_at_most_once() -> None:
-    """An owner with two slots may change payout and network between them."""
+    """Two slots of one owner count as one, even if payout or network changed between them."""
     owner = Address(b"\x01" * 20)
 
     def slot(index: int) -> StakeSlot:
@@ -42,7 +43,7 @@ def test_one_owner_is_drawn_at_most_once() -> None:
 
 
 def trusted() -> LargeMarket:
-    """A market whose owners are audited one time in twenty."""
+    """A market whose owners are audited in one job of twenty."""
     market = LargeMarket()
     first = market.order(0, 1, accept_unwitnessed=True)
     market.trust_all(market.job(first))
@@ -74,8 +75,8 @@ def test_unwitnessed_job_is_audited_even_if_its_provider_is_trusted() -> None:
 
 @pytest.mark.rule("5.21")
 def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
-    """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and
-    all goes on when it comes.
+    """Nothing is drawn, decided, made final or faulted while the round is missing. When it comes,
+    all jobs go on.
     """
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
@@ -125,7 +126,9 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
 
 @pytest.mark.rule("5.90")
 def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> None:
-    """Drawn all the same, because the Ack was given before: it is passed over, on record."""
+    """The list is older than the closing of its slots, so the provider is still drawn. The receipt
+    records that it was skipped.
+    """
     market = Market(*[Party(number) for number in range(4)])
     job_id = market.order(0, 1)
     market.deliver()
@@ -139,15 +142,15 @@ def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> 
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
     market.send(
         ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ())
-    )  # from the next block on
+    )  # closed from the next block on
     market.until_decided(job_id)
     assert {lease.provider for lease in market.core.state.leases.values()} == {primary, staying}
 
 
 @pytest.mark.rule("5.24")
 def test_undelivered_commit_set_is_signed_again_with_a_new_reveal_time() -> None:
-    """Only closedAt changes, so a provider that hears the second one first is not late."""
-    market = Deaf(*[Party(number) for number in range(4)])
+    """Only closedAt changes, so a provider that receives only the second CommitSet is not late."""
+    market = MarketWithLateCommitSets(*[Party(number) for number in range(4)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     first, second = market.seen[0], market.seen[-1]
@@ -163,9 +166,10 @@ def test_undelivered_commit_set_is_signed_again_with_a_new_reveal_time() -> None
     )
 
 
-class Deaf(Market):
-    """No provider hears of a CommitSet before it has been signed twice; then each reveals at its
-    last moment.
+class MarketWithLateCommitSets(Market):
+    """A market that drops every CommitSet until the coordinator has signed it twice.
+
+    Each provider then reveals at the last moment.
     """
 
     def __init__(self, *parties: Party) -> None:

@@ -1,5 +1,6 @@
-"""Frames of draws: a list that differs by one provider costs a few bytes, and nothing is left
-once nobody draws from it.
+"""Tests the memory of eligible lists that draws use.
+
+A list that differs by one provider costs a few bytes. A list that no draw needs is freed.
 """
 
 from quorate_coordinator.core.audit import eligible_snapshots

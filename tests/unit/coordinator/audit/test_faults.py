@@ -1,5 +1,6 @@
-"""What a fault costs its provider apart from the pay, and for how long (PROTOCOL §5 Rate, Batches,
-Holding, Faults).
+"""Tests what a fault costs a provider in addition to its pay, and for how long.
+
+The rules are in PROTOCOL §5: Rate, Batches, Holding, Faults.
 """
 
 import pytest
@@ -46,9 +47,7 @@ def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepC
 
 @pytest.mark.rule("5.55")
 def test_a_strike_counts_for_ninety_days() -> None:
-    """It raised the audit rate and the suspicion of a provider for as long as anybody remembered
-    it.
-    """
+    """A strike once raised the audit rate of a provider for ever."""
     market = LargeMarket()
     job = market.job(market.order(0, 1, accept_unwitnessed=True))
     owner = next(iter(market.parties))
@@ -65,8 +64,8 @@ def test_a_strike_counts_for_ninety_days() -> None:
     assert trust.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
 
 
-class Unheard(Market):
-    """The one provider of a job's second batch never hears that the batch is closed."""
+class MarketWithoutSecondCommitSet(Market):
+    """A market that never delivers the CommitSet of a job's second batch."""
 
     def _perform(self, effect: Effect) -> None:
         frame = effect.frame if isinstance(effect, Send) else None
@@ -76,7 +75,9 @@ class Unheard(Market):
 
 @pytest.mark.rule("5.62")
 def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
-    market = Unheard(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
+    market = MarketWithoutSecondCommitSet(
+        Party(0, lies=True), *[Party(number) for number in range(1, 6)]
+    )
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     job = market.job(job_id)
@@ -96,8 +97,8 @@ def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     assert report.valid, report.failures
 
 
-class Hesitant(Market):
-    """One provider declines the first assignment that it gets."""
+class MarketWithOneDecline(Market):
+    """A market in which one provider declines the first assignment that it gets."""
 
     hesitant = 1
 
@@ -117,10 +118,10 @@ class Hesitant(Market):
 
 @pytest.mark.rule("5.34")
 def test_provider_that_declined_once_is_asked_again() -> None:
-    """Of three owners one lies and one is just changing its key: the third was outvoted by
-    nobody, and nobody was paid.
+    """Of three owners one lies and one declines once. If the decliner were not asked again, nobody
+    could outvote the liar.
     """
-    market = Hesitant(Party(0, lies=True), Party(1), Party(2))
+    market = MarketWithOneDecline(Party(0, lies=True), Party(1), Party(2))
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     phase = market.job(job_id).phase
@@ -160,8 +161,8 @@ def test_every_checked_execution_is_counted() -> None:
     assert [trusts.checked for trusts in market.core.state.trust.values()] == [1, 1, 1]
 
 
-def holding() -> tuple[LargeMarket, Address]:
-    """A large market with a provider of whom several jobs are held, of both clients."""
+def market_with_held_jobs() -> tuple[LargeMarket, Address]:
+    """Returns a large market, and a provider that has several held jobs of both clients."""
     market = LargeMarket()
     first = market.order(0, 1, accept_unwitnessed=True)
     market.trust_all(market.job(first))
@@ -176,7 +177,7 @@ def holding() -> tuple[LargeMarket, Address]:
 
 
 def accuse(market: Market, owner: Address) -> None:
-    """As if the newest held jobs of a provider had been found wrong."""
+    """Records faults for the newest held jobs of a provider."""
     jobs = held_pay.held_by(turn_of(market), owner)
     one = jobs[-1].submission.order.message.client
     other = next(job for job in jobs if job.submission.order.message.client != one)
@@ -197,7 +198,7 @@ def opened(market: Market, owner: Address) -> list[Effect]:
 
 @pytest.mark.rule("5.60")
 def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     jobs = held_pay.held_by(turn_of(market), owner)
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase) and market.core.state.providers[owner].is_frozen
@@ -207,9 +208,11 @@ def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize("reason", ["owners", "late"])
-def test_provider_is_barred_for_ninety_days_if_no_jury_can_be_had(reason: str) -> None:
-    """There are too few owners, or our chain or bond was missing until the evidence was too old."""
-    market, owner = holding()
+def test_provider_is_barred_for_ninety_days_if_no_case_can_be_opened(reason: str) -> None:
+    """No case can be opened: there are too few owners, or chain or bond were missing until the
+    evidence was too old.
+    """
+    market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, reason))
@@ -226,7 +229,7 @@ def test_provider_is_barred_for_ninety_days_if_no_jury_can_be_had(reason: str) -
 
 @pytest.mark.rule("5.61")
 def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, "token"))
@@ -237,7 +240,7 @@ def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
 
 
 def third(market: Market, owner: Address) -> Fault:
-    """One more fault of a provider, as if a further job of it had been found wrong."""
+    """Returns one more fault of a provider, for a further job."""
     known = {fault.job_id for fault in market.core.state.faults[owner]}
     job = next(
         job
@@ -256,11 +259,11 @@ def providers_of(market: Market, job: Job) -> set[Address]:
     return {market.core.state.leases[digest].provider for digest in job.batches[0].members}
 
 
-def test_two_faults_that_the_court_refuses_are_heard_with_a_third() -> None:
-    """A client had allocated for less than seven days: both faults were used up, and the
-    provider went on as if there had been none.
+def test_two_faults_that_the_court_refuses_are_named_again_with_a_third() -> None:
+    """The court refuses a case if a client's allocation is younger than seven days. The two faults
+    must stay usable.
     """
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, "allocation"))
@@ -270,7 +273,7 @@ def test_two_faults_that_the_court_refuses_are_heard_with_a_third() -> None:
     with state.transaction():
         again = turn_of(market)
         faults.open_case_if_due(again, owner)
-        assert not again.effects, "the same two are refused again"
+        assert not again.effects, "the court would refuse the same two faults again"
         state.faults[owner] = (*state.faults[owner], third(market, owner))
         later = turn_of(market)
         faults.open_case_if_due(later, owner)
@@ -289,10 +292,10 @@ def test_two_faults_that_the_court_refuses_are_heard_with_a_third() -> None:
 
 
 def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
-    """Its case is opened by us, as it might not be; and when it ends without a conviction, ours
-    is tried again.
+    """A friend of the provider opens a case first, so the court refuses ours. When that case ends
+    in an acquittal, the coordinator opens its own again.
     """
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     state, extra = market.core.state, third(market, owner)
@@ -311,14 +314,16 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
         chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), False, Amount(0)))
     (again,) = context.effects
     assert isinstance(again, OpenCase) and again.executions == case.executions
-    assert again.key != case.key, "a purpose is sent once"
+    assert again.key != case.key, "the transaction sender sends each key only once"
 
 
 def test_executions_that_convicted_in_another_case_are_not_named_again() -> None:
-    """The court refuses such a case. A provider that staked again after a conviction over a
-    small sum could otherwise never be tried: each case would name what was judged.
+    """The court refuses a case that names an execution that was already judged.
+
+    If the coordinator named them again, a provider that was convicted over a small sum could stake
+    again and never be tried.
     """
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     state, judged = (
@@ -337,11 +342,11 @@ def test_executions_that_convicted_in_another_case_are_not_named_again() -> None
         )
         state.faults[owner] = (*state.faults[owner], third(market, owner))
         faults.open_case_if_due(context, owner)
-    assert not context.effects, "one alone is no case"
+    assert not context.effects, "one unused fault does not make a case"
 
 
 def test_case_with_unknown_executions_is_only_recorded() -> None:
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     with market.core.state.transaction():
         chain_events._apply(turn_of(market), ev.ChainCaseOpened(Nonce(7), owner, (ZERO_HASH,)))
     assert (
@@ -352,9 +357,11 @@ def test_case_with_unknown_executions_is_only_recorded() -> None:
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
-def test_faults_that_no_court_hears_bar_a_provider(count: int, is_barred: bool) -> None:
-    """Three by jobs that are archived, or were never revealed: it went on as if there had been
-    none.
+def test_three_faults_that_cannot_be_named_to_the_court_bar_a_provider(
+    count: int, is_barred: bool
+) -> None:
+    """The faulty executions belong to archived jobs or were never revealed, so no case can name
+    them.
     """
     market = Market(Party(0))
     owner = next(iter(market.parties))
@@ -368,11 +375,11 @@ def test_faults_that_no_court_hears_bar_a_provider(count: int, is_barred: bool) 
 
 @pytest.mark.rule("5.56", "5.57")
 def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator's own chance said so: it could spare whom it liked, and nobody could
-    recheck it.
+    """The choice once used the coordinator's own random bytes. The coordinator could then spare a
+    job, and no one could check.
     """
     monkeypatch.setattr(held_pay, "OTHERS_MAX", 1)
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     before = market.core.snapshot()
     jobs = held_pay.held_by(turn_of(market), owner)
     by_client = [
@@ -392,7 +399,7 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
 
 @pytest.mark.rule("5.48")
 def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
-    market, owner = holding()
+    market, owner = market_with_held_jobs()
     index = list(market.parties).index(owner)
     count = len(held_pay.held_by(turn_of(market), owner))
     block = BlockNumber(market.core.state.own.block + 1)

@@ -1,5 +1,7 @@
-"""Who took an execution and cannot do it says so by a Decline: nobody waits for commitBy, which
-may be hours away (PROTOCOL §4).
+"""Tests providers that accept an execution and later cannot do it.
+
+Such a provider sends a Decline, so the coordinator does not wait until commitBy, which may be hours
+away (PROTOCOL §4).
 """
 
 import pytest
@@ -15,16 +17,16 @@ from quorate_protocol.units import DeclineReason, Hash32, Seconds, UnixSeconds
 from support.markets.scripted_market import DOMAIN, Market, Party
 
 
-class Weary(Market):
-    """Providers that accept and give up: those whose numbers are in `weary`."""
+class MarketWithGivingUp(Market):
+    """A market in which the providers with a number in `giving_up` accept and then give up."""
 
     slots = 8
     limit = 300
-    weary: tuple[int, ...] = ()
-    is_told = True  # whether they say so
+    giving_up: tuple[int, ...] = ()
+    is_told = True  # whether they send the Decline
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
-        if party.number not in self.weary:
+        if party.number not in self.giving_up:
             super()._run(party, assignment, spec)
             return
         accept = Accept(
@@ -35,7 +37,7 @@ class Weary(Market):
             self.gives_up(party, accept.assignment_hash)
 
     def primary(self, job_id: Hash32) -> Party:
-        """Who has it first, and has not answered yet."""
+        """Returns the provider that got the job first."""
         return self.parties[self.core.state.leases[self.job(job_id).leases[0]].provider]
 
     def gives_up(self, party: Party, lease: Hash32) -> None:
@@ -46,11 +48,11 @@ class Weary(Market):
 
 
 @pytest.mark.rule("4.9")
-def test_a_primary_that_gives_up_is_followed_at_once() -> None:
-    """And a place that it asks to keep is not kept."""
-    market = Weary(*[Party(number) for number in range(5)])
+def test_a_primary_that_gives_up_is_replaced_at_once() -> None:
+    """The Decline asks the coordinator to wait; the coordinator does not."""
+    market = MarketWithGivingUp(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
-    market.weary = (market.primary(job_id).number,)
+    market.giving_up = (market.primary(job_id).number,)
     market.until_decided(job_id, seconds=30)
     first, *others = (market.core.state.leases[item] for item in market.job(job_id).leases)
     assert first.phase == Lapsed(was_accepted=True) and all(
@@ -70,13 +72,13 @@ def test_a_primary_that_gives_up_is_followed_at_once() -> None:
 
 
 @pytest.mark.rule("4.9")
-def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
-    market = Weary(*[Party(number) for number in range(6)])
+def test_an_auditor_that_gives_up_is_replaced_by_the_next_of_the_draw() -> None:
+    market = MarketWithGivingUp(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)
     primary = market.primary(job_id)
-    market.weary = tuple(party.number for party in market.parties.values() if party is not primary)[
-        :3
-    ]
+    market.giving_up = tuple(
+        party.number for party in market.parties.values() if party is not primary
+    )[:3]
     market.until_decided(job_id, seconds=30)
     for number in range(2, 8):
         market.until_decided(market.order(0, number), seconds=30)
@@ -91,9 +93,9 @@ def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
 
 @pytest.mark.rule("4.9")
 def test_stopped_run_ends_when_its_provider_gives_up() -> None:
-    market = Weary(*[Party(number) for number in range(5)])
+    market = MarketWithGivingUp(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
-    market.weary, market.is_told = (market.primary(job_id).number,), False
+    market.giving_up, market.is_told = (market.primary(job_id).number,), False
     market.deliver()
     (lease,) = market.job(job_id).leases
     stop = seal(DOMAIN, Stop(job_id, UnixSeconds(market.at)), market.sessions[0].sign)

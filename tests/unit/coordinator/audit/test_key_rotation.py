@@ -1,5 +1,6 @@
-"""A key that is rotated while a job runs still answers for what it signed, and its receipt is
-good (PROTOCOL §2).
+"""Tests that a key that is rotated during a job still answers for what it signed.
+
+The receipt of that job stays valid (PROTOCOL §2).
 """
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_key_rotated_during_a_job() -> None:
     market.at = max(market.at, lease.assignment.message.accept_by + 1)
     new = KeySigner(b"\x77" * 32)
     rotated = ev.ChainKeyRotated(party.owner, new.address, UnixSeconds(market.at))
-    for block in (6, 7):  # told twice, as after a reorganisation
+    for block in (6, 7):  # the follower reports it twice, as after a reorganisation
         market.send(
             ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(market.at), (rotated,))
         )
@@ -70,7 +71,8 @@ def test_a_key_rotated_during_a_job() -> None:
     market.until_decided(job_id)
     (data,) = market.receipts
     body = canonical.decode(receipt.Receipt, data)
-    report = receipt_checks.verify(receipt.document(body), recover, verify_round)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    report = receipt_checks.verify(receipt.document(body), recover, verify_round)
     assert report.valid, report.failures
     assert (
         body.executions[0].operator_key

@@ -1,5 +1,6 @@
-"""Time-outs and memory kills: claimed without running anything, so never taken unaudited
-(PROTOCOL §5 Batches).
+"""Tests that runs that end by time-out or memory kill are always audited.
+
+A provider could claim either without running anything (PROTOCOL §5 Batches).
 """
 
 import pytest
@@ -23,8 +24,8 @@ from support.markets.scripted_market import Market, Party
 
 
 def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
-    """A large market in which next to nothing is audited; its first provider is the cheapest,
-    and all of its runs end so.
+    """Returns a large market with a very low audit rate. The first provider is the cheapest, and
+    each of its runs ends with `status`.
     """
     market = LargeMarket()
     for number, party in enumerate(market.parties.values()):
@@ -38,8 +39,8 @@ def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
 @pytest.mark.rule("5.33")
 @pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
 def test_unconfirmed_time_out_is_not_paid(status: ExitStatus) -> None:
-    """Else a provider could run nothing, claim a time-out, and be paid the full time nineteen
-    times out of twenty.
+    """Otherwise a provider could run nothing, claim a time-out, and be paid the full time in
+    nineteen of twenty jobs.
     """
     market = _trusted_market(status)
     liar = next(iter(market.parties))
@@ -100,8 +101,8 @@ def test_time_outs_of_ninety_days_ago_do_not_count() -> None:
 
 @pytest.mark.rule("I4")
 def test_a_program_that_needs_too_long_is_paid_for() -> None:
-    """A result like any other (I4), once a second execution has seen it too; the client pays
-    one.
+    """A time-out that a second execution confirms is a result like any other (I4). The client pays
+    one execution.
     """
     market = _trusted_market(EXIT_TIMEOUT, everybody=True)
     job_id = market.order(0, 2, accept_unwitnessed=True)
@@ -142,7 +143,7 @@ def test_unconfirmed_time_outs_are_never_accepted_alone() -> None:
     ) == Accepted((0,), ())
 
 
-def test_in_a_small_market_nothing_changes() -> None:
+def test_a_small_market_decides_killed_runs_by_its_usual_rule() -> None:
     market = Market(*[Party(number, status=EXIT_TIMEOUT) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)

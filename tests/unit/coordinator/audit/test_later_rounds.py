@@ -1,5 +1,6 @@
-"""By which beacon round a dispute's further executions are drawn: nobody may choose it (I9,
-PROTOCOL §5 Batches and Holding).
+"""Tests which beacon round draws the further executions of a dispute.
+
+Nobody may choose that round (I9, PROTOCOL §5 Batches and Holding).
 """
 
 import dataclasses
@@ -40,8 +41,8 @@ def closed_at(job: Job, batch: int) -> int:
     return job.batches[batch].commit_set.message.closed_at
 
 
-def again(body: Receipt, batch: int, **changes: object) -> Receipt:
-    """The receipt with one of its commit sets changed and signed again."""
+def signed_again(body: Receipt, batch: int, **changes: object) -> Receipt:
+    """Returns the receipt with one of its commit sets changed and signed again."""
     message: CommitSet = replace(body.batches[batch].message, **changes)  # type: ignore[arg-type]
     batches = list(body.batches)
     batches[batch] = seal(DOMAIN, message, STATEMENT.sign)
@@ -49,7 +50,7 @@ def again(body: Receipt, batch: int, **changes: object) -> Receipt:
 
 
 def disputed() -> tuple[Market, Job]:
-    """A job with a liar in its first batch, decided."""
+    """Returns a market and a decided job, whose first batch has a liar."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     job_id = market.order(0, 1)
     market.until_decided(job_id, seconds=400)
@@ -60,7 +61,9 @@ def disputed() -> tuple[Market, Job]:
 @pytest.mark.parametrize(
     ("closing", "expected"), [(0, 1), (100 - 63, 1), (101 - 63, 2), (103 - 63, 2), (104 - 63, 3)]
 )
-def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expected: int) -> None:
+def test_a_later_batch_uses_the_first_round_a_period_after_its_reveals_were_due(
+    closing: int, expected: int
+) -> None:
     timing = Timing(100, Seconds(3), Seconds(60), Seconds(1000))
     assert timing.later_round(closing) == expected
     assert timing.appears_at(expected) >= closing + 63 and (
@@ -70,8 +73,8 @@ def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expec
 
 @pytest.mark.rule("5.27")
 def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> None:
-    """Once the draw used the newest round plus two. The coordinator could then pick the time of
-    its decision, and so a round, until revealBy.
+    """The draw once used the newest round plus two. The coordinator could then choose when to
+    decide, and so choose a round.
     """
     market, job = disputed()
     timing, limits = market.core.rules.timing, market.core.rules.limits
@@ -89,7 +92,7 @@ def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> Non
 def test_receipt_with_another_round_for_a_later_batch_is_refused(seconds: int) -> None:
     market, job = disputed()
     body = canonical.decode(Receipt, market.receipts[-1])
-    moved = again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
+    moved = signed_again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
     before_its_round = closed_at(job, 0) + seconds < round_time(
         INFO, body.batches[0].message.beacon_round
     )
@@ -99,8 +102,8 @@ def test_receipt_with_another_round_for_a_later_batch_is_refused(seconds: int) -
 def test_coordinator_that_dates_a_closing_later_gets_another_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """docs/trust.md: a receipt has no other time of the moment; those who revealed hold what
-    they were told.
+    """This is a known limit (docs/trust.md): a receipt has no second source for the closing time.
+    Only providers that revealed hold the CommitSet that they received.
     """
     rounds = set()
     for later in (0, 20, 200):
@@ -117,9 +120,7 @@ def test_coordinator_that_dates_a_closing_later_gets_another_round(
 
 
 @pytest.mark.rule("5.29")
-def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_times_at_most() -> (
-    None
-):
+def test_a_commit_set_is_signed_three_times_at_most_and_the_newest_closing_counts() -> None:
     market = Market(
         Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)]
     )
@@ -139,8 +140,8 @@ def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_t
     assert job.phase.round == market.core.rules.timing.later_round(max(closings))
 
 
-class Unwilling(Market):
-    """A market in which every provider after the first two declines once."""
+class MarketWithDecliningAuditors(Market):
+    """A market in which each provider after the first two declines once."""
 
     asked = 0
 
@@ -157,8 +158,12 @@ class Unwilling(Market):
 
 @pytest.mark.rule("5.30")
 def test_empty_draw_is_retried_with_the_same_round() -> None:
-    """Once a later round was used, so a coordinator could call draws empty until one suited it."""
-    market = Unwilling(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
+    """A retry once used a later round. A coordinator could then report empty draws until a round
+    suited it.
+    """
+    market = MarketWithDecliningAuditors(
+        Party(0, lies=True), *[Party(number) for number in range(1, 4)]
+    )
     job_id = market.order(0, 1)
     seen = set()
     for _ in range(120):
@@ -179,7 +184,7 @@ def test_empty_draw_is_retried_with_the_same_round() -> None:
 
 
 @pytest.mark.rule("5.29")
-def test_a_late_clock_dates_a_set_by_the_rounds_that_it_has_seen() -> None:
+def test_with_a_late_clock_a_commit_set_is_dated_by_the_newest_round_seen() -> None:
     market = Market(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     for _ in range(30):
@@ -191,13 +196,13 @@ def test_a_late_clock_dates_a_set_by_the_rounds_that_it_has_seen() -> None:
     signature = sign_round(BLS, phase.round)
     market.send(
         ev.RoundAppeared(phase.round, signature, sha256(signature))
-    )  # others have it already
+    )  # the round is public before the coordinator's clock expects it
     market.deliver()
     assert closed_at(market.job(job_id), 0) == round_time(INFO, phase.round) > market.at
 
 
 def held_job(nonce: int = 1) -> tuple[LargeMarket, Job]:
-    """A job that was not audited, and is held."""
+    """Returns a market and a job that was not audited and whose pay is held."""
     market = LargeMarket()
     for number in range(nonce, nonce + 40):
         job_id = market.order(0, number, accept_unwitnessed=True)
@@ -210,8 +215,8 @@ def held_job(nonce: int = 1) -> tuple[LargeMarket, Job]:
 
 
 @pytest.mark.rule("5.49", "5.50")
-def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> None:
-    """It was the newest and two, whenever the coordinator liked to look."""
+def test_a_held_job_is_drawn_again_by_a_round_that_follows_from_signed_times() -> None:
+    """The draw once used the newest round plus two at the time that the coordinator chose."""
     market, job = held_job()
     before, timing, closed = market.core.snapshot(), market.core.rules.timing, closed_at(job, 0)
     first, last = timing.later_round(closed), timing.later_round(closed + timing.max_hold)
@@ -233,7 +238,9 @@ def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> 
 
 @pytest.mark.rule("5.49")
 def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
-    """Whichever moment the coordinator looks at it, the cause has its own."""
+    """The round depends on the time of the fault or exit, and not on when the coordinator looks at
+    the job.
+    """
     market, job = held_job()
     _, faulty = disputed()
     before, timing = market.core.snapshot(), market.core.rules.timing
@@ -272,7 +279,7 @@ def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
 
 
 @pytest.mark.rule("5.50")
-def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
+def test_a_receipt_of_a_held_job_shows_a_round_of_its_holding_time() -> None:
     market, job = held_job()
     context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     with market.core.state.transaction():
@@ -283,8 +290,8 @@ def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
     shorter = replace(body, timing=replace(body.timing, max_hold=Seconds(0)))
     assert failures(shorter) == [], "at the first round it may be"
     assert "round[1]" in failures(
-        again(shorter, 0, closed_at=UnixSeconds(closed_at(job, 0) - 2))
+        signed_again(shorter, 0, closed_at=UnixSeconds(closed_at(job, 0) - 2))
     ), "after its hold"
-    assert failures(again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == ["round[1]"], (
-        "before its reveals were due"
-    )
+    assert failures(signed_again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == [
+        "round[1]"
+    ], "before its reveals were due"

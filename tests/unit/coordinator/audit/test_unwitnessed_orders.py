@@ -1,5 +1,6 @@
-"""An Order that nobody witnesses is always audited, and its premium is the price of that one
-more execution (PROTOCOL §4).
+"""Tests orders that no witness countersigns: each is audited.
+
+The order's premium pays that one extra execution (PROTOCOL §4).
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT
 
 PAY = 1_000  # 36 s at 0.10 USD an hour
-FEE = 20  # of one
+FEE = 20  # the premium of one execution
 
 
 def decided(market: LargeMarket, job_id: Hash32) -> Job:
@@ -125,11 +126,12 @@ def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
 
 
 def witnessed(market: LargeMarket, number: int) -> Job:
-    """A job that was decided, with its client there."""
+    """Returns a decided job that its client witnessed."""
     job_id = market.order(0, number)
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
-    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)
     market.send(
         ev.WitnessReceived(
             seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address
@@ -141,7 +143,7 @@ def witnessed(market: LargeMarket, number: int) -> Job:
 @pytest.mark.rule("4.23")
 def test_budget_covers_execution_and_audit() -> None:
     market = LargeMarket()
-    one = 200_000 * 60 // 3_600  # the worst that a minute costs
+    one = 200_000 * 60 // 3_600  # the highest cost of a minute
     both = 2 * one + 2 * one * 200 // 10_000
     with pytest.raises(Refused) as refused:
         market.order(0, 1, budget=Amount(both - 1))

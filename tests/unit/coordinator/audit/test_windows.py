@@ -1,4 +1,7 @@
-"""Held pay becomes final after W further jobs of its provider, as far as they count."""
+"""Tests the audit window: held pay becomes final after W further jobs of its provider.
+
+Small jobs, and many jobs of one client, count only in part.
+"""
 
 import pytest
 
@@ -34,7 +37,7 @@ def after(*jobs: tuple[Address, int], length: int = 8) -> Window:
 
 
 @pytest.mark.rule("5.8")
-def test_dust_counts_as_dust() -> None:
+def test_a_tiny_job_advances_the_window_by_a_tiny_part() -> None:
     assert after((CLIENTS[0], 100)).progress_ppm == PPM_ONE
     assert after((CLIENTS[0], 5_000)).progress_ppm == PPM_ONE, "never more than one job a job"
     assert after((CLIENTS[0], 1)).progress_ppm == PPM_ONE // 100
@@ -45,8 +48,8 @@ def test_dust_counts_as_dust() -> None:
 
 @pytest.mark.rule("5.9")
 def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
-    """Of a stretch of eight jobs that are all one client's, two count; three clients may still
-    be a provider's whole trade.
+    """If all of eight jobs come from one client, two of them count. Three clients may still be a
+    provider's only clients.
     """
     four = [(client, 100) for client in CLIENTS[:4]]
     known = after(*four, *four)
@@ -60,7 +63,7 @@ def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
 
 
 @pytest.mark.rule("5.47")
-def test_w_is_the_tiers_or_the_deployments() -> None:
+def test_the_window_length_is_that_of_the_tier_or_of_the_deployment() -> None:
     assert [
         window_jobs(tier, MAINNET)
         for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT)
@@ -69,7 +72,7 @@ def test_w_is_the_tiers_or_the_deployments() -> None:
 
 
 def run_until_held(market: LargeMarket, number: int) -> Hash32 | None:
-    """One more job, to its verdict; its id when its pay is held."""
+    """Runs one more job until its verdict. Returns its id if its pay is held, else None."""
     job_id = market.order(number % 2, number, accept_unwitnessed=True)
     for _ in range(60):
         job = market.core.state.jobs.get(job_id)
@@ -123,9 +126,9 @@ def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: L
 
 
 @pytest.mark.rule("5.58")
-def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarket) -> None:
-    """Who passes is the same for a core that was restored, and more than one tick takes wait for
-    the next.
+def test_a_tick_and_a_restart_lose_no_held_job_that_became_final(market: LargeMarket) -> None:
+    """A restored core makes the same jobs final. Jobs beyond what one tick handles wait for the
+    next tick.
     """
     held = [
         job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None
@@ -153,8 +156,8 @@ def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarke
     assert market.core.snapshot() == again.snapshot()
 
 
-def test_an_order_of_another_tier_ends_no_stretch() -> None:
-    """A critical order has no W. It once let its client start its share again."""
+def test_an_order_of_another_tier_does_not_restart_the_window() -> None:
+    """A critical order has no W. Such an order once reset its client's share of the window."""
     market = LargeMarket()
     market.until_decided(market.order(0, 1))
     job = next(iter(market.core.state.jobs.values()))

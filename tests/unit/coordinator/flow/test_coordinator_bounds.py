@@ -1,4 +1,4 @@
-"""What bounds hold by themselves: token buckets, addresses, log texts, uploads' pace."""
+"""Tests small bounds in isolation: token buckets, address limits, log sizes, upload pace."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from quorate_runtime.http.client_networks import FORWARDED, Proxies, network_of
 
 
 def test_buckets_fill_again_and_their_table_is_bounded() -> None:
-    """Buckets are remembered for so many keys and no more."""
+    """The limiter remembers a limited number of keys."""
     now = 0.0
     buckets: Buckets[int] = Buckets(1.0, 5.0, 100, lambda: now)
     for key in range(1_000):
@@ -48,18 +48,18 @@ def test_one_subscriber_is_one_address() -> None:
             "198.51.100.9",
             ["203.0.113.1"],
             "198.51.100.9",
-        ),  # no proxy of ours: its header is its own invention
+        ),  # the peer is not a trusted proxy, so its header counts for nothing
         ("10.0.0.2", ["203.0.113.1"], "203.0.113.1"),
         (
             "10.0.0.2",
             ["1.1.1.1, 203.0.113.1"],
             "203.0.113.1",
-        ),  # what stands further left was written by the asker
+        ),  # the requester wrote the entries further left
         (
             "10.0.0.2",
             ["1.1.1.1", "203.0.113.1, 10.0.0.7"],
             "203.0.113.1",
-        ),  # two proxies, two header lines
+        ),  # two proxies sent two header lines
         ("::ffff:10.0.0.2", ["[2001:db8::1]:443"], "2001:db8::1"),
         ("10.0.0.2", ["203.0.113.1:51000"], "203.0.113.1"),
         ("10.0.0.2", [], "10.0.0.2"),
@@ -101,7 +101,7 @@ def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
     tolerance.check("0xbad")
 
 
-def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
+def test_a_flood_of_log_lines_pushes_out_only_lines_of_the_same_client() -> None:
     book = run_logs.RunLogs()
     victim, flooder = Address(b"\x01" * 20), Address(b"\x02" * 20)
     book.add(victim, Hash32(b"\x01" * 32), "mine")
@@ -187,7 +187,7 @@ def test_all_logs_together_are_bounded() -> None:
     ) == len(book.texts_of)
 
 
-def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
+def test_the_number_of_runs_with_short_logs_is_bounded() -> None:
     book, flooder = run_logs.RunLogs(), Address(b"\x02" * 20)
     per_client = run_logs.CLIENT_BYTES_MAX // run_logs.TEXT_BYTES
     for number in range(2 * per_client):

@@ -1,5 +1,6 @@
-"""The coordinator's core, driven by scripted providers and clients in virtual time: whole jobs,
-a liar, silence, money.
+"""Drives the coordinator's core with scripted providers and clients in virtual time.
+
+The tests cover whole jobs, a liar, silent providers, and money.
 """
 
 import pytest
@@ -70,7 +71,8 @@ def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
     for _ in range(40):
         if any(isinstance(effect, OpenCase) for effect in market.chain):
             break
-        for client in range(2):  # one after the other: the cheapest has a single slot
+        # one after the other, because the cheapest provider has a single slot
+        for client in range(2):
             market.until_decided(market.order(client, 100 + market.steps))
     case = next(effect for effect in market.chain if isinstance(effect, OpenCase))
     assert case.accused == liar
@@ -107,7 +109,7 @@ def test_epoch_covers_exactly_what_vouchers_cover(market: Market) -> None:
 
 
 @pytest.mark.rule("I4", "4.7", "4.10")
-def test_deaf_provider_costs_nobody_anything() -> None:
+def test_provider_that_receives_no_frames_costs_nobody_anything() -> None:
     market = Market(Party(0, is_deaf=True), *[Party(i) for i in range(1, 5)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -115,7 +117,7 @@ def test_deaf_provider_costs_nobody_anything() -> None:
 
 
 @pytest.mark.rule("5.54")
-def test_mute_member_of_a_batch_is_faulted() -> None:
+def test_batch_member_that_never_reveals_is_faulted() -> None:
     market = Market(Party(0, is_mute=True), *[Party(i) for i in range(1, 4)])
     for nonce in range(6):
         market.until_decided(market.order(0, nonce))
@@ -203,7 +205,7 @@ def test_witness_counts_only_before_its_round(market: Market) -> None:
     market.until_decided(job_id)
     market.send(
         ev.WitnessReceived(signed, market.sessions[0].address)
-    )  # repeating it changes nothing
+    )  # a repeated witness changes nothing
     late = seal(DOMAIN, replace(message, time=UnixSeconds(market.at)), market.sessions[0].sign)
     with pytest.raises(Refused) as caught:
         market.send(ev.WitnessReceived(late, market.sessions[0].address))

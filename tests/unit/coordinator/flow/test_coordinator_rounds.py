@@ -1,5 +1,6 @@
-"""Which beacon round draws (I9): one that nobody knew when the results were bound, as far as the
-coordinator can know.
+"""Tests which beacon round draws a job's auditors (I9).
+
+As far as the coordinator can know, nobody knew that round when the results were committed.
 """
 
 import pytest
@@ -29,8 +30,8 @@ def _appears(market: Market, number: Round) -> None:
 
 
 def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
-    """Its primary names a round that is ahead of the coordinator's clock and has appeared
-    already: the beacon knows the time better.
+    """The primary names a round that is ahead of the coordinator's clock and has already appeared.
+    The beacon is then the better clock.
     """
     market = Market(*[Party(number) for number in range(6)])
     seen = _awaited(market, market.order(0, 1))
@@ -41,9 +42,7 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
 
 @pytest.mark.rule("5.10")
 def test_round_that_no_job_waits_for_is_not_used_as_a_clock() -> None:
-    """Only what was asked for counts: rounds are asked for by their number, so none of them lies
-    far ahead.
-    """
+    """The coordinator asks for rounds by number, so no round that it asked for lies far ahead."""
     market = Market(*[Party(number) for number in range(6)])
     _appears(market, Round(round_at(INFO, market.at) + 1_000))
     assert _awaited(market, market.order(0, 1)) <= round_at(INFO, market.at) + 10
@@ -52,8 +51,8 @@ def test_round_that_no_job_waits_for_is_not_used_as_a_clock() -> None:
 @pytest.mark.rule("5.11")
 @pytest.mark.parametrize("early", [1, 0])
 def test_a_witness_comes_before_its_round_appears(early: int) -> None:
-    """By the clock too: while the coordinator still fetched the round, who knew it could
-    countersign or not, as it liked the draw.
+    """The coordinator's clock decides too. While it still fetches the round, a client that knows
+    the round could countersign only a draw that it likes.
     """
     market = Market(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)

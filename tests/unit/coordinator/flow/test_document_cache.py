@@ -1,4 +1,7 @@
-"""Documents between verdict and store: within their room, and never another's bytes."""
+"""Tests the cache that keeps documents between verdict and store.
+
+It stays within its size and never returns bytes of another document.
+"""
 
 from quorate_coordinator.core.effects import StoreReceipt
 from quorate_coordinator.core.records.document_cache import DocumentCache
@@ -7,7 +10,7 @@ from quorate_protocol.cids import document_cid
 from support.markets.scripted_market import Market, Party
 
 
-def test_oldest_documents_make_room() -> None:
+def test_the_oldest_documents_are_dropped_when_the_cache_is_full() -> None:
     waiting = DocumentCache(bytes_max=10)
     waiting.put("a", b"12345")
     waiting.put("b", b"12345")

@@ -1,4 +1,6 @@
-"""The columns find what a plain scan finds, however they came to lie as they lie."""
+"""Tests that the matching columns find the same offers as a plain scan, whatever order of changes
+built them.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -6,7 +8,7 @@ from hypothesis import strategies as st
 
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import HostList, Job, Matching, Provider, Trusts
+from quorate_coordinator.core.entities import HostList, Job, Provider, Trusts
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import column_store, columns, offers
 from quorate_coordinator.core.matching.columns import Bucket
@@ -28,32 +30,27 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Gpu, Hardware, Offer, SlotOffer
-from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
-    Amount,
     BlockNumber,
     Bps,
-    Comparator,
     Hash32,
     JobKind,
-    Label,
-    Nonce,
     Price,
     Seconds,
     Sequence,
-    Signature,
     Small,
     UnixSeconds,
-    VerifyTier,
 )
 from quorate_protocol.values import replace
 from support.markets.matching_scan import choose as scan
+from support.markets.scripted_market import a_spec
+from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
 
 NOW = UnixSeconds(1_000_000)
 GIB = 1 << 30
@@ -62,7 +59,6 @@ HOSTS = (
     HostClass("ampere", sm_count=108, driver_branch="550"),
 )
 IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
-NOBODY, UNSIGNED = Address(bytes(20)), Signature(bytes(65))
 
 
 def owner_of(number: int) -> Address:
@@ -91,7 +87,7 @@ changes = st.lists(st.one_of(rows, st.integers(0, 40)), max_size=120)
     st.integers(1, 3),
     st.sampled_from([1, 3, 7]),
 )
-def test_cheapest_is_that_of_a_plain_sort(
+def test_the_cheapest_row_is_the_first_of_a_plain_sort(
     steps: "list[tuple[int, int, int, int, int] | int]",
     price_max: int,
     start: int,
@@ -100,7 +96,7 @@ def test_cheapest_is_that_of_a_plain_sort(
     bits: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_store, "TAIL_MIN", 5)  # merges happen all the time
+        patch.setattr(column_store, "TAIL_MIN", 5)  # so that merges happen often
         patch.setattr(columns, "CHUNK_FIRST", 4)
         bucket, known = Bucket(), dict[Address, Row]()
         for step in steps:
@@ -115,7 +111,7 @@ def test_cheapest_is_that_of_a_plain_sort(
         found = bucket.owners_at(
             bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit)
         )
-        patch.setattr(columns, "REST_MIN", 0)  # and merged because it rests
+        patch.setattr(columns, "REST_MIN", 0)  # so that searches alone cause a merge
         patch.setattr(columns, "REST_ROWS", 10**6)
         rested = bucket.owners_at(
             bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit)
@@ -137,7 +133,7 @@ def test_cheapest_is_that_of_a_plain_sort(
     assert len(bucket) == len(known)
 
 
-def test_everybody_of_one_price_gets_work() -> None:
+def test_providers_of_equal_price_are_chosen_equally_often() -> None:
     bucket = Bucket()
     for number in range(5000):
         bucket.put(owner_of(number), Row(key_of(100, number), 7, 200, 1, 1))
@@ -149,7 +145,8 @@ def test_everybody_of_one_price_gets_work() -> None:
         )[0]
         for step in range(2000)
     }
-    assert len(first) > 1500  # 2000 draws of 5000: 1650 were each exactly as likely as the other
+    # 2000 uniform draws from 5000 would give about 1650 different providers
+    assert len(first) > 1500
 
 
 def test_a_tail_that_is_only_searched_is_merged() -> None:
@@ -164,25 +161,25 @@ def test_a_tail_that_is_only_searched_is_merged() -> None:
             owner_of(38),
         ]
         assert bucket.owners_at(bucket.first(needs, 100, 100)) == [owner_of(39)], (
-            "an answer that was kept is of rows that have moved"
+            "the kept answer refers to rows that a merge has moved"
         )
     assert kept.tolist() != bucket.first(needs, 100, 100).tolist(), "nothing was merged"
 
 
-def test_failed_needs_are_tried_again_when_a_fitting_offer_comes() -> None:
+def test_needs_that_found_no_offer_are_tried_again_when_a_fitting_offer_comes() -> None:
     bucket, needs = Bucket(), Needs(7, 2, 1)
     bucket.put(owner_of(1), Row(key_of(50, 1), 7, 200, 1, 1))
     assert not bucket.cheapest(needs, 100, 100, 0, 1).size
     assert bucket.fail(needs, 100)
-    bucket.put(owner_of(2), Row(key_of(150, 2), 7, 200, 5, 1))  # too dear
-    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 300, 1, 1))  # only lives longer
+    bucket.put(owner_of(2), Row(key_of(150, 2), 7, 200, 5, 1))  # too expensive
+    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 300, 1, 1))  # the same offer, with a later expiry
     assert bucket.hopeful() == {}
     bucket.put(owner_of(2), Row(key_of(90, 2), 7, 200, 5, 1))
     assert bucket.hopeful() == {needs: 90}
     assert bucket.hopeful() == {}
 
 
-def test_the_expired_are_not_found_and_count_as_new_when_they_come_back() -> None:
+def test_expired_offers_are_not_found_and_count_as_new_when_renewed() -> None:
     bucket, needs = Bucket(), Needs(7, 1, 1)
     bucket.put(owner_of(1), Row(key_of(50, 1), 7, 100, 1, 1))
     assert not bucket.cheapest(needs, 100, 100, 0, 1).size
@@ -286,81 +283,20 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
         state.trust[owner] = Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)})
 
 
-def waiting(
+def waiting_for(
     resources: job_spec.Resources,
     host: HostClass,
     price: int,
     image: str = IMAGES[0],
     refused: tuple[Address, ...] = (),
 ) -> Job:
-    """A job that waits for its primary."""
-    spec = job_spec.JobSpec(
-        JobKind.TASK,
-        "job",
-        image,
-        0,
-        ("true",),
-        "",
-        (),
-        "/scratch",
-        (),
-        resources,
-        Seconds(60),
-        job_spec.Compare(),
-    )
-    order = Order(
-        client=NOBODY,
-        coordinator=NOBODY,
-        spec_hash=ZERO_HASH,
-        input_root=ZERO_HASH,
-        max_price_per_hour=Price(price),
-        budget=Amount(1),
-        max_executions=Small(1),
-        audit_premium_bps=Bps(0),
-        max_fee_bps=Bps(0),
-        verify_tier=VerifyTier.STANDARD,
-        comparator=Comparator.EXACT,
-        caseable=False,
-        host_class=host.id(),
-        witness=NOBODY,
-        accept_unwitnessed=True,
-        accept_unverified=True,
-        sealed_key_hash=ZERO_HASH,
-        max_recipients=Small(0),
-        expiry=UnixSeconds(NOW + 900),
-        nonce=Nonce(1),
-    )
-    session = Session(NOBODY, NOBODY, NOBODY, Amount(1), NOW)
-    ack = Ack(
-        ZERO_HASH,
-        host.id(),
-        NOW,
-        BlockNumber(0),
-        ZERO_HASH,
-        ZERO_HASH,
-        ZERO_HASH,
-        Label.UNVERIFIED,
-        Bps(0),
-        Sequence(0),
-    )
-    submission = Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec)
-    return Job(
-        hash_tuple("job"),
-        submission,
-        NOW,
-        Envelope(ack, UNSIGNED),
-        ZERO_HASH,
-        host,
-        ZERO_HASH,
-        0,
-        Amount(0),
-        Matching(NOW),
-        refused_by=refused,
-    )
+    """A job with these needs that waits for its primary, at `price` per hour at most."""
+    spec = replace(a_spec("job"), image=image, resources=resources)
+    return replace(waiting_job(spec, host, Price(price), NOW), refused_by=refused)
 
 
 def turn_of(state: State, step: int = 0) -> StepContext:
-    """A step's context."""
+    """Returns the context of step number `step`."""
     rules = Rules(Domain(1, NOBODY), NOBODY, NOBODY, lambda _: UNSIGNED, DEVNET, Bps(0), 0, b"", ())
     return StepContext(state, rules, NOW, hash_tuple("step", step), list[Effect]())
 
@@ -396,10 +332,10 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
             for i, n in enumerate(sorted(staked))
         ]
         state.hosts[host.id()] = HostList(tuple(slots))
-    asked = waiting(
+    asked = waiting_for(
         resources, host, price * 1000, image, tuple(owner_of(number) for number in sorted(refused))
     )
-    offers.choose(turn_of(state), asked)  # the index is there before the changes
+    offers.choose(turn_of(state), asked)  # builds the index before the changes
     state.begin()
     for number, machine in changed:
         fill(state, machine, number, host)
@@ -414,7 +350,7 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
 
 
 @pytest.mark.rule("5.60")
-def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() -> None:
+def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken() -> None:
     state, host = State(), HOSTS[0]
     plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
     with state.transaction():
@@ -422,7 +358,7 @@ def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() 
             fill(state, plain, number, host)
         fill(state, (*plain[:7], 1, 0, True), 5, host)
         fill(state, (*plain[:7], 2, 1, False), 6, host)
-    asked = waiting(job_spec.Resources(), host, 5000)
+    asked = waiting_for(job_spec.Resources(), host, 5000)
     for step in range(20):
         ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
         assert ranked[0] == owner_of(6) and ranked[-1] == owner_of(7)
@@ -432,7 +368,7 @@ def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() 
 
 
 @pytest.mark.rule("2.19")
-def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
+def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     state, host = State(), HOSTS[0]
     small: Machine = (Hardware(1, GIB, GIB), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)
     other = replace(host, level="v4")
@@ -442,10 +378,10 @@ def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
         state.hosts[host.id()] = HostList(
             (StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),)
         )
-    spec = waiting(job_spec.Resources(), host, 5000).submission.spec
-    big = waiting(job_spec.Resources(2000, 2 * GIB), host, 5000).submission.spec
+    spec = waiting_for(job_spec.Resources(), host, 5000).submission.spec
+    big = waiting_for(job_spec.Resources(2000, 2 * GIB), host, 5000).submission.spec
     assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000)) == host.id(), (
-        "busy or not"
+        "busy providers count too"
     )
     assert offers.class_for(turn_of(state), ZERO_HASH, big, Price(5000)) == other.id()
     assert offers.class_for(turn_of(state), host.id(), big, Price(5000)) is None
@@ -466,7 +402,7 @@ def test_an_image_named_by_cid_counts_as_cached() -> None:
         state.providers[owner_of(3)] = replace(
             provider, offer=replace(provider.offer, cached=(Hash32(job_spec.image_digest(image)),))
         )
-    asked = waiting(job_spec.Resources(), host, 5000, image)
+    asked = waiting_for(job_spec.Resources(), host, 5000, image)
     assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {
         owner_of(3)
     }

@@ -1,5 +1,6 @@
-"""The queue's order and its deadlines are those of a plain scan: whole simulated markets take
-the same course with either.
+"""Tests that the matching queue keeps the order and deadlines of a plain scan.
+
+Whole simulated markets take the same course with either of them.
 """
 
 import pytest
@@ -24,7 +25,7 @@ def test_a_market_takes_the_same_course_with_scans(
     assert play(seed)[1] == course
 
 
-def test_a_ranking_forgets_what_is_out_of_date() -> None:
+def test_a_ranking_drops_outdated_entries() -> None:
     ranking: Ranking[str, tuple[int, str]] = Ranking()
     for number in range(10_000):
         ranking.set(f"key {number % 10}", (number, ""))

@@ -1,5 +1,5 @@
-"""The OpenAPI document: made from the types, complete in its references, and honest about what
-the codec takes.
+"""Tests that the OpenAPI document is made from the types, has every schema that it refers to, and
+accepts what the codec accepts.
 """
 
 import json
@@ -43,7 +43,7 @@ def signatures(value: Any) -> list[bytes]:
 
 
 def fits(schema: Any, tree: Any, components: Any) -> bool:
-    """A judge of the part of JSON Schema that the generator uses."""
+    """Returns whether `tree` fits `schema`, for the part of JSON Schema that the generator uses."""
     if "$ref" in schema:
         return fits(components[schema["$ref"].rpartition("/")[2]], tree, components)
     if "anyOf" in schema:
@@ -102,7 +102,7 @@ def test_what_the_codec_writes_fits_its_schema(kind: Any) -> None:
     def holds(value: Any, data: st.DataObject) -> None:
         tree = json.loads(writer_of(kind)(value))
         if any(len(sig) != 65 for sig in signatures(value)):
-            # the codec reads any signature; the rules judge its length, and so does the document
+            # the codec reads a signature of any length; the rules and the document check the length
             return
         assert fits(schema, tree, schemas.components)
         key = data.draw(st.sampled_from(sorted(tree)))

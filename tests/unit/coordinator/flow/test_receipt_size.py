@@ -1,5 +1,6 @@
-"""A receipt's size follows the tries of its draw, not the market's size; what stores it need not
-carry it (docs/decisions/0007).
+"""Tests that a receipt's size depends on the tries of its draw and not on the market's size.
+
+The effect that stores a receipt names it and does not carry it (docs/decisions/0007).
 """
 
 import pytest
@@ -22,12 +23,12 @@ from support.markets.scripted_market import HOST, Market, Party
 
 BASE_BYTES = 10_000  # a job with one auditor: 13 signed messages, its spec and two reveals
 JOURNAL_BYTES = 30_000
-SHOWN_BYTES = 2_100  # one slot with its path, in a list of up to a million
+SHOWN_BYTES = 2_100  # one slot with its Merkle path, in a list of up to a million slots
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
 
 def market_of(slots: int) -> Market:
-    """Five owners with so many slots between them."""
+    """Returns a market of five owners that share `slots` slots."""
     market = Market(*(Party(number) for number in range(5)))
     few = market.core.state.hosts[HOST.id()].slots
     with market.core.state.transaction():
@@ -68,7 +69,7 @@ def test_effects_name_documents() -> None:
 
 @pytest.mark.parametrize("slots", [8, 400, 10_000])
 def test_the_journal_of_a_job_stays_small(slots: int) -> None:
-    """Its events, and all effects of these steps."""
+    """The sum covers the job's events and all effects of these steps."""
     market = market_of(slots)
     begun, effects = len(market.log), len(market.effects)
     market.until_decided(market.order(0, 1))
@@ -78,9 +79,9 @@ def test_the_journal_of_a_job_stays_small(slots: int) -> None:
     assert events + performed < JOURNAL_BYTES
 
 
-def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
-    """A store that was away for long: the job is being examined again, or has another verdict,
-    or is gone.
+def test_a_receipt_that_is_stored_late_has_the_same_bytes() -> None:
+    """The store was away for long. Meanwhile the job is drawn again, has another verdict, or has
+    left the state.
     """
     market = market_of(8)
     job_id = market.order(0, 1)
@@ -107,7 +108,7 @@ def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
     assert list(receipts.job_documents(state, rules, Hash32(job_id))) == []
 
 
-def test_what_is_stored_before_a_job_leaves() -> None:
+def test_a_job_leaves_the_state_only_after_its_receipt_is_stored() -> None:
     market = market_of(8)
     job_id = market.order(0, 1)
     market.until_decided(job_id)

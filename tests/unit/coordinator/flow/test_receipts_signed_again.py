@@ -1,7 +1,8 @@
-"""A coordinator signs a changed receipt with its own key (PROTOCOL §5 Draw, §7).
+"""Tests receipts that a coordinator changed and signed again with its own key (PROTOCOL §5 Draw,
+§7).
 
-No signature breaks, unlike with a changed byte. The receipt is refused all the same, because it
-contradicts what the coordinator bound itself to before the draw.
+No signature is wrong, unlike after a changed byte. The check still refuses the receipt, because it
+contradicts what the coordinator committed to before the draw.
 """
 
 from functools import lru_cache
@@ -32,7 +33,7 @@ def small() -> Receipt:
 
 
 def signed_again(body: Receipt, **changes: object) -> Receipt:
-    """With another first CommitSet, signed by the coordinator's key."""
+    """Returns the receipt with a changed first CommitSet, signed by the coordinator's key."""
     first: CommitSet = replace(body.batches[0].message, **changes)  # type: ignore[arg-type]
     return replace(body, batches=(seal(DOMAIN, first, STATEMENT.sign), *body.batches[1:]))
 
@@ -46,8 +47,8 @@ def failures(body: Receipt) -> set[str]:
 
 @pytest.mark.rule("3.11", "3.18", "5.13")
 def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
-    """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of
-    it is wrong then.
+    """With three owners, every second secret draws the same auditor. Then only the hash in the Ack
+    shows the change.
     """
     assert failures(small()) == set()
     found = [
@@ -70,7 +71,9 @@ def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
 
 @pytest.mark.rule("5.15", "7.1")
 def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
-    """Who is spared and who is not is the beacon's to say: one that it spared has no auditors."""
+    """The beacon decides which jobs are audited. A job that the beacon did not choose has no
+    auditors.
+    """
     market = LargeMarket()
     first = market.order(0, 1, accept_unwitnessed=True, verify_tier=VerifyTier.LEAN)
     market.until_decided(first)

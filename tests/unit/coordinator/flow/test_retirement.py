@@ -1,4 +1,7 @@
-"""Jobs leave the state when they are over. The state stays small, and queries still find them."""
+"""Tests that finished jobs leave the state.
+
+The state stays small, and queries still find the jobs.
+"""
 
 from collections.abc import Iterator
 
@@ -28,7 +31,7 @@ def market() -> ArchivingMarket:
 
 
 def rows(core: CoordinatorCore) -> dict[str, int]:
-    """Rows of every table."""
+    """Returns the number of rows of each table."""
     return {
         name: len(table) for name, table in vars(core.state).items() if isinstance(table, Table)
     }
@@ -72,7 +75,7 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
         history.view(hash_of_nothing(), client)
     after = rows(market.core)
     grown = {name for name in before if after[name] > before[name]}
-    # What is left: who owes and is owed what, audits passed, draws answered, the epoch, chain
+    # What is left: balances, passed audits, answered draws, the epoch, chain
     # blocks, counters. Not the job.
     assert grown <= {
         "trust",
@@ -104,7 +107,7 @@ def test_the_same_order_is_not_run_again(market: ArchivingMarket) -> None:
     assert queries.account_view(market.core.state, market.clients[0].address).next_nonce == 2
 
 
-def test_late_messages_about_an_archived_job_are_refused_by_name(market: ArchivingMarket) -> None:
+def test_late_messages_about_an_archived_job_are_refused(market: ArchivingMarket) -> None:
     job_id = market.order(0, 1)
     market.until_archived(job_id)
     late = [
@@ -129,7 +132,7 @@ def test_repeated_or_unknown_archive_events_change_nothing(market: ArchivingMark
     market.until_archived(live)
 
 
-def test_a_job_stays_while_a_court_may_hear_of_it() -> None:
+def test_a_job_stays_in_the_state_while_a_case_may_name_it() -> None:
     market = ArchivingMarket(*[Party(number, lies=number == 0) for number in range(5)])
     faulted = None
     for number in range(1, 20):
@@ -150,7 +153,7 @@ def test_a_job_stays_while_a_court_may_hear_of_it() -> None:
     market.until_archived(faulted, seconds=10)
 
 
-def test_a_job_stays_while_its_case_is_open(market: ArchivingMarket) -> None:
+def test_a_job_stays_in_the_state_while_its_case_is_open(market: ArchivingMarket) -> None:
     market.is_archive_down = True
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -169,9 +172,9 @@ def test_a_job_stays_while_its_case_is_open(market: ArchivingMarket) -> None:
     market.until_archived(job_id, seconds=2 * retirement.LOOK_AGAIN_SECONDS)
 
 
-def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> None:
-    """The archive written or not, the event journaled or not: a replay and a restored snapshot
-    go on from where it was.
+def test_a_kill_before_or_after_archiving_loses_nothing(market: ArchivingMarket) -> None:
+    """The kill comes before or after the archive's write and the journal's write. A replay and a
+    restored snapshot both go on from there.
     """
     first, second = market.order(0, 1), market.order(0, 2)
     market.is_archive_down = True
@@ -197,14 +200,14 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
     for core in restarted(market):
         assert not core.state.jobs and not core.state.leases
         market.core, market.waiting = core, list(pending)
-        # the effect was not marked done: once more, and nothing is left to do
+        # the effect was not marked done, so it runs once more and changes nothing
         market.perform_archive()
         assert {job_id: market.archive.run(job_id) for job_id in expected} == expected
 
 
 def restarted(market: ArchivingMarket) -> Iterator[CoordinatorCore]:
-    """Two cores that should be as the market's is: one by replay from the first event, one by a
-    snapshot.
+    """Yields two cores that must equal the market's core: one replayed from the first event, one
+    restored from a snapshot.
     """
     log = list(market.log)
     replayed = CoordinatorCore(market.core.rules, ledger.check)
@@ -228,7 +231,7 @@ def test_a_stopped_job_leaves_at_once() -> None:
     assert over is not None and over.run.phase == "ended" and not market.core.needs_tick(market.at)
 
 
-def test_nonces_are_few_and_none_serves_twice() -> None:
+def test_nonces_are_bounded_and_none_is_used_twice() -> None:
     used = UsedNonces()
     assert used.next() == 0
     for nonce in (5, 3, 9, 7):

@@ -1,6 +1,4 @@
-"""A run that its client stopped: the receipt tells it apart from one that nobody carried to an
-end.
-"""
+"""Tests that the receipt of a run that its client stopped differs from that of an abandoned run."""
 
 import pytest
 
@@ -17,8 +15,8 @@ from sim.parties import is_beacon_signature
 from support.markets.scripted_market import DOMAIN, Market, Party
 
 
-class _Impatient(Market):
-    """Its client stops every job as soon as a provider has accepted it."""
+class _MarketWithStops(Market):
+    """A market whose client stops every job as soon as a provider has accepted it."""
 
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
@@ -34,8 +32,8 @@ class _Impatient(Market):
 
 
 @pytest.mark.rule("I4")
-def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
-    market = _Impatient(*(Party(number) for number in range(4)))
+def test_a_stopped_run_is_marked_as_stopped_and_its_time_is_paid() -> None:
+    market = _MarketWithStops(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message

@@ -1,5 +1,6 @@
-"""A client takes its deposit back: nobody orders for what is announced, vouchers reach what the
-chain still holds (PROTOCOL §4).
+"""Tests what happens when a client takes its deposit back (PROTOCOL §4).
+
+It can order nothing for the announced amount. Its vouchers count up to what the chain still holds.
 """
 
 import pytest
@@ -49,11 +50,13 @@ def _chain_says(
 
 
 def _charged_and_not_covered() -> tuple[Market, Address, Amount]:
-    """A market in which a job of the first client is charged and its voucher still to come."""
+    """Returns a market in which the first client has a charged job and has signed no voucher for
+    it.
+    """
     market = Market(*[Party(number) for number in range(5)])
     client = market.clients[0].address
     market.order(0, 1)
-    everybody, market.clients = market.clients, []  # nobody signs vouchers
+    everybody, market.clients = market.clients, []  # so that no client signs a voucher
     for _ in range(120):
         market.beat()
         charged = market.core.state.clients[client].charged
@@ -73,7 +76,7 @@ def _vouch(market: Market, client: Address, amount: Amount) -> None:
 
 
 @pytest.mark.rule("4.28", "4.29")
-def test_announced_release_ends_orders_and_not_vouchers() -> None:
+def test_an_announced_release_blocks_new_orders_and_not_vouchers() -> None:
     market, client, charged = _charged_and_not_covered()
     _chain_says(market, 6, client, allocation=0, escrowed=DEPOSIT)
     with pytest.raises(Refused) as refused:
@@ -87,9 +90,9 @@ def test_announced_release_ends_orders_and_not_vouchers() -> None:
     )
 
 
-def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
-    """The chain refuses an epoch whole for one voucher that it does not hold the money for:
-    everybody's credit would wait for ever.
+def test_a_voucher_above_what_a_release_left_does_not_stop_the_epoch() -> None:
+    """The chain refuses a whole epoch if one voucher exceeds the deposit that it holds. All credits
+    would then wait for ever.
     """
     market, client, charged = _charged_and_not_covered()
     _chain_says(market, 6, client, allocation=0, escrowed=0)
@@ -108,9 +111,11 @@ def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
 
 @pytest.mark.rule("4.29", "4.30", "9.7")
 @pytest.mark.parametrize("is_clock_behind", [False, True])
-def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: bool) -> None:
-    """The client waits with its voucher until moments before it has its deposit back: no epoch
-    would land in time.
+def test_a_voucher_shortly_before_a_release_counts_only_up_to_what_stays(
+    is_clock_behind: bool,
+) -> None:
+    """The client sends its voucher moments before its release ends, so no epoch could be posted in
+    time.
     """
     market, client, charged = _charged_and_not_covered()
     ready = market.at + DEVNET.allocation_release
@@ -158,7 +163,7 @@ def test_voucher_taken_in_time_is_posted_before_the_release() -> None:
 
 
 def _next_epoch(market: Market, count: int) -> PostEpoch:
-    """Lets time pass until `count` epochs were built, and gives the newest."""
+    """Lets time pass until the coordinator has built `count` epochs; returns the newest."""
     for _ in range(60):
         found = [effect for effect in market.chain if isinstance(effect, PostEpoch)]
         if len(found) >= count:
@@ -179,9 +184,9 @@ def _lands(market: Market, epoch: PostEpoch, block: int) -> None:
 
 
 @pytest.mark.rule("6.20", "6.21", "6.22")
-def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first() -> None:
-    """The chain was away for longer than the margin: the voucher is void, its credits wait, the
-    other client's are shown.
+def test_a_release_that_ends_before_its_epoch_costs_the_fee_first_and_no_other_pay() -> None:
+    """The chain was away for longer than the margin. The voucher is void and its credits wait; the
+    epoch shows the other client's credits.
     """
     market, client, charged = _charged_and_not_covered()
     _vouch(market, client, charged)
@@ -231,7 +236,7 @@ def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None
     _vouch(market, client, charged)
     for number in range(
         4
-    ):  # the coordinator keeps four: none of these may displace the one that the voucher rests on
+    ):  # the coordinator keeps four sessions; none of these may push out the voucher's session
         weak = replace(
             session, up_to=Amount(1), session_key=session.session_key if number else client
         )
@@ -243,7 +248,9 @@ def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None
 def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The chain refuses final credits beyond the vouchers: those of the ones left over wait."""
+    """The chain refuses final credits above the vouchers, so the credits of the vouchers that are
+    left over wait.
+    """
     monkeypatch.setattr(epochs, "VOUCHERS_PER_EPOCH_MAX", 1)
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
@@ -261,8 +268,8 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
 
 @pytest.mark.rule("6.21")
 def test_missing_money_is_shared_and_posted_credits_never_fall() -> None:
-    """First the fee and the fund, then everybody by what is new, to the last of it; no leaf
-    falls below what an epoch showed.
+    """The fee and the audit fund lose first. Then all others share the loss in proportion to their
+    new credits. No leaf falls below an amount that an epoch already showed.
     """
     market = Market(Party(0))
     state = market.core.state

@@ -1,6 +1,7 @@
-"""An epoch number that is already taken on the chain.
+"""Tests an epoch number that is already taken on the chain.
 
-Another holder of the posting key took it, or an attempt that was given up and was mined after all.
+Another holder of the posting key took it, or the chain mined an attempt that the coordinator had
+given up.
 """
 
 import pytest
@@ -47,14 +48,15 @@ def test_epoch_number_that_another_holder_took_is_not_retried(is_refused_first: 
         epochs.on_refused(context, epochs.purpose_of(record))
         assert context.state.own.epoch == 2
     posted(context, 3, THEIRS)
-    epochs.on_refused(context, epochs.purpose_of(record))  # told, or told again, afterwards
+    # the chain reports it later, or once more
+    epochs.on_refused(context, epochs.purpose_of(record))
     assert context.state.own.epoch == 3 and context.state.own.is_dirty, (
         "the next one is number 4, with all credits"
     )
     assert 3 not in context.state.epochs, "nobody is given proofs of a root that does not stand"
 
 
-def test_our_own_root_is_noted_and_an_old_one_changes_nothing() -> None:
+def test_the_coordinators_own_root_is_recorded_and_an_older_one_changes_nothing() -> None:
     context = turn_with(EpochRecord(3, (), OURS, (), UnixSeconds(2_990)), 3)
     posted(context, 1, THEIRS)
     assert context.state.own.epoch == 3 and not context.state.own.is_dirty

@@ -1,5 +1,6 @@
-"""One client that takes all it can get: how long a second one waits, in steps and in placements
-of the real matching queue.
+"""Tests how long a second client waits when the first takes all slots that it can get.
+
+The wait is counted in steps and in placements of the real matching queue.
 """
 
 import pytest
@@ -18,10 +19,8 @@ from support.markets.scripted_market import Market, Party
 FLOOD = 300
 
 
-class Crowded(Market):
-    """A market that notes for which job each slot was given. A run takes a beat, so that slots
-    are scarce.
-    """
+class CrowdedMarket(Market):
+    """A market that records which job gets each slot. A run takes one beat, so slots are scarce."""
 
     def __init__(self, *parties: Party) -> None:
         self.given: list[Hash32] = []
@@ -49,14 +48,14 @@ class Crowded(Market):
         self.at_work.append((party, assignment, spec))
 
     def beat(self) -> None:
-        """As ever, after the runs of the last beat have ended."""
+        """Ends the runs of the last beat, then acts like `Market.beat`."""
         ended, self.at_work = self.at_work, []
         for party, assignment, spec in ended:
             super()._run(party, assignment, spec)
         super().beat()
 
     def flood(self, first: int, count: int, **changes: object) -> list[Hash32]:
-        """Orders of client 0, as many as are taken."""
+        """Orders up to `count` jobs of client 0; returns the jobs that the coordinator accepted."""
         taken = []
         for nonce in range(first, first + count):
             try:
@@ -72,10 +71,10 @@ def is_placed(market: Market, job_id: Hash32) -> bool:
 
 @pytest.mark.parametrize("prices", ["one lane", "a lane each"])
 def test_second_client_gets_the_next_free_slot(prices: str) -> None:
-    """The client with the fewest running executions comes first. How many jobs and lanes the
-    other has does not matter.
+    """The client with the fewest running executions comes first. The number of jobs and lanes of
+    the other client does not matter.
     """
-    market = Crowded(*(Party(number) for number in range(3)))
+    market = CrowdedMarket(*(Party(number) for number in range(3)))
     for nonce in range(FLOOD):
         market.flood(
             1 + nonce,
@@ -93,7 +92,7 @@ def test_second_client_gets_the_next_free_slot(prices: str) -> None:
         assert beats <= 20, "placed by then"
         market.beat()
     ahead = market.given[before : market.given.index(mine)]
-    # What is given meanwhile to others are second executions and the slots that were free in the
+    # Meanwhile other jobs get only second executions and the slots that were free in the
     # very step before.
     assert len(ahead) <= 6, f"{len(ahead)} placements of the flood came first"
     market.until_decided(mine)
@@ -102,7 +101,7 @@ def test_second_client_gets_the_next_free_slot(prices: str) -> None:
 
 
 def test_two_clients_share_the_slots_evenly_from_then_on() -> None:
-    market = Crowded(*(Party(number) for number in range(4)))
+    market = CrowdedMarket(*(Party(number) for number in range(4)))
     market.flood(1, FLOOD)
     mine = [market.order(1, nonce, budget=Amount(20_000)) for nonce in range(1, 31)]
     before = len(market.given)
@@ -117,11 +116,11 @@ def test_two_clients_share_the_slots_evenly_from_then_on() -> None:
     assert 0.4 <= share <= 0.75, f"{share:.2f} of all slots"
 
 
-def test_places_of_one_client_are_bounded_and_others_find_room(
+def test_waiting_jobs_of_one_client_are_bounded_and_other_clients_can_still_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(orders, "JOBS_PER_CLIENT_MAX", 50)
-    market = Crowded(*(Party(number) for number in range(3)))
+    market = CrowdedMarket(*(Party(number) for number in range(3)))
     assert len(market.flood(1, 80)) == 50
     with pytest.raises(Refused) as refusal:
         market.order(0, 1_000)

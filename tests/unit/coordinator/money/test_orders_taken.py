@@ -1,5 +1,7 @@
-"""What an Order rests on: a view of the chain of the last ten minutes, and a class that
-strangers chose (PROTOCOL §2, §3 Ack).
+"""Tests two conditions of an accepted Order (PROTOCOL §2, §3 Ack).
+
+The coordinator's view of the chain is at most ten minutes old. A class chosen for "any class" has
+many owners.
 """
 
 import pytest
@@ -31,7 +33,7 @@ def test_the_block_of_an_ack_is_at_most_ten_minutes_old() -> None:
 
 
 @pytest.mark.rule("2.25", "3.10")
-def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
+def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> None:
     market = LargeMarket()
     age = 14 * DAY
     rules = market.core.rules

@@ -1,5 +1,7 @@
-"""Where a market is small: fewer than eight distinct staked owners, and a devnet whatever it has
-(PROTOCOL §5 Small markets).
+"""Tests which markets are small: those with fewer than eight distinct staked owners, and every
+devnet.
+
+The rules are in PROTOCOL §5, Small markets.
 """
 
 import pytest
@@ -48,7 +50,7 @@ def test_owners_are_counted_and_not_their_slots() -> None:
     assert rule_of(market, market.order(0, 1)) is Label.QUORUM_2
 
 
-def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
+def test_an_order_that_allows_one_execution_is_not_decided_by_quorum() -> None:
     market = market_of(3, "devnet")
     with pytest.raises(Refused) as refused:
         market.order(0, 1, max_executions=Small(1))
@@ -57,9 +59,7 @@ def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
 
 @pytest.mark.rule("5.93")
 def test_provider_without_stake_gets_no_work_in_a_staked_class() -> None:
-    """However cheap its offer is: what it would lose by a lie is what makes its word worth
-    something.
-    """
+    """A low price does not help. A provider without stake can lose nothing by lying."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
     market.send(

@@ -1,6 +1,4 @@
-"""What docs/trust.md says of money and trust that nobody is protected from: each limit shown
-once.
-"""
+"""Shows each limit of money and trust that docs/trust.md states: nobody is protected against it."""
 
 import pytest
 
@@ -23,7 +21,7 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
 from vectors.generate import message_of
 
-RAN_MS = 36_000  # what the scripted providers claim
+RAN_MS = 36_000  # the run time that the scripted providers claim
 
 
 def _group(market: Market, job: Job) -> list[Lease]:
@@ -33,8 +31,8 @@ def _group(market: Market, job: Job) -> list[Lease]:
 
 @pytest.mark.rule("4.14")
 def test_a_provider_is_believed_how_long_a_program_ran() -> None:
-    """It is paid for 36 seconds of which not one has passed: within the limit that the client
-    set, its word is taken.
+    """The provider is paid for 36 seconds although no time passed. The coordinator believes any
+    claim within the client's limit.
     """
     market = Market(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
@@ -54,8 +52,8 @@ def test_a_provider_is_believed_how_long_a_program_ran() -> None:
         assert passed * 1000 < RAN_MS and paid == RAN_MS * assignment.price_per_hour // 3_600_000
 
 
-class Boasting(Market):
-    """Its providers say that they ran up to the limit of an hour."""
+class MarketWithInflatedUsage(Market):
+    """A market whose providers claim a run time equal to the limit of an hour."""
 
     limit = 3_600
     ran_ms = 3_600_000
@@ -63,8 +61,8 @@ class Boasting(Market):
 
 @pytest.mark.rule("4.18")
 def test_usage_beyond_the_elapsed_time_is_not_paid() -> None:
-    """An hour was paid of which not a minute had passed, by client and fund."""
-    market = Boasting(*[Party(number) for number in range(3)])
+    """Client and fund once paid for an hour although less than a minute had passed."""
+    market = MarketWithInflatedUsage(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     job = market.job(job_id)
@@ -93,7 +91,9 @@ TIMES = [(0, 119_999, 119_999), (0, 121_000, 120_000), (-200, 1, 0), (3_600, 3_7
 
 @pytest.mark.rule("4.18")
 @pytest.mark.parametrize(("passed", "usage", "paid"), TIMES)
-def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid: int) -> None:
+def test_a_claim_of_two_minutes_above_the_elapsed_time_is_paid(
+    passed: int, usage: int, paid: int
+) -> None:
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(10_000))
     assert (
         settlement.believed(Milliseconds(usage), assignment, UnixSeconds(10_000 + passed)) == paid
@@ -102,8 +102,8 @@ def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid
 
 @pytest.mark.rule("4.18")
 def test_execution_that_used_all_its_time_is_paid_in_full() -> None:
-    """I3: with clocks that differ as far as an Accept allows, and a coordinator's that was put
-    back half a minute meanwhile.
+    """I3 holds although the clocks differ as far as an Accept allows and the coordinator's clock
+    went back by half a minute.
     """
     limits = MAINNET
     sent, ran = 50_000, 7_200
@@ -114,9 +114,9 @@ def test_execution_that_used_all_its_time_is_paid_in_full() -> None:
 
 
 @pytest.mark.rule("4.18")
-def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
-    """I10: from the receipt alone."""
-    market = Boasting(*[Party(number) for number in range(3)])
+def test_client_and_coordinator_compute_the_same_pay_of_an_inflated_claim() -> None:
+    """The client needs only the receipt (I10)."""
+    market = MarketWithInflatedUsage(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     found = canonical.decode(Receipt, market.receipts[0])
@@ -139,8 +139,10 @@ def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
     )
 
 
-class Stopping(Boasting):
-    """Its client stops what runs, and the provider takes a quarter of an hour to commit."""
+class MarketWithLateCommits(MarketWithInflatedUsage):
+    """A market whose client stops each run, and whose providers then take a quarter of an hour to
+    commit.
+    """
 
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
         send = self.send
@@ -167,7 +169,7 @@ class Stopping(Boasting):
 
 
 def test_a_stopped_run_is_paid_until_it_commits() -> None:
-    market = Stopping(*[Party(number) for number in range(3)])
+    market = MarketWithLateCommits(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     job = market.job(job_id)
@@ -180,12 +182,12 @@ def test_a_stopped_run_is_paid_until_it_commits() -> None:
 
 
 @pytest.mark.rule("5.8", "5.9")
-def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
+def test_an_audit_counts_for_trust_whatever_its_pay_is() -> None:
     market = Market(*[Party(number) for number in range(3)])
     with market.core.state.transaction():
         market.core.state.median_prices[HOST.id()] = MedianPrice(
             Price(10**9), UnixSeconds(2**40)
-        )  # ten thousand times of what is paid here
+        )  # ten thousand times the pay of this job
     market.until_decided(market.order(0, 1))
     passed = [
         trust.passed

@@ -1,5 +1,6 @@
-"""What a client signed bounds what it pays, and nobody signs in its place (PROTOCOL §1 I4, §4,
-§5 Draw, §6 Voucher).
+"""Tests that a client pays at most what it signed, and that nobody else can sign for it.
+
+The rules are I4 and PROTOCOL §4, §5 Draw, §6 Voucher.
 """
 
 import pytest
@@ -61,9 +62,10 @@ def vouch(
 
 
 @pytest.mark.rule("3.22", "4.32")
-def test_a_voucher_counts_up_to_what_was_charged_grows_and_is_its_sessions() -> None:
+def test_a_voucher_only_grows_counts_up_to_what_was_charged_and_needs_its_session() -> None:
     market = Market(*[Party(number) for number in range(3)])
-    everybody, market.clients = market.clients, []  # nobody vouches by itself
+    # so that the market's clients sign no voucher by themselves
+    everybody, market.clients = market.clients, []
     job_id = _order(market, everybody)
     market.until_decided(job_id)
     market.clients = everybody
@@ -124,8 +126,8 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
 
 
 def _watched(market: Market, watcher: KeySigner) -> Hash32:
-    """An order that names a watcher. The market's own orders name none, so this one is changed
-    and signed again.
+    """Returns an order that names a watcher. The market's own orders name none, so this one is
+    changed and signed again.
     """
     taken: list[ev.Event] = []
     send, market.send = market.send, taken.append  # type: ignore[method-assign]
@@ -140,8 +142,10 @@ def _watched(market: Market, watcher: KeySigner) -> Hash32:
 
 
 @pytest.mark.rule("3.16", "4.12")
-def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
-    """Its provider could never reveal, and say whatever it likes when it is time."""
+def test_a_commit_without_a_stored_ciphertext_is_refused() -> None:
+    """Without the ciphertext the provider could never reveal, or could choose its result at the
+    reveal.
+    """
     market = Market(*[Party(number) for number in range(3)])
     send, seen = market.send, []
 
@@ -163,8 +167,8 @@ def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
 
 @pytest.mark.rule("4.11", "5.36", "5.37")
 def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> None:
-    """With fewer than three answers it may as well be a liar's doing: the client pays nothing,
-    the fund what it can.
+    """With fewer than three answers one of them may come from a liar. The client pays nothing; the
+    fund pays as far as it can.
     """
     market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
     job_id = market.order(0, 1, max_executions=Small(2))
@@ -197,9 +201,12 @@ def test_silent_provider_is_not_paid_for_an_unstable_program() -> None:
 
 @pytest.mark.rule("I4", "3.23")
 @pytest.mark.parametrize("is_assigned", [False, True])
-def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigned: bool) -> None:
+def test_a_stop_before_any_run_needs_the_clients_session_and_costs_nothing(
+    is_assigned: bool,
+) -> None:
     market = Market(*[Party(number) for number in range(3)])
-    jobs = [market.order(0, number) for number in range(1, 5)]  # three slots: the last one waits
+    # there are three slots, so the last job waits
+    jobs = [market.order(0, number) for number in range(1, 5)]
     job_id = jobs[0] if is_assigned else jobs[-1]
     assert isinstance(market.job(job_id).phase, Running if is_assigned else Matching)
     client = market.clients[0].address
@@ -229,12 +236,13 @@ def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigne
         ({"host_class": Hash32(b"\x07" * 32)}, True),
     ],
 )
-def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(
+def test_an_ack_with_a_weaker_rule_than_ordered_is_refused(
     changes: dict[str, object], is_taken: bool
 ) -> None:
     market = Market(*[Party(number) for number in range(3)])
     job = market.job(market.order(0, 1))
-    ack, order = replace(job.ack.message, **changes), job.submission.order.message  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    ack, order = replace(job.ack.message, **changes), job.submission.order.message
     if is_taken:
         check_ordered(ack, order)
     else:
@@ -252,7 +260,7 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(
 def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However it came to take the order: its client signs no voucher for it."""
+    """The client signs no voucher for it, whatever made the coordinator take the order."""
     monkeypatch.setattr(orders, "rate_fee", lambda context: 0)
     market = Market(*[Party(number) for number in range(3)])
     market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))

@@ -1,6 +1,8 @@
-"""One odd client, node or block must not hold back everybody's money (PROTOCOL §6, I7).
+"""Tests that one odd client, node or block does not hold back the pay of all others (PROTOCOL §6,
+I7).
 
-The coordinator does not post what the chain would refuse, and asks for what the chain did not say.
+The coordinator does not post what the chain would refuse. It asks the chain for what no log
+reported.
 """
 
 import pytest
@@ -27,7 +29,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
 
-RICH = 2**70  # where everybody mints, anybody has it
+RICH = 2**70  # on a test token anybody can mint such an amount
 
 
 def test_a_voucher_of_more_than_the_chain_remembers_of_a_session_is_refused() -> None:
@@ -90,7 +92,7 @@ def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
     )
 
 
-# ------------------------------------------------------------------- nodes that keep something back
+# -------------------------------------------------------------------- nodes that withhold some logs
 
 
 def _advanced(market: Market, *notes: ev.ChainNote) -> None:
@@ -109,7 +111,7 @@ def test_slot_closing_without_its_opening_changes_nothing() -> None:
     assert market.core.state.hosts[HOST.id()].slots == slots
 
 
-def test_a_place_beyond_any_list_takes_no_memory() -> None:
+def test_a_slot_position_beyond_any_list_takes_no_memory() -> None:
     market = Market(Party(0))
     _advanced(
         market, ev.ChainSlotOpened(HOST.id(), 2**63, market.clients[0].address, BlockNumber(9))
@@ -120,9 +122,9 @@ def test_a_place_beyond_any_list_takes_no_memory() -> None:
     assert len(market.core.state.hosts[HOST.id()].slots) == 1
 
 
-def test_indices_that_a_reorganisation_moved_end_no_epoch() -> None:
-    """In the history that was, the first had the second's index; in the one that is, the second
-    has it.
+def test_account_indices_that_a_reorganisation_swapped_do_not_stop_the_epoch() -> None:
+    """In the old history the first account had the second's index. In the new history the second
+    account has it.
     """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
@@ -150,7 +152,7 @@ def test_indices_that_a_reorganisation_moved_end_no_epoch() -> None:
 
 
 def next_epoch(market: Market, number: int) -> tuple[Leaf, ...]:
-    """Lets time pass until an epoch is built; its leaves."""
+    """Lets time pass until the coordinator builds epoch `number`; returns its leaves."""
     for _ in range(60):
         record = market.core.state.epochs.get(number)
         if record is not None:
@@ -163,7 +165,7 @@ def _newest_post(market: Market) -> PostEpoch:
     return [effect for effect in market.chain if isinstance(effect, PostEpoch)][-1]
 
 
-def test_a_posting_whose_log_never_comes_is_found_by_asking() -> None:
+def test_a_posting_whose_log_never_comes_is_found_by_a_chain_query() -> None:
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
     next_epoch(market, 1)
@@ -198,8 +200,10 @@ def test_a_posting_that_a_reorganisation_took_away_is_made_again() -> None:
     assert again.key != first.key, "one transaction a purpose: a new one"
 
 
-def test_an_invented_posting_is_forgotten_by_asking() -> None:
-    """A node that lies once about a number of ours must not have us skip numbers for ever."""
+def test_an_invented_posting_is_dropped_after_a_chain_query() -> None:
+    """A node that invents one of the coordinator's epoch numbers must not make it skip numbers for
+    ever.
+    """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
     _advanced(market, ev.ChainEpochPosted(2**40, Hash32(b"\x07" * 32)))
@@ -210,7 +214,7 @@ def test_an_invented_posting_is_forgotten_by_asking() -> None:
     next_epoch(market, 1)
 
 
-def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> None:
+def test_an_allocation_that_a_reorganisation_removed_does_not_stop_the_epoch() -> None:
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
     next_epoch(market, 1)
@@ -233,8 +237,8 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
 
 @pytest.mark.rule("6.1", "6.10")
 def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
-    """It has one index and one claim: two leaves ended the coordinator, and of two the chain
-    pays the larger only.
+    """The account has one index and one claim. Two leaves once crashed the coordinator, and the
+    chain pays only the larger of two.
     """
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
@@ -261,7 +265,7 @@ def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
 
 
 def _with_refund(account: Address, amount: int) -> Client:
-    """A client whose held pay came back, covered by its voucher."""
+    """Returns a client record with a refund from held pay, which its voucher covers."""
     much = Amount(amount)
     return Client(
         account,
