@@ -136,7 +136,7 @@ class ProviderDaemon:
         pinned = await job_runner.pinned()
         for lease_id in unwanted_pins(core.live(), core.jury.values(), pinned):
             await job_runner.remove(lease_id)
-        return found.happened
+        return found.failures
 
     async def _listen(self, parts: Parts, hardware: Hardware, stack: AsyncExitStack) -> None:
         """Opens the gateway. From here on the offer can say where it is."""

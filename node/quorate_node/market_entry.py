@@ -8,7 +8,7 @@ from pathlib import Path
 from quorate_node import periodic
 from quorate_node.assembly import Parts
 from quorate_node.chain.key_rotation import Rotation
-from quorate_node.chain.registration import check_coordinator, missing, stand, standing
+from quorate_node.chain.registration import check_coordinator, missing, register, registration_state
 from quorate_node.config import Config
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
@@ -119,7 +119,7 @@ class MarketEntry:
     @property
     def _marker(self) -> Path:
         """Remembers that the provider was registered, where and with what."""
-        return self.config.path("standing")
+        return self.config.path("registration_state")
 
     async def _register(self) -> None:
         """Retries until the provider is registered and staked, and says what is missing."""
@@ -174,13 +174,13 @@ class MarketEntry:
         """(what is missing, open stake slots). Stakes when the owner's key is here."""
         client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
         fees = await client.fees()
-        found = await standing(client, contracts, keys, host_class, count)
+        found = await registration_state(client, contracts, keys, host_class, count)
         lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
         if any(item.is_blocking for item in lacks):
             return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
         if owner is not None:
             url = self.config.public_url or self.url
-            found = await stand(client, contracts, keys, owner, host_class, count, url)
+            found = await register(client, contracts, keys, owner, host_class, count, url)
         return "", found.open_slots
 
     def _wanted(self) -> tuple[Hash32, int]:

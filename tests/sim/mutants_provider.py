@@ -126,7 +126,7 @@ def _work_below_its_price(patch: Patch) -> None:
     patch.setattr(
         bidding,
         "CHECKS",
-        tuple(check for check in bidding.CHECKS if check is not bidding._is_paid_enough),
+        tuple(check for check in bidding.CHECKS if check is not bidding._check_price),
     )
 
 

@@ -110,7 +110,7 @@ class Provider(ProviderEffects):
         """Starts as the daemon does: compares what still runs, then starts its timers."""
         observed = {lease: self.state_of(item) for lease, item in self.containers.items()}
         found = reconcile(self.core.live(), self.core.jury.values(), observed)
-        for event in found.happened:
+        for event in found.failures:
             self.report(event)
         going_on = {
             item.lease_id for item in self.core.live() if isinstance(item.phase, Running)

@@ -181,7 +181,7 @@ class _Member:
             group.create_task(self.actor.run(), name="actor")
             if not self.core.is_configured(self.core.terms):
                 await self.actor.submit(events.Configured(self.core.terms))
-            for event in found.happened:
+            for event in found.failures:
                 await self.actor.submit(event)
             group.create_task(periodic.tick(self.core, self.actor, self.clock), name="ticks")
             group.create_task(self.dialer.run(), name="peer")

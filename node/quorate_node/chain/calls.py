@@ -1,4 +1,7 @@
-"""Sends and asks what the bindings give, so that each call carries its measured gas."""
+"""Sends the calls and asks the queries that the contract bindings build.
+
+The bindings give each call its measured gas.
+"""
 
 from typing import TypeVar
 
@@ -10,12 +13,16 @@ T = TypeVar("T")
 
 
 async def ask(client: ChainClient, query: Query[T], sender: Address | None = None) -> T:
-    """The answer of a view function at the newest block."""
+    """Returns the answer of a contract's view function at the newest block."""
     return query.decode(await client.call(query.to, query.data, sender))
 
 
 async def transact(sender: Sender, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
-    """Sends a call once per purpose and waits for it. Refused(CHAIN, reason) when it reverts."""
+    """Sends a call and waits for its receipt.
+
+    `purpose` is the text that names the transaction: a second call with it sends nothing new.
+    Raises Refused(CHAIN, reason) if the call reverts.
+    """
     return await sender.send(
         purpose, call.to, call.data, deadline_seconds=deadline_seconds, gas=call.gas
     )

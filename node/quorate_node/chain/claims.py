@@ -1,6 +1,6 @@
-"""The provider's credit on chain: finds what final epochs credit, and claims it.
+"""Finds the credit that final epochs give this provider on chain, and claims it.
 
-The operator key sends the claim and pays the gas. The epochs pay the owner's payout address.
+The operator key sends the claim and pays the gas. The contract pays the owner's payout address.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Claims:
-    """Reads proofs of credit, and sends claims."""
+    """Reads this provider's proofs of credit, and sends the claim transactions."""
 
     def __init__(
         self,
@@ -43,8 +43,10 @@ class Claims:
         self._client, self._operator_sender = client, operator_sender
 
     async def newest_proof(self, coordinator: Coordinator, known: int) -> ProofView | None:
-        """This provider's leaf in the coordinator's newest final epoch, checked against the root
-        on chain. None when that epoch is not newer than `known`.
+        """Returns this provider's leaf in the coordinator's newest final epoch.
+
+        The proof is checked against the root on chain. None if that epoch is not newer than
+        `known`.
         """
         epoch = await ask(self._client, self._contracts.epochs.newest_final(coordinator.address))
         if epoch.number <= known:
@@ -71,7 +73,7 @@ class Claims:
         return view
 
     async def perform(self, effect: effects.SendClaim, submit: Submit) -> None:
-        """Claims for the effect's epoch, unless a newer one is final."""
+        """Sends the claim for the effect's epoch, unless a newer epoch is final."""
         coordinator = self._coordinators.get(effect.coordinator)
         if coordinator is None:
             return
@@ -85,8 +87,8 @@ class Claims:
             )
             await self._operator_sender.send(effect.key, call, SEND_SECONDS)
         except Refused:
-            # Not re-raised when the credit was paid: the coordinator claims for all providers, and
-            # may have been faster.
+            # Not re-raised if the chain has paid the credit: the coordinator claims for all
+            # providers, and its claim may have come first.
             query = self._contracts.epochs.claimed(effect.coordinator, view.leaf.account)
             if await ask(self._client, query) < view.leaf.final:
                 raise
@@ -94,7 +96,10 @@ class Claims:
 
 
 class ClaimSender:
-    """Looks for final epochs that credit more than was claimed, and has the rest claimed."""
+    """Looks for final epochs that credit more than this provider has claimed.
+
+    It reports such credit to the core, which orders the claim.
+    """
 
     def __init__(
         self,
@@ -110,12 +115,14 @@ class ClaimSender:
         self._core, self._actor, self._coordinators = core, actor, coordinators
         self._claims, self._client, self._contracts = claims, client, contracts
         self._least, self._clock = claim_least, clock
-        self._seen: dict[Address, int] = {}  # the newest final epoch, by coordinator
-        self._final: dict[Address, Amount] = {}  # credit in that epoch
-        self._owed_since: dict[Address, float] = {}  # when unclaimed credit was first seen
+        self._seen: dict[Address, int] = {}  # coordinator -> number of its newest final epoch
+        self._final: dict[Address, Amount] = {}  # coordinator -> credit in that epoch
+        self._owed_since: dict[
+            Address, float
+        ] = {}  # coordinator -> when unclaimed credit was first seen
 
     async def run(self) -> None:
-        """Looks at each coordinator again and again, until cancelled."""
+        """Calls `look` for each coordinator again and again, until cancelled."""
         pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 4))
         while True:
             for coordinator in self._coordinators.values():
@@ -143,9 +150,9 @@ class ClaimSender:
         await self._claim_if_left(address, paid)
 
     async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:
-        """Claims credit that the coordinator has left unclaimed for a whole period.
+        """Reports credit that has stayed unclaimed for a whole period, so that the core claims it.
 
-        The coordinator claims for all providers at once, which takes less gas.
+        Until then the node waits: the coordinator claims for all providers at once, for less gas.
         """
         final, now = self._final.get(coordinator, Amount(0)), self._clock.now()
         if final < paid + self._least:

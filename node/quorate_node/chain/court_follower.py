@@ -1,7 +1,7 @@
 """Follows the court on chain and submits its events to the provider's core.
 
-The cursor is in a file, and is stored after the journal. So an event may be delivered twice, which
-changes nothing, but none is lost.
+A file keeps the cursor (the last block read). It is written after the journal has the events. So an
+event may be delivered twice, which changes nothing, but none is lost.
 """
 
 import logging
@@ -19,15 +19,17 @@ from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
 from quorate_runtime.process.log_throttle import LogThrottle
 
-LOOK_BACK_BLOCKS = 10_000  # without a cursor; older cases cannot have drawn slots opened since then
+# How far back to read if there is no cursor file. Then this provider is new, and the jury of an
+# older case cannot have been drawn from its slots.
+LOOK_BACK_BLOCKS = 10_000
 SAVE_EVERY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def translate(event: chain_events.Event | None) -> events.Event | None:
-    """The core's event for an event of the court; None if the core does not need it. Pure."""
+    """Returns the core's event for an event of the court, or None if the core needs none. Pure."""
     match event:
         case chain_events.CaseOpened():
             named = tuple(
@@ -64,15 +66,18 @@ class CourtFollower:
             clock,
             cursor_file,
         )
-        self._trouble = LogThrottle(_logger, clock)
+        self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Follows until cancelled. It waits while the chain node is away or the disk is full."""
+        """Follows the court until cancelled.
+
+        It waits while the chain node does not answer or the disk is full.
+        """
         while True:
             try:
                 await self._follow()
             except (Unavailable, OSError) as error:
-                self._trouble.failed(f"the court cannot be followed: {error}")
+                self._trouble.failed(f"this node cannot follow the court: {error}")
                 await self._clock.sleep(
                     max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0)
                 )
@@ -89,8 +94,8 @@ class CourtFollower:
             depth=self._contracts.deployment.constants().chain_depth,
         )
         async for batch in follower.batches():
-            # After a reorganisation the logs come again. Duties from removed blocks end by their
-            # own deadlines.
+            # After a reorganisation the chain gives the logs again. A duty that came from a removed
+            # block ends by its own deadline.
             if isinstance(batch, LogBatch):
                 for log in batch.logs:
                     event = translate(self._contracts.event(log.address, log.topics, log.data))
@@ -101,7 +106,7 @@ class CourtFollower:
             ) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
                 self._save_cursor(batch.cursor)
                 saved_at = self._clock.now()
-            self._trouble.recovered("the court is followed again")
+            self._trouble.recovered("this node follows the court again")
 
     def _read_cursor(self) -> Cursor | None:
         try:
@@ -109,10 +114,9 @@ class CourtFollower:
                 canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
             )
         except Refused as refused:
-            # Not re-raised: a power cut may empty a file, and an event that is read twice changes
-            # nothing.
-            _logger.warning(
-                "%s is damaged (%s): the court's last %d blocks are read again",
+            # Not re-raised: a power cut may empty the file. Reading an event twice changes nothing.
+            log.warning(
+                "%s is damaged (%s): this node reads the court's last %d blocks again",
                 self._file,
                 refused,
                 LOOK_BACK_BLOCKS,

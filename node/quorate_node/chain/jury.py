@@ -1,7 +1,8 @@
 """The provider as a juror: executes the accused's work again, votes, reveals and withdraws its pay.
 
-The operator key sends the transactions and pays the gas. The court pays the owner's payout
-address. A ballot counts under the key that is valid in the block that has it.
+The operator key sends the transactions and pays the gas. The court pays the owner's payout address.
+A ballot (the hash of a juror's answers) counts if the operator key that sent it is valid in the
+block that includes it.
 """
 
 import logging
@@ -32,11 +33,11 @@ ENGINE_RETRY_SECONDS = 5.0
 
 Submit = Callable[[events.Event], Awaitable[None]]
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class JuryService:
-    """Performs the effects of jury duty."""
+    """Performs the effects of jury duty: repeats executions, and sends votes and reveals."""
 
     def __init__(
         self,
@@ -56,12 +57,12 @@ class JuryService:
     async def perform(
         self, effect: effects.CourtEffect | effects.WithdrawCredit, submit: Submit
     ) -> None:
-        """Does one effect. An effect that the duty no longer calls for is dropped."""
+        """Performs one effect. It drops an effect that the duty no longer calls for."""
         match effect:
             case effects.WithdrawCredit():
                 await self._withdraw(effect)
             case effects.Reexecute():
-                await self._repeat(effect, submit)
+                await self._reexecute(effect, submit)
             case effects.SendVote():
                 if self._has_duty(effect):
                     await self._vote(effect)
@@ -83,8 +84,9 @@ class JuryService:
         await self._operator_sender.send(purpose, call, SEND_SECONDS)
 
     async def _vote(self, effect: effects.SendVote) -> None:
-        """Votes under the operator key that the chain has now. If another key is valid when a
-        block takes the vote, the outbox tries again with that key.
+        """Sends the vote under the operator key that the chain has now.
+
+        If another key is valid when a block includes the vote, the outbox tries again with it.
         """
         provider = self._core.terms.provider
         signer = self._operator_keys.named(
@@ -102,16 +104,20 @@ class JuryService:
             if now is signer:
                 raise
             raise Unavailable(
-                "the operator key was changed while the vote was on its way", 1.0
+                "the operator key changed before a block included the vote; it is sent again", 1.0
             ) from refused
 
-    async def _repeat(self, effect: effects.Reexecute, submit: Submit) -> None:
-        """Executes once more, and removes all traces: pins of inputs never expire, and no other
-        part knows of them. After Unavailable the outbox tries again.
+    async def _reexecute(self, effect: effects.Reexecute, submit: Submit) -> None:
+        """Repeats one execution and submits its result digest, then removes its task and pins.
+
+        Pins of inputs never expire, and no other part removes these. After Unavailable they stay,
+        because the outbox tries again.
         """
         lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
         try:
-            digest = await self._reexecute(effect, lease_id) if self._has_duty(effect) else None
+            digest = (
+                await self._digest_of_repeat(effect, lease_id) if self._has_duty(effect) else None
+            )
         except Refused:
             await self._job_runner.remove(lease_id)
             raise
@@ -119,21 +125,22 @@ class JuryService:
         if digest is not None:
             await submit(events.Reexecuted(effect.case_id, effect.index, digest))
 
-    async def _reexecute(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """The result digest of one execution of the case. Zero when inputs or image cannot be
-        fetched: the vote is void then.
+    async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
+        """Repeats one execution of the case and returns its result digest.
+
+        Zero if its inputs or image cannot be fetched: the juror's vote on it is then void.
         """
         left = effect.give_up_at - self._clock.now()
         sources = [item.source() for item in self._coordinators.values()]
         try:
-            # Fetching may take half of the time that is left; the other half is for the run.
+            # Fetching may take half of the time until the vote is due. The run has the other half.
             spec = await self._job_runner.spec(
                 effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}"
             )
             await self._job_runner.fetch(lease_id, spec, sources, max(1.0, left / 2))
         except Unavailable as error:
             # Not re-raised: "unavailable" is one of the answers that a juror may give.
-            _logger.warning(
+            log.warning(
                 "case %d: execution %d cannot be executed again: %s",
                 effect.case_id,
                 effect.index,
@@ -145,8 +152,8 @@ class JuryService:
         try:
             await self._job_runner.start(lease_id, spec, effect.host_class)
         except EngineRefuses as refused:
-            # The fault may be this machine's, so a void vote would be wrong. There are hours to
-            # try again.
+            # This machine may be at fault, so a void vote would be wrong. Hours are left to try
+            # again.
             raise Unavailable(
                 f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
             ) from refused
@@ -155,8 +162,9 @@ class JuryService:
         return result_digest(ExitStatus(exited.status), output.digest)
 
     async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
-        """Withdraws the juror's pay, if there is any. Jurors outside the largest agreeing group
-        get none, and anyone may have sent the withdrawal before.
+        """Withdraws the juror's pay, if there is any.
+
+        A juror outside the largest agreeing group gets none. Anyone may have sent the withdrawal.
         """
         account = self._core.terms.provider
         if await ask(self._client, self._contracts.court.credit_of(account)):

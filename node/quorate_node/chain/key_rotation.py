@@ -1,12 +1,12 @@
 """Changes from one operator key to the next while jobs run.
 
-It registers the new key on chain, and removes the old one when it is no longer needed. The daemon
-may crash after any step, because only the keystore and the chain hold the state. A key that is
-newer than the chain's is registered. An older one is kept until nothing needs it.
+The daemon registers the new key on chain, and removes the old one when nothing needs it. It may
+crash after any step, because only the keystore and the chain hold the state. It registers a key
+that is newer than the chain's, and keeps an older one until nothing needs it.
 
-A lease is answered to its end under one key: the one that is valid at its acceptBy. So a daemon
-that starts with a new key takes no work until the chain has that key
-(`OperatorKeys.may_take_work`). The new key is registered when no acceptBy lies in the future.
+One key signs all messages of a lease: the key that is valid at its acceptBy. So a daemon that
+starts with a new key takes no work until the chain has that key (`OperatorKeys.may_take_work`). It
+registers the new key when no acceptBy lies in the future.
 """
 
 import logging
@@ -34,11 +34,11 @@ CHANGING_SECONDS = 1.0
 KEEPING_SECONDS = 30.0
 UNANSWERED = (jury_duty.Waiting, jury_duty.Repeating, jury_duty.Voting)
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Rotation:
-    """One task of the daemon. It ends when there is only one operator key left."""
+    """The task of the daemon that changes the operator key. It ends when only one key is left."""
 
     def __init__(
         self,
@@ -70,16 +70,21 @@ class Rotation:
         self._told = ""
 
     async def run(self) -> None:
-        """Looks until one key is left, or until cancelled. It waits while the chain is away."""
+        """Calls `look` until one key is left, or until cancelled.
+
+        It waits while the chain node does not answer.
+        """
         while len(self._ring.signers) > 1:
             text = ""
             try:
                 await self.look()
             except (Unavailable, Refused) as error:
-                # Not re-raised: the chain may come back, the owner may send coins. Told, because no
-                # work is taken meanwhile.
+                # Not re-raised: the chain may come back, or the owner may send coins. The owner is
+                # told, because the node takes no work until then.
                 text = (
-                    f"the operator key is to be changed: {error}" if self._ring.is_changing else ""
+                    f"the operator key cannot be changed yet: {error}"
+                    if self._ring.is_changing
+                    else ""
                 )
             self._tell(text)
             is_settled = all(self._ring.may_take_work(address) for address in self._coordinators)
@@ -87,17 +92,20 @@ class Rotation:
         self._board.put("rotation")
 
     async def look(self) -> None:
-        """Takes the next step. Unavailable or Refused when the chain does not allow it."""
+        """Takes the next step of the change.
+
+        Raises Unavailable if the chain node does not answer, Refused if a contract refuses the
+        call.
+        """
         await self._learn()
         if self._ring.is_changing:
             await self._change()
         if not all(self._ring.may_take_work(address) for address in self._coordinators):
-            await self._announcements.send_heartbeat(
-                self._core.free_slots()
-            )  # under the new key: who takes it has heard of it
+            # The new key signs it. A coordinator that takes it has read the new key from the chain.
+            await self._announcements.send_heartbeat(self._core.free_slots())
         head = await self._client.head()
         moment = UnixSeconds(min(head.time, int(self._clock.now())))
-        for key in unneeded(
+        for key in unneeded_keys(
             self._ring,
             self._core.live(),
             self._core.jury.values(),
@@ -106,10 +114,10 @@ class Rotation:
         ):
             place = retire_operator(self._config.path("keys"), key)
             self._ring.forget(key)
-            _logger.info(
-                "operator key 0x%s is needed no more%s",
+            log.info(
+                "nothing needs operator key 0x%s any more%s",
                 key.hex(),
-                f": it is in {place}" if place else "",
+                f"; its file is now {place}" if place else "",
             )
 
     async def _learn(self) -> None:
@@ -127,7 +135,7 @@ class Rotation:
             return
         head = await self._client.head()
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
-            return  # accepted under the old key, and answered under it: this takes seconds
+            return  # the old key accepts and answers these leases; wait some seconds
         owner = Sender(
             self._client,
             self._keys.owner,
@@ -140,7 +148,7 @@ class Rotation:
         finally:
             owner.close()
         await self._learn()
-        _logger.info("operator key 0x%s counts from now on", self._ring.current.address.hex())
+        log.info("operator key 0x%s is valid from now on", self._ring.current.address.hex())
 
     def _tell_owner(self) -> None:
         new, old = self._keys.operator.address.hex(), self._ring.current.address.hex()
@@ -157,19 +165,21 @@ class Rotation:
 
     def _log(self, text: str) -> None:
         if text != self._told:
-            _logger.warning("%s", text)
+            log.warning("%s", text)
         self._told = text
 
 
-def unneeded(
+def unneeded_keys(
     ring: OperatorKeys,
     live: Iterable[Execution],
     duties: Iterable[JuryDuty],
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:
-    """Older keys that nothing needs: no execution that has not ended, no ballot to be cast, no
-    offer that has not expired. Pure.
+    """Returns the older operator keys that nothing needs any more. Pure.
+
+    A key is needed by an execution that has not ended, a vote or reveal to be sent, and an offer
+    that has not expired.
     """
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:

@@ -1,5 +1,6 @@
-"""Sends the provider's transactions under its current operator key, so that an owner has to fund
-only one account.
+"""Sends the provider's transactions under its current operator key.
+
+So the owner has to send coins for gas to one account only.
 """
 
 from pathlib import Path
@@ -23,8 +24,9 @@ class OperatorSender:
         self._senders: dict[Address, Sender] = {}
 
     async def send(self, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
-        """Does a purpose once, as `Sender.send`. If an earlier key has signed for it, that key's
-        transaction is waited for.
+        """Sends the call once per purpose (the text that names it), as `Sender.send` does.
+
+        If an earlier operator key signed a transaction for the purpose, it waits for that one.
         """
         current = self._ring.current
         for signer in self._ring.signers:
@@ -37,6 +39,6 @@ class OperatorSender:
         return Sender(self._client, signer, self._path, self._clock, chain_id=self._chain_id)
 
     def close(self) -> None:
-        """Closes the file. Transactions that nodes hold may still be mined."""
+        """Closes the file. Transactions that chain nodes already have may still be mined."""
         for sender in self._senders.values():
             sender.close()

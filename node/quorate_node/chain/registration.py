@@ -1,9 +1,9 @@
 """Registers the provider on chain: an operator key, one open stake slot per run slot, and gas for
 the operator.
 
-`up` does it when the owner's key is here and has money. Otherwise it names everything that is
-missing, and the remedies, at once. `key_rotation` changes from one operator key to the next while
-both are here. A lost operator key can sign for nothing any more, so it is replaced here.
+`quorate node up` registers if the owner's key is on this machine and has money. Otherwise it names
+everything that is missing, and the remedies, at once. `key_rotation` changes from one operator key
+to the next while both are here. This module replaces an operator key that is lost.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from quorate_runtime.chain import ChainClient, Sender
 
 SLOT_PAGES_MAX = 1024
 SEND_SECONDS = 120.0
-GAS_NEEDED = 1_500_000  # register, approve, open slots, with room
-OPERATOR_GAS = 3_000_000  # a dozen of votes, reveals and claims
+GAS_NEEDED = 1_500_000  # to register, approve and open slots, with a margin
+OPERATOR_GAS = 3_000_000  # about a dozen votes, reveals and claims
 COIN_GAS_PRICE_FLOOR = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RegistrationState:
     """What the chain says about this provider. Amounts in token units; `coins` in wei."""
 
     index: int  # 0 = not registered
@@ -43,8 +43,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that the provider lacks, and its remedy. Without `is_blocking` it can work all the
-    same.
+    """One thing that the provider lacks, and its remedy.
+
+    If `is_blocking` is false, the provider can work without it.
     """
 
     what: str
@@ -53,8 +54,10 @@ class Missing:
 
 
 def network_of(url: str) -> Hash32:
-    """The network of a gateway's address: IPv4 /24 or IPv6 /48, left-aligned after its version. A
-    name has none.
+    """Returns the network of a gateway's address, as the registration stores it.
+
+    It is IPv4 /24 or IPv6 /48, left-aligned after the version byte. Raises Refused if the URL has a
+    name instead of an IP address.
     """
     host = urlsplit(url).hostname or ""
     try:
@@ -71,17 +74,18 @@ def network_of(url: str) -> Hash32:
     return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
 
 
-async def standing(
+async def registration_state(
     client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int
-) -> Standing:
-    """Reads all that `missing` and `stand` need. Refused(CHAIN) when the node serves another chain
-    than the deployment's.
+) -> RegistrationState:
+    """Reads from the chain all that `missing` and `register` need.
+
+    Raises Refused(CHAIN) if the chain node serves another chain than the deployment's.
     """
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
     opened = await _open_slots(client, contracts, account, host_class)
     short = max(0, slots - opened)
-    return Standing(
+    return RegistrationState(
         index=await ask(client, stakes.index_of(account)),
         operator_key=await ask(client, stakes.operator_key(account)),
         open_slots=opened,
@@ -104,8 +108,8 @@ async def _open_slots(
     return found
 
 
-def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
-    """What a person must do before `stand` can succeed; empty when nothing is missing. Pure."""
+def missing(found: RegistrationState, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
+    """Returns what a person must do before `register` can succeed. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
     is_mine = found.operator_key in {signer.address for signer in keys.operators()}
@@ -114,7 +118,7 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
         lacks.append(
             Missing(
                 "a case against this provider is open",
-                "wait for its decision: quorate node status",
+                "wait for the court's decision; `quorate node status` shows it",
                 is_blocking=False,
             )
         )
@@ -123,7 +127,9 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
             f"register operator key 0x{keys.operator.address.hex()} and open slots with "
             f"{usd(found.stake_missing)} USD of stake"
         )
-        lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
+        lacks.append(
+            Missing("the owner's key is not on this machine", f"with the key of {account}: {calls}")
+        )
     if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
         lacks.append(
             Missing(
@@ -162,14 +168,15 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
 
 
 def _coins(wei: int) -> str:
-    """Rounded up to a thousandth of a coin, so that the message does not change with every block's
-    fee.
+    """Returns an amount of wei in coins, rounded up to a thousandth of a coin.
+
+    So the message does not change with every block's fee.
     """
     thousandths = -(-wei // 10**15)
     return f"{thousandths // 1000}.{thousandths % 1000:03d}"
 
 
-async def stand(
+async def register(
     client: ChainClient,
     contracts: Contracts,
     keys: ProviderKeys,
@@ -177,11 +184,15 @@ async def stand(
     host_class: Hash32,
     slots: int,
     public_url: str,
-) -> Standing:
-    """Registers, replaces a lost operator key, stakes, and funds the operator. It skips what is
-    done already.
+) -> RegistrationState:
+    """Registers the provider, opens its stake slots, and sends gas money to the operator key.
+
+    It also replaces a lost operator key. It skips what the chain has already.
     """
-    stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
+    stakes, found = (
+        contracts.stakes,
+        await registration_state(client, contracts, keys, host_class, slots),
+    )
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.index:
         call = stakes.register(
@@ -208,12 +219,13 @@ async def stand(
             sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS
         )
     await _fund_operator(client, keys, sender, found)
-    return await standing(client, contracts, keys, host_class, slots)
+    return await registration_state(client, contracts, keys, host_class, slots)
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
-    """Makes the newest operator key the valid one, once for each key. A second time would shorten
-    its validity.
+    """Makes the newest operator key the valid one on chain.
+
+    It does this once for each key, because a second call would shorten the key's validity.
     """
     stakes, key = contracts.stakes, keys.operator.address
     await transact(
@@ -225,7 +237,7 @@ async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> No
 
 
 async def _fund_operator(
-    client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing
+    client: ChainClient, keys: ProviderKeys, sender: Sender, found: RegistrationState
 ) -> None:
     fees = await client.fees()
     price = max(fees.base_fee_wei + fees.tip_wei, COIN_GAS_PRICE_FLOOR)
@@ -244,8 +256,8 @@ async def _fund_operator(
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
-    """Refused unless the chain says that the coordinator is registered with the statement key that
-    it names.
+    """Raises Refused if the chain has not registered the coordinator with the statement key that it
+    names.
     """
     await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))

@@ -9,14 +9,14 @@ from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, UnixSeconds
 
-# An acceptBy may lie so far ahead: far less than the time for which ended leases are remembered,
-# far more than clocks differ by.
+# How far ahead an acceptBy may lie. It is far less than the time for which the core remembers ended
+# leases, and far more than clocks differ by.
 ACCEPT_AHEAD_MAX = 2 * HOUR
 NO_START = UnixSeconds(0)
 
 
 def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
-    """Raises Refused unless a coordinator that this provider serves signed it for this provider."""
+    """Raises Refused unless a coordinator served here signed the Assignment for this provider."""
     assignment = event.assignment.message
     if terms.statement_keys.get(assignment.coordinator) != event.signer:
         raise Refused(
@@ -28,7 +28,7 @@ def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
 
 
 def check_accept_by(assignment: Assignment, at: UnixSeconds) -> None:
-    """Raises Refused when the answer would come too late, or acceptBy lies too far ahead."""
+    """Raises Refused if acceptBy has passed or lies too far ahead."""
     ahead = assignment.accept_by - at
     if ahead > ACCEPT_AHEAD_MAX:
         raise Refused(
@@ -37,7 +37,7 @@ def check_accept_by(assignment: Assignment, at: UnixSeconds) -> None:
         )
     if ahead < 0:
         raise Refused(
-            Code.TOO_LATE, f"assignment: acceptBy was {assignment.accept_by}, it is {at} now"
+            Code.TOO_LATE, f"assignment: acceptBy was {assignment.accept_by}, and the time is {at}"
         )
 
 
@@ -50,11 +50,15 @@ def answer(
     jury: tuple[JuryDuty, ...],
     is_draining: bool,
 ) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
-    """(the reason to decline or None, when a run slot will be free; 0 if that does not matter)."""
+    """Decides between accepting and declining.
+
+    Returns the reason to decline (None to accept), and the time when a run slot will be free (0 if
+    that is not the reason).
+    """
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
     if event.is_rotating:
-        text = "the operator key is being changed; work is taken again in a moment"
+        text = "the operator key is being changed; this provider takes work again soon"
         return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
     no = bidding.decide(bidding.Bid(assignment, event.spec, terms))

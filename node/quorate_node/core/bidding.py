@@ -1,7 +1,7 @@
 """Decides whether the provider takes an Assignment.
 
-A chain of small checks gives the first reason to decline, with a sentence for the owner. What can
-never fit is checked before what does not fit now (`capacity`).
+A chain of small checks gives the first reason to decline, with a sentence for the owner. These
+checks find what can never fit; `capacity` then finds what does not fit now.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from quorate_protocol.units import DeclineReason
 FETCH_SECONDS_MAX = 3600
 STORE_SECONDS_MAX = 3600
 STORE_SECONDS_LEAST = 5
-# Assumed for an image of a registry: its size is not known before its manifest is read.
+# Assumed size of an image of a registry, because nobody knows it before reading its manifest.
 REGISTRY_IMAGE_BYTES = 2 << 30
 
 
@@ -41,7 +41,7 @@ Check = Callable[[Bid], DeclineCause | None]
 
 
 def decide(bid: Bid) -> DeclineCause | None:
-    """The first reason not to run the job.
+    """Returns the first reason not to run the job.
 
     None means that the job fits this provider whenever a slot is free.
     """
@@ -52,8 +52,8 @@ def decide(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_consistent(bid: Bid) -> DeclineCause | None:
-    """The spec must be the one that the Assignment names, with the same duration."""
+def _check_consistency(bid: Bid) -> DeclineCause | None:
+    """Declines a spec other than the one that the Assignment names, or another duration."""
     if bid.spec.digest() != bid.assignment.spec_hash:
         return DeclineCause(
             DeclineReason.MISMATCH, "the spec is not the one that the assignment names"
@@ -69,26 +69,26 @@ def _is_consistent(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_caseable(bid: Bid) -> DeclineCause | None:
-    """A sealed or networked job is declined.
-
-    A jury could not repeat it, and this node cannot run it.
-    """
+def _check_jury_could_repeat(bid: Bid) -> DeclineCause | None:
+    """Declines a sealed or networked job: a jury could not repeat it, and this node cannot run it."""
     if bid.spec.sealed or bid.spec.network:
-        return DeclineCause(DeclineReason.MISMATCH, "the job is sealed or wants the network")
-    return None
-
-
-def _is_kind_taken(bid: Bid) -> DeclineCause | None:
-    if bid.spec.kind not in bid.terms.policy.kinds:
         return DeclineCause(
-            DeclineReason.KIND, f"jobs of kind {bid.spec.kind.name.lower()} are not taken"
+            DeclineReason.MISMATCH,
+            "the job is sealed or needs the network, which this node does not support",
         )
     return None
 
 
-def _is_valid(bid: Bid) -> DeclineCause | None:
-    """A spec that no provider may run is declined and never reaches the executor."""
+def _check_kind(bid: Bid) -> DeclineCause | None:
+    if bid.spec.kind not in bid.terms.policy.kinds:
+        return DeclineCause(
+            DeclineReason.KIND, f"the owner takes no jobs of kind {bid.spec.kind.name.lower()}"
+        )
+    return None
+
+
+def _check_validity(bid: Bid) -> DeclineCause | None:
+    """Declines a spec that no provider may run, so that it never reaches the executor."""
     try:
         validate(bid.spec)
     except Refused as refused:  # not re-raised: the provider answers with a signed Decline
@@ -96,14 +96,16 @@ def _is_valid(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_host_class_offered(bid: Bid) -> DeclineCause | None:
+def _check_host_class(bid: Bid) -> DeclineCause | None:
     if bid.terms.slot(bid.assignment.host_class) is None:
-        return DeclineCause(DeclineReason.MISMATCH, "no slot of that host class is offered")
+        return DeclineCause(
+            DeclineReason.MISMATCH, "this provider offers no slot of that host class"
+        )
     return None
 
 
-def _is_paid_enough(bid: Bid) -> DeclineCause | None:
-    """The price must reach the owner's floor and the cheapest tier offered."""
+def _check_price(bid: Bid) -> DeclineCause | None:
+    """Declines a price below the owner's lowest price or below the cheapest tier offered."""
     slot = bid.terms.slot(bid.assignment.host_class)
     offered = (
         [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
@@ -117,7 +119,7 @@ def _is_paid_enough(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_image_allowed(bid: Bid) -> DeclineCause | None:
+def _check_image(bid: Bid) -> DeclineCause | None:
     allowed = bid.terms.policy.images
     if allowed and bid.spec.image not in allowed:
         return DeclineCause(
@@ -126,10 +128,10 @@ def _is_image_allowed(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_sandbox_fit(bid: Bid) -> DeclineCause | None:
-    """A job may demand a sandbox.
+def _check_sandbox(bid: Bid) -> DeclineCause | None:
+    """Declines a job that demands another sandbox than this provider's.
 
-    A provider without a container engine cannot run images from a registry.
+    It also declines an image of a registry where there is no container engine to run it.
     """
     sandbox = bid.terms.sandbox
     if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
@@ -148,10 +150,10 @@ def _is_sandbox_fit(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _is_room(bid: Bid) -> DeclineCause | None:
-    """Each resource that the job asks for must fit into one run slot.
+def _check_resources(bid: Bid) -> DeclineCause | None:
+    """Declines a job that asks for more of a resource than one run slot has.
 
-    The size of a registry's image is checked when it is fetched.
+    The size of a registry's image is checked when the node fetches it.
     """
     wanted, slot_resources = bid.spec.resources, bid.terms.policy.slot_resources
     pairs = (
@@ -176,22 +178,22 @@ def _is_room(bid: Bid) -> DeclineCause | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    _is_consistent,
-    _is_caseable,
-    _is_kind_taken,
-    _is_valid,
-    _is_host_class_offered,
-    _is_paid_enough,
-    _is_image_allowed,
-    _is_sandbox_fit,
-    _is_room,
+    _check_consistency,
+    _check_jury_could_repeat,
+    _check_kind,
+    _check_validity,
+    _check_host_class,
+    _check_price,
+    _check_image,
+    _check_sandbox,
+    _check_resources,
 )
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """How long fetching may take, at most an hour.
+    """Returns how long fetching image and inputs may take, at most an hour.
 
-    It becomes part of the deadline, so it is generous.
+    It becomes part of the commit deadline, so it is generous.
     """
     image = bid.spec.image_bytes if is_image_cid(bid.spec.image) else REGISTRY_IMAGE_BYTES
     size = sum(item.size_bytes for item in bid.spec.inputs) + image
@@ -199,7 +201,7 @@ def quoted_fetch_seconds(bid: Bid) -> int:
 
 
 def quoted_store_seconds(bid: Bid) -> int:
-    """How long sealing and uploading the output may take, at most an hour."""
+    """Returns how long sealing and uploading the output may take, at most an hour."""
     size = bid.spec.resources.output_bytes
     return min(
         STORE_SECONDS_MAX, STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second

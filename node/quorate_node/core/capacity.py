@@ -16,10 +16,10 @@ RECENT_RUNS = 16
 
 
 def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
-    """Bytes that the content store must still take for this job and for the running ones.
+    """Returns the bytes that the content store must still take for this job and the running ones.
 
-    Outputs are kept for two weeks after the pay. A job whose output does not fit would run for
-    nothing.
+    The node keeps outputs for two weeks after the pay. A job whose output does not fit would run
+    without being paid.
     """
     running = [item for item in executions if item.occupies_slot]
     inputs = sum(_input_bytes(item.spec) for item in running if isinstance(item.phase, PREPARING))
@@ -32,7 +32,7 @@ def _input_bytes(spec: JobSpec) -> int:
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
-    """How many run slots of a host class are in use."""
+    """Returns how many run slots of a host class are in use."""
     leases = sum(1 for item in executions if item.occupies_slot and item.host_class == host_class)
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
@@ -40,7 +40,7 @@ def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Ju
 def free(
     terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]
 ) -> int:
-    """How many run slots of a host class can take a lease now."""
+    """Returns how many run slots of a host class can take a lease now."""
     return max(0, terms.count(host_class) - taken(host_class, executions, jury))
 
 
@@ -64,8 +64,8 @@ def slot_frees_at(
 ) -> UnixSeconds:
     """Estimates when a run slot will be free (`startBy` of a Decline).
 
-    The estimate stays within the protocol's bound: a later time would surely lose the place, and an
-    earlier one costs only a second Assignment.
+    The estimate is at most `decline_ahead_max` ahead. With a later time the coordinator would give
+    the job to another provider. An estimate that is too early only costs a second Assignment.
     """
     ends = [
         _ends_at(item, quoted_run)
@@ -90,9 +90,9 @@ def _ends_at(execution: Execution, quoted_run: int) -> int:
 
 
 def quoted_run_seconds(recent_ms: tuple[int, ...], max_duration: int) -> int:
-    """How long a run is expected to take, in seconds.
+    """Returns how long a run is expected to take, in seconds.
 
-    It is the longest of the recent runs, and at most what the job may take.
+    It is the longest of the recent runs (in ms), and at most the job's `max_duration` (in s).
     """
     longest = max(recent_ms, default=max_duration * 1000)
     return min(max_duration, -(-longest // 1000))

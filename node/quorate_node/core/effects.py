@@ -1,8 +1,8 @@
-"""What the shell must do, as data.
+"""The provider core's effects: what the daemon around the core must do, as data.
 
-`key` makes each effect idempotent: the shell may perform it twice. Effects of one `lane` are
-performed one after the other, and leases do not delay each other. Messages are unsigned here; the
-shell signs them (RFC 6979, so the same message gives the same bytes).
+`key` makes each effect idempotent: the daemon may perform it twice. It performs the effects of one
+`lane` one after the other, and those of other lanes meanwhile. Messages are unsigned here. The
+daemon signs them (by RFC 6979, so the same message gives the same bytes).
 """
 
 from msgspec import Struct
@@ -13,9 +13,9 @@ from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, S
 
 
 class OfLease(Struct, frozen=True):
-    """An effect of one lease: in the lease's lane, and once per lease.
+    """An effect that the daemon performs once per lease, in the lease's own lane.
 
-    A subclass may say otherwise.
+    A subclass may have another key or lane.
     """
 
     assignment_hash: Hash32
@@ -32,9 +32,9 @@ class OfLease(Struct, frozen=True):
 
 
 class OfCase(Struct, frozen=True):
-    """An effect of one case: in the chain's lane, and once per case.
+    """An effect that the daemon performs once per court case, in the chain's lane.
 
-    A subclass may say otherwise.
+    A subclass may have another key or lane.
     """
 
     case_id: Nonce
@@ -46,7 +46,7 @@ class OfCase(Struct, frozen=True):
 
     @property
     def lane(self) -> str:
-        """The chain's lane: transactions of one key are sent one after the other."""
+        """The chain's lane: the daemon sends transactions of one key one after the other."""
         return "chain"
 
 
@@ -69,7 +69,8 @@ class SendDecline(OfLease, frozen=True, tag=True):
     def lane(self) -> str:
         """A lane beside the lease's own.
 
-        So a coordinator that is away does not delay the engine, nor the engine the Decline.
+        So a slow coordinator does not delay the container engine, and a slow engine does not delay
+        the Decline.
         """
         return f"decline/{self.assignment_hash.hex()}"
 
@@ -106,10 +107,10 @@ class StopTask(OfLease, frozen=True, tag=True):
 
 
 class PublishOutput(OfLease, frozen=True, tag=True):
-    """Collect the outputs, seal them under the salt's key, and put the ciphertext into the
-    coordinator's staging store.
+    """Collect the outputs, seal them, and upload the ciphertext to the coordinator's staging store.
 
-    A time-out, a memory kill and forbidden outputs give the empty directory.
+    The key is derived from the salt. A time-out, a memory kill and forbidden outputs give the empty
+    directory.
     """
 
     coordinator: Address
@@ -151,13 +152,13 @@ class RemoveTask(OfLease, frozen=True, tag=True):
 
 
 class ForgetLease(OfLease, frozen=True, tag=True):
-    """Remove what is left of the lease. No coordinator can ask for it any more."""
+    """Remove what is left of the lease, because no coordinator can ask for it any more."""
 
 
 class SendOffer(Struct, frozen=True, tag=True):
     """Sign the offer with this sequence number and send it to every coordinator.
 
-    With `expires` = WITHDRAWN it replaces all earlier offers by none.
+    If `expires` is WITHDRAWN, the provider has no offer any more.
     """
 
     seq: Sequence
@@ -200,7 +201,7 @@ class SendVote(OfCase, frozen=True, tag=True):
 
 
 class SendJuryReveal(OfCase, frozen=True, tag=True):
-    """Open the ballot at the court."""
+    """Reveal the ballot's digests and salt to the court."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32

@@ -1,7 +1,7 @@
-"""What happened, as the provider's machine takes it.
+"""The provider core's events: what happened, as data.
 
-Events come from coordinators (`...Received`), from the chain (`Chain...`) and from the daemon's own
-shell. The shell recovers the key that signed a message (`signer`). The step decides whether that
+Events come from coordinators (`...Received`), from the chain (`Chain...`) and from the daemon
+itself. The daemon recovers the key that signed a message (`signer`). The core decides whether that
 key may send it.
 """
 
@@ -38,7 +38,7 @@ class AssignmentReceived(Struct, frozen=True, tag=True):
     """A coordinator assigns a job to this provider.
 
     `is_rotating`: the operator key is being changed, so one key could not sign all messages of this
-    lease. `store_room`: bytes that the content store can take and keep.
+    lease. `store_room`: how many more bytes the content store can keep.
     """
 
     assignment: Envelope[Assignment]
@@ -57,7 +57,7 @@ class CommitReceiptReceived(Struct, frozen=True, tag=True):
 
 
 class CommitSetReceived(Struct, frozen=True, tag=True):
-    """The batch of this lease is closed."""
+    """The coordinator closed the batch of this lease: it signed the list of its Commits."""
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
@@ -65,7 +65,7 @@ class CommitSetReceived(Struct, frozen=True, tag=True):
 
 
 class VerdictReceived(Struct, frozen=True, tag=True):
-    """The job of this lease has ended."""
+    """The coordinator signed the verdict on the job of this lease."""
 
     assignment_hash: Hash32
     verdict: Envelope[Verdict]
@@ -73,8 +73,9 @@ class VerdictReceived(Struct, frozen=True, tag=True):
 
 
 class StopReceived(Struct, frozen=True, tag=True):
-    """The client stopped the job. The coordinator confirms the client's session by passing it
-    on.
+    """The client stopped the job.
+
+    The coordinator passes the Stop on, and so confirms that the client's session signed it.
     """
 
     assignment_hash: Hash32
@@ -90,7 +91,7 @@ class StatementReceived(Struct, frozen=True, tag=True):
     signer: Address
 
 
-# ------------------------------------------------------------------------------- from the own shell
+# ------------------------------------------------------------------------- from the daemon itself
 
 
 class AcceptDelivered(Struct, frozen=True, tag=True):
@@ -112,10 +113,10 @@ class TaskStarted(Struct, frozen=True, tag=True):
 
 
 class TaskFailed(Struct, frozen=True, tag=True):
-    """The task cannot be finished or committed. This is never a result.
+    """The task cannot be finished or committed, so it has no result.
 
-    This machine or its sources failed, or the coordinator refused a message for good. `why` says
-    which.
+    This machine or a source of its inputs failed, or the coordinator refused a message for good.
+    `why` says which.
     """
 
     assignment_hash: Hash32
@@ -142,15 +143,15 @@ class OutputPublished(Struct, frozen=True, tag=True):
 
 
 class Tick(Struct, frozen=True, tag=True):
-    """The time has reached the input's `at`."""
+    """A moment of time: the core does what is due at the input's `at`."""
 
 
 class OfferDue(Struct, frozen=True, tag=True):
-    """The offer must be signed with the next sequence number; while draining it is withdrawn."""
+    """The offer must be signed again with the next sequence number, or withdrawn while draining."""
 
 
 class DrainRequested(Struct, frozen=True, tag=True):
-    """The owner wants no new work (`is_on`), or wants work again."""
+    """The owner wants no new work (`is_on` is true), or wants work again."""
 
     is_on: bool
 
@@ -158,7 +159,7 @@ class DrainRequested(Struct, frozen=True, tag=True):
 class Configured(Struct, frozen=True, tag=True):
     """The owner's terms from now on.
 
-    They are journaled, so that the replay repeats earlier decisions under earlier terms.
+    The journal keeps them, so that a replay repeats earlier decisions under earlier terms.
     """
 
     terms: Terms
@@ -168,7 +169,7 @@ class Configured(Struct, frozen=True, tag=True):
 
 
 class CaseExecution(Struct, frozen=True):
-    """One execution that a case names: a juror repeats it.
+    """One execution that a court case names and that a juror repeats.
 
     `spec_hash` is the CID digest of the job spec.
     """
@@ -178,7 +179,7 @@ class CaseExecution(Struct, frozen=True):
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """A case was opened. It says what its jury will have to repeat.
+    """A case was opened at the court. The event names the executions that the jury repeats.
 
     The provider keeps only cases of host classes that it offers.
     """
@@ -227,7 +228,10 @@ class ChainCaseDecided(Struct, frozen=True, tag=True):
 
 
 class ChainEpochFinal(Struct, frozen=True, tag=True):
-    """The newest final epoch of a coordinator credits this provider with `final` cumulative."""
+    """A coordinator's newest final epoch credits this provider.
+
+    `final` is the credit of all epochs together.
+    """
 
     coordinator: Address
     epoch: Sequence
@@ -235,7 +239,7 @@ class ChainEpochFinal(Struct, frozen=True, tag=True):
 
 
 class ClaimConfirmed(Struct, frozen=True, tag=True):
-    """The chain has paid up to `amount` cumulative."""
+    """The chain has paid `amount` to this provider, over all claims together."""
 
     coordinator: Address
     amount: Amount

@@ -1,9 +1,10 @@
 """The machine of one execution at its provider: `step(execution, event, at, random, terms)`.
 
 These rules hold at every step. The salt is journaled before anything uses it. One Assignment has
-one Commit for ever. The provider reveals only for a CommitSet that is fresh, is signed by the
-coordinator and contains that Commit, and never for two sets with different members. A machine that
-fails commits nothing: the lease lapses.
+one Commit for ever. The provider reveals only for a CommitSet (the coordinator's signed list of a
+batch's Commits) that is fresh, is signed by the coordinator and contains that Commit. It never
+reveals for two sets with different members. A computer that fails commits nothing: the lease
+lapses.
 """
 
 from typing import assert_never
@@ -38,11 +39,12 @@ from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 
-# The ciphertext is kept so long after the verdict (PROTOCOL §4). An execution waits as long for a
-# verdict that never comes.
+# How long the node keeps the ciphertext after the verdict (PROTOCOL §4). An execution also waits
+# this long for a verdict that does not come.
 KEEP_SECONDS = 7 * DAY
-DONE_KEEP_SECONDS = 600  # an ended execution is kept whole so long; after that only its hash
-CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, beyond one beacon period for a CommitSet
+DONE_KEEP_SECONDS = 600  # the whole of an ended execution is kept; after that only its hash
+# A CommitSet may be one beacon period old, plus this difference between honest clocks.
+CLOCK_ALLOWANCE_SECONDS = 2
 RESEND_FIRST_SECONDS = 2
 RESEND_LONGEST_SECONDS = 60
 
@@ -107,10 +109,10 @@ def begin(
 
 
 def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
-    """The effects that the phase calls for.
+    """Returns the effects that the phase calls for.
 
-    They are performed on entering the phase, and again after a restart. They follow from the
-    phase, so they are not stored.
+    The daemon performs them when the execution enters the phase, and again after a restart. They
+    follow from the phase, so they are not stored.
     """
     assignment_hash, coordinator = execution.assignment_hash, execution.coordinator
     phase, accept_by = execution.phase, execution.assignment.message.accept_by
@@ -156,13 +158,13 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
 
 
 def next_due(execution: Execution) -> UnixSeconds:
-    """When the next Tick changes something."""
+    """Returns the time at which the next Tick changes this execution."""
     phase = execution.phase
     match phase:
         case Declined():
             return phase.forget_at
         case Accepted():
-            # acceptBy is the coordinator's choice. It must not hold a run slot beyond commitBy.
+            # The coordinator chooses acceptBy. It must not keep a run slot in use after commitBy.
             return UnixSeconds(min(execution.assignment.message.accept_by, execution.commit_by) + 1)
         case Committed():
             return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
@@ -187,8 +189,8 @@ def step(
 ) -> Stepped:
     """Applies one event. This is the only way an execution changes.
 
-    A report of the shell that no longer fits the phase changes nothing. A peer's message that does
-    not fit is Refused.
+    A report of the daemon that no longer fits the phase changes nothing. Raises Refused if a peer's
+    message does not fit the phase.
     """
     match event:
         case events.AcceptDelivered():
@@ -266,9 +268,10 @@ def _published(
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
-    """The beacon round that the Commit names, at least two whole beacon periods ahead.
+    """Returns the beacon round that the Commit names.
 
-    It is one round later than that, because the Commit takes time to arrive and to be witnessed.
+    The rule asks for two whole beacon periods ahead. This adds one, because the Commit takes time
+    to reach the coordinator and its witness.
     """
     number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
     if (
@@ -286,7 +289,7 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
         case Declined() | Done() | Lapsed() | Receipted() | Revealed():
             return execution, ()
         case Accepted() | Committed():
-            # No Decline: the coordinator refused the message itself.
+            # No Decline is due, because the coordinator itself refused the message.
             return _lapse(execution, why, at)
         case Fetching():
             return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
@@ -295,7 +298,7 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
 
 
 def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
-    """Lapses and declines, so that the coordinator does not wait: no Commit is signed."""
+    """Ends the execution without a Commit, with a Decline so that the coordinator does not wait."""
     assert execution.commit() is None, "an execution with a Commit is never given up"
     return _lapse(
         execution, why, at, Decline(execution.assignment_hash, reason, UnixSeconds(0), at)
@@ -315,7 +318,7 @@ def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: T
     _check_signer(execution, event.signer, terms)
     commit = execution.commit()
     if commit is None or digest(terms.domain, commit) != event.receipt.message.commit_hash:
-        raise Refused(Code.UNKNOWN, "receipt: its Commit was not signed here")
+        raise Refused(Code.UNKNOWN, "receipt: this provider signed no such Commit")
     if not isinstance(phase, Committed):
         return execution, ()
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
@@ -333,13 +336,15 @@ def _commit_set(
         execution.assignment_hash, terms.provider, digest(terms.domain, phase.commit)
     )
     if entry not in closed.ordered:
-        raise Refused(Code.UNKNOWN, "commitSet: my Commit is not in it")
+        raise Refused(Code.UNKNOWN, "commitSet: it lacks the Commit of this provider")
     if isinstance(phase, Revealed) and not _is_same_set(phase.commit_set.message, closed):
-        raise Refused(Code.EQUIVOCATION, "commitSet: another one was signed for this batch")
+        raise Refused(
+            Code.EQUIVOCATION, "commitSet: the coordinator signed another one for this batch"
+        )
     age = at - closed.closed_at
     if age > terms.limits.beacon_period + CLOCK_ALLOWANCE_SECONDS:
         raise Refused(
-            Code.STALE, f"commitSet: it was closed {age} s ago; sign it again with a new closedAt"
+            Code.STALE, f"commitSet: closedAt was {age} s ago; sign it again with a new closedAt"
         )
     if age < -CLOCK_ALLOWANCE_SECONDS:
         raise Refused(Code.TOO_EARLY, f"commitSet: closedAt lies {-age} s ahead")
@@ -347,7 +352,10 @@ def _commit_set(
 
 
 def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
-    """A set that is signed again after a failed delivery differs only in closedAt."""
+    """Whether the two differ only in closedAt.
+
+    A coordinator signs a set again, with a new closedAt, after a failed delivery.
+    """
     return replace(one, closed_at=other.closed_at) == other
 
 
@@ -391,8 +399,8 @@ def _verdict(
 def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
     """Stops the execution for the client.
 
-    Elapsed time is paid, so a running task is ended and its result committed. One that has not
-    started just ends.
+    The client pays the elapsed time, so a running task is ended and its result is committed. An
+    execution that has not started lapses.
     """
     match execution.phase:
         case Accepted() | Fetching():
@@ -400,7 +408,7 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
                 execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at
             )
         case Starting() as phase:
-            # It is not known yet whether the task runs. It is stopped once it does.
+            # The core does not know yet whether the task runs. It orders the stop once it does.
             return execution.to(replace(phase, is_stopping=True)), ()
         case Running() as phase if not phase.is_stopping:
             return execution.to(replace(phase, is_stopping=True)), (

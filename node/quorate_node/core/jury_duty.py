@@ -1,9 +1,9 @@
-"""The machine of jury service at its provider (PROTOCOL §5, the court).
+"""The machine of one jury duty at its provider (PROTOCOL §5, the court).
 
 Waiting → Repeating → Voting → Voted → Opening → Served. A juror repeats the executions that a case
-names, votes a ballot, and opens it once voting has ended. The digests and the salt are in the state
-before the vote is sent, so a juror that restarts can still open its ballot. The court on chain pays
-the juror.
+names and votes a ballot, the hash of their result digests and a salt. Once voting has ended it
+opens the ballot: it reveals digests and salt. Both are in the state before the vote is sent, so a
+juror that restarts can still open its ballot. The court on chain pays the juror.
 """
 
 from typing import assert_never
@@ -23,27 +23,27 @@ class Waiting(Struct, frozen=True, tag=True):
 
 
 class Repeating(Struct, frozen=True, tag=True):
-    """Execution number `len(digests)` is being repeated."""
+    """The provider repeats execution number `len(digests)` of the case."""
 
     digests: tuple[Hash32, ...]
 
 
 class Voting(Struct, frozen=True, tag=True):
-    """The ballot is being sent to the chain."""
+    """The provider sends the ballot to the chain."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
 class Voted(Struct, frozen=True, tag=True):
-    """The ballot is on chain. It is opened once voting has ended."""
+    """The ballot is on chain. The provider opens it once voting has ended."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
 
 
 class Opening(Struct, frozen=True, tag=True):
-    """The ballot is being opened on chain, by `reveal_by`."""
+    """The provider opens the ballot on chain, at the latest at `reveal_by`."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
@@ -71,7 +71,7 @@ class JuryDuty(Struct, frozen=True):
 
     @property
     def occupies_slot(self) -> bool:
-        """Whether it takes a run slot. It does while it re-executes (I2)."""
+        """Whether the duty takes a run slot: it does while it repeats an execution (I2)."""
         return isinstance(self.phase, Repeating)
 
     @property
@@ -94,7 +94,7 @@ KEEP_SECONDS = 7 * DAY
 
 
 def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, ...]) -> Hash32:
-    """The hash that a juror votes: H(caseId, juror, salt, digests).
+    """Returns the hash that a juror votes: H(caseId, juror, salt, digests).
 
     The digests are padded to three with zeros (`messages.JuryVote`).
     """
@@ -103,18 +103,18 @@ def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, 
 
 
 def new_duty(case: events.ChainCaseOpened, vote_by: UnixSeconds, juror: Address) -> JuryDuty:
-    """A new duty that waits for a run slot."""
+    """Returns a new duty that waits for a run slot."""
     assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
     return JuryDuty(case.case_id, juror, case.executions, vote_by, Waiting())
 
 
 def begin(duty: JuryDuty) -> Stepped:
-    """Starts to repeat the executions: a run slot is free."""
+    """Starts to repeat the executions, once a run slot is free."""
     return _enter(duty, Repeating(())) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
 def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
-    """The effects that the phase calls for, also after a restart."""
+    """Returns the effects that the phase calls for, also after a restart."""
     phase = duty.phase
     match phase:
         case Waiting() | Voted() | Served():
@@ -140,7 +140,7 @@ def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
 
 
 def next_due(duty: JuryDuty) -> UnixSeconds:
-    """When the next Tick changes something."""
+    """Returns the time at which the next Tick changes this duty."""
     phase = duty.phase
     match phase:
         case Waiting() | Repeating() | Voting():
@@ -204,7 +204,7 @@ def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Step
 def _open(duty: JuryDuty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
     """Opens the ballot when the court says that voting has ended.
 
-    Earlier, other jurors could copy it.
+    Before that, other jurors could copy the revealed digests.
     """
     match duty.phase:
         case Voted(digests, salt) | Voting(digests, salt):
@@ -222,7 +222,7 @@ def _tick(duty: JuryDuty, at: UnixSeconds) -> Stepped:
         case Waiting() | Repeating():
             return _serve(duty, "the voting window passed", at)
         case Voting():
-            return _serve(duty, "the vote did not come on chain in time", at)
+            return _serve(duty, "no block included the vote in time", at)
         case Voted():
             return _serve(duty, "the court never opened the ballots", at)
         case Opening():

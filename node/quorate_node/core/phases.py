@@ -1,9 +1,9 @@
 """The phases of one execution at its provider.
 
 Accepted → Fetching → Starting → Running → Publishing → Committed → Receipted → Revealed → Done, or
-one of the ends Declined and Lapsed. Each phase is a class of its own, so impossible combinations
-cannot be built. No phase waits for a decision: the step that takes an Assignment also accepts or
-declines it.
+one of the ends Declined and Lapsed. Each phase is a class of its own, so no code can build an
+impossible combination. The step that takes an Assignment also accepts or declines it, so no phase
+waits for that decision.
 """
 
 from msgspec import Struct
@@ -24,10 +24,10 @@ from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Ou
 from quorate_protocol.values import replace
 
 FAULTED = (
-    "its result differs from the majority, or was not revealed in time: its pay is forfeited, and "
-    "it counts as a fault"
+    "its result differs from the majority, or was not revealed in time: the provider loses the pay "
+    "and gets a fault"
 )
-LEFT_OUT = "it was not revealed in time, so other providers ran the job"
+LEFT_OUT = "its result was not revealed in time, so other providers ran the job"
 
 
 class Declined(Struct, frozen=True, tag=True):
@@ -39,17 +39,18 @@ class Declined(Struct, frozen=True, tag=True):
 
 
 class Accepted(Struct, frozen=True, tag=True):
-    """The Accept is being delivered. Nothing runs before the coordinator took it."""
+    """The Accept is on its way. Nothing runs before the coordinator has taken it."""
 
 
 class Fetching(Struct, frozen=True, tag=True):
-    """Image and inputs are being fetched and verified."""
+    """The daemon fetches and verifies image and inputs."""
 
 
 class Starting(Struct, frozen=True, tag=True):
-    """The container is being started. After a restart, starting it again finds out whether it runs.
+    """The daemon starts the container.
 
-    `is_stopping`: it is stopped as soon as it runs.
+    After a restart the daemon starts it again, and so learns whether it runs. If `is_stopping`, the
+    daemon stops the container as soon as it runs.
     """
 
     is_stopping: bool = False
@@ -79,7 +80,10 @@ class Publishing(Struct, frozen=True, tag=True):
 
 
 class Committed(Struct, frozen=True, tag=True):
-    """The one Commit of this Assignment. It is sent again at `resend_at` until it is receipted."""
+    """The provider has signed the one Commit of this Assignment.
+
+    It sends the Commit again at `resend_at`, until the coordinator's receipt comes.
+    """
 
     commit: Commit
     reveal: Reveal
@@ -88,7 +92,7 @@ class Committed(Struct, frozen=True, tag=True):
 
 
 class Receipted(Struct, frozen=True, tag=True):
-    """From here on the coordinator owes this execution its pay."""
+    """The coordinator has signed a receipt of the Commit, so it owes this execution its pay."""
 
     commit: Commit
     reveal: Reveal
@@ -96,7 +100,10 @@ class Receipted(Struct, frozen=True, tag=True):
 
 
 class Revealed(Struct, frozen=True, tag=True):
-    """The result was revealed for this CommitSet. It is never revealed for other members."""
+    """The provider revealed the result for this CommitSet.
+
+    It never reveals the result for a set with other members.
+    """
 
     commit: Commit
     reveal: Reveal
@@ -106,8 +113,8 @@ class Revealed(Struct, frozen=True, tag=True):
 class Done(Struct, frozen=True, tag=True):
     """The job ended with a verdict.
 
-    The execution is kept whole for ten minutes. A line of it and the ciphertext are kept until
-    `forget_at` (see `ProviderCore.settled`).
+    The core keeps the whole execution for ten minutes. Until `forget_at` it keeps the hash (see
+    `ProviderCore.settled`), and the node keeps the ciphertext.
     """
 
     commit: Commit
@@ -118,8 +125,8 @@ class Done(Struct, frozen=True, tag=True):
 class Lapsed(Struct, frozen=True, tag=True):
     """The execution ended without pay.
 
-    A signed Commit is kept, so that no other one can ever be signed for this Assignment. `decline`
-    tells a coordinator that waits for a Commit that none will come.
+    The core keeps a signed Commit, so that it never signs another one for this Assignment.
+    `decline` is sent to a coordinator that waits for a Commit, to say that none will come.
     """
 
     why: str
@@ -173,23 +180,21 @@ class Execution(Struct, frozen=True):
 
     @property
     def lease_id(self) -> str:
-        """The name of its container: the executor port takes text, so this is the hash in
-        hexadecimal.
-        """
+        """The name of its container: `assignment_hash` in hexadecimal, because executors take text."""
         return self.assignment_hash.hex()
 
     @property
     def occupies_slot(self) -> bool:
-        """Whether it takes a run slot. It does until its Commit (I2)."""
+        """Whether the execution takes a run slot: it does until its Commit (I2)."""
         return isinstance(self.phase, (*PREPARING, Running, Publishing))
 
     @property
     def is_ended(self) -> bool:
-        """Whether it has ended and only waits to be forgotten."""
+        """Whether the execution has ended, so that the core only has to forget it later."""
         return isinstance(self.phase, ENDED)
 
     def commit(self) -> Commit | None:
-        """The Commit that was signed, in any phase; None before."""
+        """Returns the signed Commit, or None if this provider has signed none."""
         match self.phase:
             case Committed() | Receipted() | Revealed() | Done() | Lapsed():
                 return self.phase.commit
@@ -199,7 +204,7 @@ class Execution(Struct, frozen=True):
     def unpaid(self) -> str:
         """Why it ended without pay, on one line.
 
-        "" when it did not, or when this provider does not know the reason.
+        "" if it was paid, has not ended, or ended for a reason that this provider does not know.
         """
         match self.phase:
             case Lapsed(why):

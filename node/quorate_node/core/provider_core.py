@@ -1,7 +1,7 @@
 """The provider's whole machine: executions, jury duties, statements and the offer.
 
-It has one writer and one state. It dispatches to `execution` and `jury_duty`, and decides what
-needs the whole state: whether a run slot is free.
+It has one writer and one state. It passes events to `execution` and `jury_duty`. It decides itself
+whether a run slot is free, because that needs the whole state.
 """
 
 from typing import assert_never
@@ -26,18 +26,20 @@ from quorate_protocol.units import Address, Amount, Hash32, Nonce, Sequence, Sma
 from quorate_protocol.values import replace
 
 EXECUTIONS_KEPT_MAX = 200_000
-DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided again
+# Beyond this the oldest is forgotten. If its Assignment comes again, the core decides again.
+DECLINED_KEPT_MAX = 1_000
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
-# The oldest goes first. One takes about 140 bytes, and a million last seven days at 1.6 a second.
+# Beyond this the oldest is forgotten. One takes about 140 bytes. A million are seven days of 1.6
+# executions a second.
 SETTLED_KEPT_MAX = 1_000_000
 _FACTS = "facts"
 _TERMS = "terms"
 
 
 class Scalars(Struct, frozen=True):
-    """The single values of the state. `recent_ms`: how long the last runs took."""
+    """The values of the state that are not tables. `recent_ms`: how long the last runs took."""
 
     offer_seq: int = 0
     is_draining: bool = False
@@ -52,12 +54,12 @@ class ProviderCore(Tables):
         self.terms_table: Table[str, Terms] = Table(str, Terms)
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
         self.active: Table[Hash32, bool] = Table(Hash32, bool)  # executions that have not ended
-        # assignment hash -> when to forget it, oldest first:
-        # declined; lapsed after a Commit; with a verdict or without a Commit
+        # Each of the next three maps an assignment hash to the time to forget it, oldest first.
+        # In this order: declined; lapsed after a Commit; with a verdict or without a Commit.
         self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
-        # the same for hashes that left `executions`; a verdict may still come for them
+        # The same for hashes that left `executions`. A verdict may still come for them.
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
         self.cases: Table[Nonce, events.ChainCaseOpened] = Table(Nonce, events.ChainCaseOpened)
@@ -70,7 +72,7 @@ class ProviderCore(Tables):
 
     @property
     def terms(self) -> Terms:
-        """The terms that the owner set last; before the first `Configured`, the initial ones."""
+        """The terms that the owner set last, or the initial ones before the first `Configured`."""
         return self.terms_table.get(_TERMS) or self._first_terms
 
     def is_configured(self, terms: Terms) -> bool:
@@ -79,12 +81,12 @@ class ProviderCore(Tables):
 
     @property
     def scalars(self) -> Scalars:
-        """The single values."""
+        """The values of the state that are not tables."""
         return self.scalars_table.get(_FACTS) or Scalars()
 
     def live(self) -> tuple[Execution, ...]:
         """The executions that have not ended."""
-        # a Table is not a dict
+        # A Table is not a dict, so ruff's advice does not fit.
         return tuple(self.executions[assignment_hash] for assignment_hash in self.active.keys())  # noqa: SIM118
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
@@ -104,7 +106,7 @@ class ProviderCore(Tables):
         )
 
     def next_due(self) -> UnixSeconds:
-        """When the next Tick changes something. Forgetting may come later."""
+        """Returns when the next Tick is due. What is only to be forgotten may wait longer."""
         leases = [execution.next_due(item) for item in self.live()]
         ends = [
             next(iter(table.values()), NEVER)
@@ -116,7 +118,10 @@ class ProviderCore(Tables):
         )
 
     def resume(self) -> tuple[Effect, ...]:
-        """All effects that are due in this state. A restart does not depend on its outbox alone."""
+        """Returns all effects that this state calls for.
+
+        A restart performs them again, so that it does not depend on the outbox alone.
+        """
         due: list[Effect] = []
         for item in self.live():
             due.extend(execution.duties(item))
@@ -127,7 +132,10 @@ class ProviderCore(Tables):
     # ----------------------------------------------------------------------------------------- step
 
     def step(self, item: Input[Event]) -> Outcome[Effect]:
-        """Applies one event. This is the only way the state changes; Refused changes nothing."""
+        """Applies one event. This is the only way the state changes.
+
+        Raises Refused if the rules forbid a peer's message; the state is then unchanged.
+        """
         self.begin()
         try:
             due = (*self._step(item), *self._begin_duties())
@@ -141,11 +149,11 @@ class ProviderCore(Tables):
         event, at = item.event, item.at
         match event:
             case events.AssignmentReceived():
-                return self._assigned(event, at)
+                return self._on_assignment(event, at)
             case events.CommitReceiptReceived():
                 assignment_hash = self.commits.get(event.receipt.message.commit_hash)
                 if assignment_hash is None:
-                    raise Refused(Code.UNKNOWN, "receipt: its Commit was not signed here")
+                    raise Refused(Code.UNKNOWN, "receipt: this provider signed no such Commit")
                 return self._on_execution(assignment_hash, event, item)
             case events.CommitSetReceived() | events.VerdictReceived() | events.StopReceived():
                 self._check_known(event)
@@ -160,9 +168,9 @@ class ProviderCore(Tables):
             ):
                 return self._on_execution(event.assignment_hash, event, item)
             case events.Tick():
-                return self._tick(item)
+                return self._on_tick(item)
             case events.ChainCaseOpened() | events.ChainJuryDrawn():
-                return self._court(event)
+                return self._on_court_event(event)
             case (
                 events.ChainCaseDecided()
                 | events.Reexecuted()
@@ -171,19 +179,19 @@ class ProviderCore(Tables):
             ):
                 return self._on_duty(event.case_id, event, item)
             case _:
-                return self._own(event, at)
+                return self._on_own_event(event, at)
 
-    def _own(
+    def _on_own_event(
         self, event: "events.StatementReceived | events.OwnEvent", at: UnixSeconds
     ) -> tuple[Effect, ...]:
         match event:
             case events.StatementReceived():
-                return self._statement(event)
+                return self._on_statement(event)
             case events.OfferDue():
                 seq = self.scalars.offer_seq + 1
                 self._set_scalars(offer_seq=seq)
-                # While draining the offer is withdrawn. A provider that declines audit draws
-                # instead is left out for longer (PROTOCOL §4), and costs the others a round.
+                # A draining provider withdraws its offer. If it declined audit draws instead, it
+                # would not be drawn for longer (PROTOCOL §4), and each audit would lose a round.
                 expires = (
                     WITHDRAWN
                     if self.scalars.is_draining
@@ -215,8 +223,8 @@ class ProviderCore(Tables):
         if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
             raise Refused(
                 Code.WRONG_CHAIN,
-                "this folder belongs to another provider or deployment; give the new one a folder "
-                "of its own",
+                "this folder belongs to another provider or deployment; give the new one another "
+                "folder",
             )
         self.terms_table[_TERMS] = terms
 
@@ -235,18 +243,21 @@ class ProviderCore(Tables):
 
     # ----------------------------------------------------------------------------------- executions
 
-    def _assigned(self, event: events.AssignmentReceived, at: UnixSeconds) -> tuple[Effect, ...]:
+    def _on_assignment(
+        self, event: events.AssignmentReceived, at: UnixSeconds
+    ) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
         assignments.check_parties(event, terms)
         assignment_hash = digest(terms.domain, assignment)
         known = self.executions.get(assignment_hash)
         if known is not None:
-            # A repeat. The answer may have been lost, so it is sent again; later effects are
-            # pending by themselves.
+            # The Assignment came again, perhaps because the answer was lost: the core sends the
+            # answer again. The outbox still has all later effects.
             return execution.duties(known) if isinstance(known.phase, Accepted | Declined) else ()
         if assignment_hash in self.settled:
             raise Refused(
-                Code.REPLAYED, "assignment: it has ended here; each one is run and committed once"
+                Code.REPLAYED,
+                "assignment: it has ended here; a provider runs and commits each one once",
             )
         assignments.check_accept_by(assignment, at)
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
@@ -257,7 +268,7 @@ class ProviderCore(Tables):
             event, at, quoted, terms, live, jury, self.scalars.is_draining
         )
         begun, due = execution.begin(event, at, no, start_by, quoted, terms)
-        self._put(begun)
+        self._store_execution(begun)
         surplus = (
             [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
         )
@@ -279,8 +290,8 @@ class ProviderCore(Tables):
                 isinstance(event, events.StopReceived)
                 or event.signer in self.terms.statement_keys.values()
             ):
-                # A final verdict after a provisional one, or a Stop of an ended lease: nothing is
-                # left to change.
+                # A final verdict after a provisional one, or a Stop of an ended lease, changes
+                # nothing.
                 return
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
@@ -291,7 +302,7 @@ class ProviderCore(Tables):
     ) -> tuple[Effect, ...]:
         found = self.executions.get(assignment_hash)
         if found is None:
-            return ()  # forgotten in the meantime
+            return ()  # the core has forgotten it in the meantime
         moved, due = execution.step(found, event, item.at, item.random, self.terms)
         if moved is not found:
             if isinstance(event, events.TaskExited):
@@ -300,10 +311,10 @@ class ProviderCore(Tables):
                         -capacity.RECENT_RUNS :
                     ]
                 )
-            self._put(moved)
+            self._store_execution(moved)
         return due
 
-    def _put(self, moved: Execution) -> None:
+    def _store_execution(self, moved: Execution) -> None:
         before, commit = self.executions.get(moved.assignment_hash), moved.commit()
         was = before.commit() if before else None
         assert was is None or was == commit, "two Commits for one assignment"
@@ -324,7 +335,7 @@ class ProviderCore(Tables):
                 table = self.ended
         table[moved.assignment_hash] = execution.next_due(moved)
 
-    def _tick(self, item: Input[Event]) -> tuple[Effect, ...]:
+    def _on_tick(self, item: Input[Event]) -> tuple[Effect, ...]:
         due: list[Effect] = []
         for assignment_hash in [
             found.assignment_hash for found in self.live() if execution.next_due(found) <= item.at
@@ -361,9 +372,11 @@ class ProviderCore(Tables):
 
     # ----------------------------------------------------------------------------------------- jury
 
-    def _court(self, event: events.ChainCaseOpened | events.ChainJuryDrawn) -> tuple[Effect, ...]:
+    def _on_court_event(
+        self, event: events.ChainCaseOpened | events.ChainJuryDrawn
+    ) -> tuple[Effect, ...]:
         if isinstance(event, events.ChainCaseOpened):
-            # Kept until the decision, because only this event says what a juror has to repeat.
+            # The core keeps the case until its decision: no later event names what a juror repeats.
             is_irrelevant = (
                 event.accused == self.terms.provider
                 or self.terms.slot(event.executions[0].host_class) is None
@@ -389,7 +402,7 @@ class ProviderCore(Tables):
             del self.cases[case_id]
         found = self.jury.get(case_id)
         if found is None:
-            return ()  # not a juror there
+            return ()  # this provider is no juror of the case
         moved, due = jury_duty.step(found, event, item.at, item.random)
         self.jury[case_id] = moved
         return (
@@ -401,7 +414,8 @@ class ProviderCore(Tables):
     def _begin_duties(self) -> tuple[Effect, ...]:
         """Starts jury duties that wait for a run slot.
 
-        They come before new leases: their window is short, and missing it is a no-show.
+        They come before new leases, because their window is short and a juror that misses it is a
+        no-show.
         """
         due: list[Effect] = []
         for duty in [
@@ -414,7 +428,7 @@ class ProviderCore(Tables):
 
     # ----------------------------------------------------------------------------------- statements
 
-    def _statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
+    def _on_statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
         known = self.statements.get(event.coordinator)
         check_statement(event, known, self.terms)
         if known is None or event.statement.message.seq > known.message.seq:
@@ -423,9 +437,9 @@ class ProviderCore(Tables):
 
 
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
-    """The rows that are due, at most FORGET_AT_ONCE_MAX of them.
+    """Returns the rows that are due, at most FORGET_AT_ONCE_MAX of them.
 
-    The rows are in order of time; the next Tick takes the rest.
+    The rows are in order of time. The next Tick takes the rest.
     """
     found: list[Hash32] = []
     for assignment_hash, due_at in table.items():

@@ -1,4 +1,4 @@
-"""Compares the journal with what the executor still holds after a restart. Pure."""
+"""Compares the core's leases with the containers that the executor has after a restart. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,47 +12,48 @@ from quorate_protocol.units import Address, Nonce
 
 
 class Reconciled(Struct, frozen=True):
-    """What a restart found.
+    """What the comparison after a restart found.
 
-    `happened` are events for the machine. `strays` are lease ids that no lease needs; the daemon
-    removes them.
+    `failures` are events for the core. `strays` name containers and pins that no lease needs; the
+    daemon removes them.
     """
 
-    happened: tuple[events.TaskFailed, ...]
+    failures: tuple[events.TaskFailed, ...]
     strays: tuple[str, ...]
 
 
 def reconcile(
     desired: Iterable[Execution], jury: Iterable[JuryDuty], observed: Mapping[str, TaskState]
 ) -> Reconciled:
-    """A lease whose task ran and whose container is gone has failed. It lapses; it is never run
-    twice, and its result is never guessed.
+    """Finds the leases whose container is gone, and the containers that no lease needs.
 
-    A lease whose output is being published goes on: its output may be on disk already. Containers
-    that are still there are left alone, and their pending effects attach to them again.
+    `desired` are the executions that have not ended. `observed` maps lease ids to what the executor
+    says of their containers. A lease that was running and has no container any more has failed: it
+    lapses and never runs twice. A lease in the phase Publishing goes on, because its output may be
+    on disk. A container that a lease still needs stays, and the outbox attaches to it again.
     """
-    happened: list[events.TaskFailed] = []
+    failures: list[events.TaskFailed] = []
     wanted: set[str] = set()
     for item in desired:
         state = observed.get(item.lease_id, TaskState.ABSENT)
         if isinstance(item.phase, Starting | Running | Publishing):
             wanted.add(item.lease_id)
         if isinstance(item.phase, Running) and state is TaskState.ABSENT:
-            happened.append(
+            failures.append(
                 events.TaskFailed(
-                    item.assignment_hash, "its container was gone when the daemon came back"
+                    item.assignment_hash, "its container was gone when the daemon started again"
                 )
             )
     wanted |= _repeated(jury)
-    return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
+    return Reconciled(tuple(failures), tuple(sorted(set(observed) - wanted)))
 
 
 def unwanted_pins(
     desired: Iterable[Execution], jury: Iterable[JuryDuty], pinned: Iterable[str]
 ) -> tuple[str, ...]:
-    """Lease ids for which content is pinned and that no lease needs.
+    """Returns the lease ids in `pinned` that no lease and no jury duty needs.
 
-    A crash came before their content was unpinned.
+    Such pins are left when the daemon crashes before it removes them.
     """
     return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
 
@@ -66,8 +67,8 @@ def _repeated(jury: Iterable[JuryDuty]) -> set[str]:
 
 
 def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:
-    """The name of the container in which a juror repeats one execution.
+    """Returns the name of the container in which a juror repeats one execution.
 
-    It names the juror too, because jurors may share an engine.
+    The name has the juror's address, because jurors may share a container engine.
     """
     return f"case-{case_id}-{index}-{juror.hex()[:16]}"

@@ -12,8 +12,8 @@ def check_statement(
 ) -> None:
     """Raises Refused unless the statement is the known one or a newer one that fits it.
 
-    A repeat of the known statement passes. EQUIVOCATION and BAD_AMOUNT are contradictions: the
-    coordinator's own signatures prove them.
+    With EQUIVOCATION and BAD_AMOUNT the two statements contradict each other. The coordinator's own
+    signatures then prove its fault.
     """
     message = event.statement.message
     if terms.statement_keys.get(event.coordinator) != event.signer:
@@ -24,9 +24,12 @@ def check_statement(
         return
     before = known.message
     if message.seq < before.seq:
-        raise Refused(Code.STALE, f"statement: number {before.seq} is known already")
+        raise Refused(Code.STALE, f"statement: the newest one here has number {before.seq}")
     if message.seq == before.seq and message != before:
-        raise Refused(Code.EQUIVOCATION, f"statement: another number {message.seq} is known")
+        raise Refused(
+            Code.EQUIVOCATION,
+            f"statement: the coordinator signed another one with number {message.seq}",
+        )
     if message.final < before.final:
         raise Refused(
             Code.BAD_AMOUNT, f"statement: final fell from {before.final} to {message.final}"

@@ -1,6 +1,6 @@
-"""What the provider's rules know about the provider itself.
+"""The provider's terms: what the core knows about the provider itself.
 
-It is journaled when it changes, so that the replay gives the same decisions.
+The journal keeps each change, so that a replay makes the same decisions.
 """
 
 from msgspec import Struct
@@ -25,16 +25,18 @@ class SlotResources(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What the owner allows. Empty `images` = any image."""
+    """What the owner allows. If `images` is empty, any image is allowed."""
 
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
     slot_resources: SlotResources
-    input_bytes_per_second: int = 20_000_000  # only for the quotes in Accept
+    input_bytes_per_second: int = (
+        20_000_000  # used only to quote fetch and store times in an Accept
+    )
     upload_bytes_per_second: int = 20_000_000
     declined_keep_seconds: int = (
-        600  # long enough for every repeat of an assignment that was declined
+        600  # longer than a coordinator repeats an Assignment that was declined
     )
 
 

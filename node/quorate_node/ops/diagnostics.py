@@ -12,7 +12,7 @@ import aiohttp
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
-from quorate_node.chain.registration import check_coordinator, missing, standing
+from quorate_node.chain.registration import check_coordinator, missing, registration_state
 from quorate_node.config import Config
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
@@ -182,7 +182,7 @@ async def _money(
     client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass
 ) -> list[CheckResult]:
     fees = await client.fees()
-    found = await standing(client, contracts, keys, host.id(), config.slots)
+    found = await registration_state(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
     stake = (
         f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} "

@@ -40,7 +40,7 @@ RAW_BYTES_MAX = 128 * 1024
 KINDS = (1, 2)  # and legacy ones; blob and set-code transactions are not supported
 REORG_MAX = 256
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class _DevnetChain(MiningChain):
@@ -195,7 +195,7 @@ class Ledger:
             except ValidationError as error:
                 # Not re-raised: it cannot be mined any more, because its sender has spent the money
                 # elsewhere. A real node drops it as well.
-                _logger.warning("transaction %s dropped: %s", pending.hash.hex(), error)
+                log.warning("transaction %s dropped: %s", pending.hash.hex(), error)
                 self.pool.remove(pending)
                 continue
             before, header = header, vm.add_receipt_to_header(header, receipt)

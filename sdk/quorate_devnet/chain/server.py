@@ -19,7 +19,7 @@ from quorate_protocol.codec.canonical import loads
 REQUEST_BYTES_MAX = 2 << 20
 BATCH_MAX = 100
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> Non
         # A sleep may end a little early; rounding keeps the time on the intended second.
         block = ledger.mine(int(clock() + 0.05))
         if block.transactions:
-            _logger.info("block %d: %d transactions", block.number, len(block.transactions))
+            log.info("block %d: %d transactions", block.number, len(block.transactions))
 
 
 def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
@@ -127,7 +127,7 @@ def _one(ledger: Ledger, table: dict[str, Method], tree: Json) -> Json:
     except Exception as error:
         # A bug in one method must not end the chain under a whole devnet: logged with its trace,
         # told to the caller.
-        _logger.exception("%s failed", tree["method"])
+        log.exception("%s failed", tree["method"])
         return _failure(
             tree.get("id"), RpcError(SERVER_ERROR, f"internal error: {type(error).__name__}")
         )

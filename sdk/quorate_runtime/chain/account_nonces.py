@@ -28,7 +28,7 @@ TRANSFER_GAS = 21_000
 # another program.
 LOST_BLOCKS = 8
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class AccountNonces:
@@ -112,9 +112,9 @@ class AccountNonces:
                 return now or entry  # another task was faster
             bid = raised_bid(_bid_of(entry), fees, self._fee_cap_wei)
             if isinstance(bid, str):
-                _logger.warning("%s: %s", entry.purpose, bid)
+                log.warning("%s: %s", entry.purpose, bid)
                 return entry
-            _logger.info("%s: fee raised to %d wei", entry.purpose, bid.fee_max)
+            log.info("%s: fee raised to %d wei", entry.purpose, bid.fee_max)
             return await self._add_attempt(outbox, entry, bid, cancels=entry.attempts[-1].cancels)
 
     async def raise_fees_before(self, entry: Entry) -> None:
@@ -177,7 +177,7 @@ class AccountNonces:
             bid = first_bid(await self.client.fees(), self._fee_cap_wei)
             again = self._signed(replace(entry, nonce=await self._free_nonce(outbox)), bid)
             await asyncio.to_thread(outbox.renumber, entry, again.nonce, again.attempts[0])
-            _logger.warning(
+            log.warning(
                 "%s: another program used nonce %d, now %d", entry.purpose, entry.nonce, again.nonce
             )
 
@@ -217,14 +217,14 @@ class AccountNonces:
         highest = Bid(max(bid.fee_max for bid in bids), max(bid.tip_max for bid in bids))
         bid = outbidding(highest, await self.client.fees(), self._fee_cap_wei)
         await self._add_attempt(await self.outbox(), entry, bid, cancels=True)
-        _logger.warning("%s: nonce %d gets an empty transfer", entry.purpose, entry.nonce)
+        log.warning("%s: nonce %d gets an empty transfer", entry.purpose, entry.nonce)
 
     async def _reopen_removed(self, outbox: Outbox, entry: Entry) -> None:
         mined = await self.client.nonce(self.address)
         for ended in await asyncio.to_thread(outbox.settled, mined, entry.nonce - 1):
             if ended.receipt is not None and await self.is_removed(ended.receipt):
                 await asyncio.to_thread(outbox.reopen, ended)
-                _logger.warning(
+                log.warning(
                     "%s: a reorganisation removed block %d", ended.purpose, ended.receipt.block
                 )
 

@@ -19,7 +19,7 @@ TRAIL_MAX = 64
 NEW_BLOCKS = 8  # read one by one: some of several nodes behind one URL may not have them yet
 GENESIS = BlockNumber(0)
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Checkpoint(Struct, frozen=True):
@@ -98,7 +98,7 @@ class LogFollower:
                 step = await self.step()
             except Unavailable as error:
                 # Not re-raised: nothing is lost, because the same range is read again.
-                _logger.warning("logs wait for the chain: %s", error)
+                log.warning("logs wait for the chain: %s", error)
                 pause, step = max(pause, error.retry_after), None
             if step is None:
                 await self._clock.sleep(pause)

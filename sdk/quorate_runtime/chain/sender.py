@@ -25,7 +25,7 @@ from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Sender:
                     sent_at = now
             except Unavailable as error:
                 # Not re-raised: the deadline decides how long the node may be away or confused.
-                _logger.warning("%s waits for the chain: %s", purpose, error)
+                log.warning("%s waits for the chain: %s", purpose, error)
                 pause, reason = max(pause, error.retry_after), str(error)
             else:
                 reason = "not mined yet"
@@ -199,9 +199,7 @@ class Sender:
             if not (entry.receipt.success and await self._nonces.is_removed(entry.receipt)):
                 return _Outcome(_ended(entry.receipt, entry.reason), True)
             await asyncio.to_thread(outbox.reopen, entry)
-            _logger.warning(
-                "%s: a reorganisation removed block %d", entry.purpose, entry.receipt.block
-            )
+            log.warning("%s: a reorganisation removed block %d", entry.purpose, entry.receipt.block)
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
             if receipt is None:

@@ -18,7 +18,7 @@ from quorate.trust.coordinator_identity import check_identity
 from quorate_contracts import deploy, trusted_deployment
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_node import settings
-from quorate_node.chain.registration import stand
+from quorate_node.chain.registration import register
 from quorate_node.cli import app as node
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import discover, kept_path
@@ -292,7 +292,7 @@ async def test_an_owner_signs_only_for_the_markets_chain(tmp_path: Path) -> None
         )
         with pytest.raises(Refused, match="serves chain 1, the contracts are on chain 31337"):
             async with asyncio.timeout(5):
-                await stand(
+                await register(
                     client,
                     Contracts.of(TRUSTED),
                     keys,

@@ -104,6 +104,5 @@ async def test_court_that_cannot_be_followed_is_logged_once_an_hour(
     court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
     with pytest.raises(asyncio.CancelledError):
         await court_follower.run()
-    assert (
-        caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2
-    )
+    told = "this node cannot follow the court: [Errno 28] No space left on device"
+    assert caplog.messages == [told] * 2

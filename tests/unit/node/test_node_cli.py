@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_node import settings
-from quorate_node.chain.registration import Standing, missing, network_of
+from quorate_node.chain.registration import RegistrationState, missing, network_of
 from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.core.provider_core import ProviderCore
@@ -330,13 +330,13 @@ def keys(has_owner: bool = True) -> ProviderKeys:
     )
 
 
-READY = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
+READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
 
 
 def test_missing_registration_and_money_come_with_a_remedy() -> None:
     """What does not keep the provider from working does not block."""
     assert missing(READY, keys(), 10**9) == ()
-    fresh = Standing(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
+    fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
     found = missing(fresh, keys(), 10**9)
     assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[
         1

@@ -257,7 +257,7 @@ def test_running_task_without_a_container_fails_after_a_restart(
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
     found = reconcile(driver.core.live(), (), observed)
     is_lost = state is TaskState.ABSENT and phase is Running
-    assert [event.assignment_hash for event in found.happened] == (
+    assert [event.assignment_hash for event in found.failures] == (
         [held.assignment_hash] if is_lost else []
     )
     assert found.strays == ()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorate_node.chain.key_rotation import unneeded
-from quorate_node.chain.registration import Standing, missing
+from quorate_node.chain.key_rotation import unneeded_keys
+from quorate_node.chain.registration import RegistrationState, missing
 from quorate_node.cli import app
 from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.phases import Declined
@@ -193,7 +193,7 @@ def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
     operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     operator_keys.learn(BEFORE)
-    assert unneeded(operator_keys, (), (), late, DEVNET.offer_ttl) == (), (
+    assert unneeded_keys(operator_keys, (), (), late, DEVNET.offer_ttl) == (), (
         "the chain still knows it alone"
     )
     operator_keys.learn(AFTER)
@@ -211,10 +211,10 @@ def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
         late,
         PROVIDER,
     )
-    assert unneeded(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
-    assert unneeded(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
-    assert unneeded(operator_keys, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()
-    assert unneeded(
+    assert unneeded_keys(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
+    assert unneeded_keys(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
+    assert unneeded_keys(operator_keys, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()
+    assert unneeded_keys(
         operator_keys, (), (duty.to(jury_duty.Served("decided", late)),), late, DEVNET.offer_ttl
     ) == (OPERATOR.address,)
 
@@ -231,7 +231,7 @@ def test_no_assignment_is_accepted_while_the_key_is_being_changed() -> None:
 
 
 def test_check_says_what_a_rotation_waits_for() -> None:
-    found = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
+    found = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
     (here,), (elsewhere,) = (
         missing(found, BOTH, 10**9),
         missing(found, replace(BOTH, owner=None), 10**9),
