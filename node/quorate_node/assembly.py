@@ -66,7 +66,7 @@ class Parts:
     drain: Drain
 
     def connected(self) -> tuple[Address, ...]:
-        """The coordinators that this provider is connected to now."""
+        """Returns the coordinators that this provider is connected to now."""
         return tuple(address for address, dialer in self.dialers.items() if dialer.connected())
 
 
@@ -151,7 +151,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
 
 
 def chain_url_of(config: Config, first: InfoView) -> str:
-    """The chain node to use: the owner's, else the one that the first coordinator names."""
+    """Returns the chain node to use: the owner's, else the one that the first coordinator names."""
     return config.chain_url or first.chain_url
 
 
@@ -162,9 +162,9 @@ def terms_of(
     infos: tuple[InfoView, ...],
     hardware: Hardware,
 ) -> Terms:
-    """The provider's terms, from configuration, machine and deployment.
+    """Returns the provider's terms, from configuration, machine and deployment.
 
-    Unavailable when the coordinators work on different deployments.
+    Raises Unavailable if the coordinators work on different deployments.
     """
     deployment = deployment_of(infos[0])
     for info in infos[1:]:

@@ -84,7 +84,10 @@ def drain(
 
 
 async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
-    """The JSON answer of the daemon that runs on `home`. Unavailable when none answers."""
+    """Returns the JSON answer of the daemon that runs on `home`.
+
+    Raises Unavailable if none answers.
+    """
     start = f"start it with `quorate node up --home {shlex.quote(str(home))}`"
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:

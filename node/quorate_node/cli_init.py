@@ -138,7 +138,7 @@ def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
 
 
 def _named_fields(ctx: typer.Context) -> set[str]:
-    """The fields of the settings whose options the user typed."""
+    """Returns the fields of the settings whose options the user typed."""
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     typed = {
         name
@@ -151,7 +151,7 @@ def _named_fields(ctx: typer.Context) -> set[str]:
 def _market(
     coordinators: list[str], devnet: Path | None, limits: str
 ) -> tuple[tuple[str, ...], bool]:
-    """(URLs of the coordinators to serve, whether the limits of a devnet apply)."""
+    """Returns (URLs of the coordinators to serve, whether the limits of a devnet apply)."""
     if limits not in (MAINNET.name, DEVNET.name):
         raise Refused(Code.MALFORMED, f"--limits {limits!r}: use {MAINNET.name} or {DEVNET.name}")
     urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
@@ -164,7 +164,7 @@ def _chain_url(text: str) -> str:
 
 
 def _public_url(text: str) -> str:
-    """A URL with an IP address in it, which decides the provider's network on chain."""
+    """Returns a URL with an IP address in it, which decides the provider's network on chain."""
     if not text:
         return ""
     from quorate_node.chain.registration import network_of
@@ -175,7 +175,7 @@ def _public_url(text: str) -> str:
 
 
 def _image(text: str) -> str:
-    """An image as job specs name it. A tag would match no job, so it is refused."""
+    """Returns an image as job specs name it. A tag would match no job, so it is refused."""
     try:
         image_digest(text)
     except Refused as error:

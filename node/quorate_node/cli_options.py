@@ -131,7 +131,7 @@ TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
 
 
 def home_of(home: Path | None) -> Path:
-    """The provider's folder: the flag, else $QUORATE_HOME/node, else the XDG data folder.
+    """Returns the provider's folder: the flag, else $QUORATE_HOME/node, else the XDG data folder.
 
     The path is absolute, because the container engine and its mounts need absolute paths.
     """
@@ -169,7 +169,10 @@ def fail(error: BaseException, as_json: bool = False) -> NoReturn:
 
 
 def address_of(text: str, option: str) -> Address:
-    """The address in an option's text; the zero address for an empty text. `Refused` otherwise."""
+    """Returns the address in an option's text; the zero address for an empty text.
+
+    Raises `Refused` otherwise.
+    """
     try:
         value = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
@@ -184,20 +187,20 @@ def address_of(text: str, option: str) -> Address:
 def open_keystore(
     folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
 ) -> Keystore:
-    """The keystore of a provider's folder. `is_first`: its passphrase is chosen now."""
+    """Returns the keystore of a provider's folder. `is_first`: its passphrase is chosen now."""
     passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
     return Keystore.at(folder / KEYS_FOLDER, passphrase, DEVNET if settings.is_devnet else MAINNET)
 
 
 def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:
-    """The provider's keys, which `init` has made."""
+    """Returns the provider's keys, which `init` has made."""
     return provider_keys.load(
         open_keystore(folder, settings, password_file), *owner_and_payout(settings)
     )
 
 
 def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None]:
-    """The accounts that the owner named; None where the settings name none."""
+    """Returns the accounts that the owner named; None where the settings name none."""
     owner, payout = settings.owner, settings.payout
     return (None if owner == ZERO_ADDRESS else owner, None if payout == ZERO_ADDRESS else payout)
 

@@ -68,5 +68,5 @@ class Config:
     engine_image_bytes: int = 64 * GIB
 
     def path(self, name: str) -> Path:
-        """The path of a file or folder in this daemon's home."""
+        """Returns the path of a file or folder in this daemon's home."""
         return self.home / name

@@ -65,7 +65,7 @@ class ProviderDaemon:
     drain: Drain | None = None
 
     async def run(self) -> None:
-        """Serves until cancelled. Unavailable or Refused when it cannot begin."""
+        """Serves until cancelled. Raises Unavailable or Refused if it cannot begin."""
         async with AsyncExitStack() as stack:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())

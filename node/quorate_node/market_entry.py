@@ -171,7 +171,7 @@ class MarketEntry:
     async def _look_and_stake(
         self, owner: Sender | None, host_class: Hash32, count: int
     ) -> tuple[str, int]:
-        """(what is missing, open stake slots). Stakes when the owner's key is here."""
+        """Returns (what is missing, open stake slots). Stakes when the owner's key is here."""
         client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
         fees = await client.fees()
         found = await registration_state(client, contracts, keys, host_class, count)
@@ -184,7 +184,7 @@ class MarketEntry:
         return "", found.open_slots
 
     def _wanted(self) -> tuple[Hash32, int]:
-        """(host class, stake slots) of the offer."""
+        """Returns (host class, stake slots) of the offer."""
         slot = self.parts.terms.slots[0]
         return slot.host.id(), int(slot.count)
 

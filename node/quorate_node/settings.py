@@ -53,7 +53,9 @@ class Settings(Struct, frozen=True):
         noop_milliseconds: int = 0,
         drain_seconds: int = 0,
     ) -> Config:
-        """The daemon's configuration. The arguments come from flags, and win over the file."""
+        """Returns the daemon's configuration. The arguments come from flags, and win over the
+        file.
+        """
         return Config(
             home=home,
             coordinators=self.coordinators,
@@ -85,10 +87,11 @@ def write(home: Path, settings: Settings) -> None:
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
-    """The settings after a new `init`: the file's, changed in the fields that the user named.
+    """Returns the settings after a new `init`: the file's, changed in the fields that the user
+    named.
 
     So naming another coordinator changes neither price nor owner. Without a readable file it is
-    `typed`. Refused for settings that `read` would refuse.
+    `typed`. Raises Refused for settings that `read` would refuse.
     """
     try:
         kept = read(home)
@@ -108,7 +111,7 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
 
 
 def read(home: Path) -> Settings:
-    """The settings of a provider's home.
+    """Returns the settings of a provider's home.
 
     Refused, with the remedy, when there is no file, it is not readable, or somebody edited it to
     settings that `init` would refuse.
@@ -161,7 +164,7 @@ def _check(settings: Settings) -> None:
 
 
 def devnet_coordinator(path: Path) -> str:
-    """The coordinator's URL in a devnet.json. Refused when the file is not one."""
+    """Returns the coordinator's URL in a devnet.json. Raises Refused if the file is not one."""
     try:
         tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:
@@ -181,9 +184,9 @@ def devnet_coordinator(path: Path) -> str:
 
 
 def usd_price(text: str) -> Price:
-    """Micro-USD of a decimal text such as 0.10.
+    """Returns micro-USD of a decimal text such as 0.10.
 
-    Refused for more than six decimals, a negative or a very large number.
+    Raises Refused for more than six decimals, a negative or a very large number.
     """
     whole, _, fraction = text.partition(".")
     good = (

@@ -143,8 +143,9 @@ class DevnetConfig:
 
 
 def clear_folder(folder: Path) -> None:
-    """Makes the folder, and empties it if an earlier devnet left files. ValueError if it holds
-    other files.
+    """Makes the folder, and empties it if an earlier devnet left files.
+
+    Raises ValueError if it holds other files.
 
     File names alone do not show that: other programs may have `logs`, and a real provider has the
     same key files. So a non-empty folder counts as a devnet's only with its `devnet.json`, or with

@@ -103,8 +103,9 @@ class Devnet:
 async def running(
     config: DevnetConfig, notice: Notice = lambda sentence: None
 ) -> AsyncIterator[Devnet]:
-    """Runs a devnet for as long as the block lasts. Unavailable names the part that did not start,
-    with the end of its log.
+    """Runs a devnet for as long as the block lasts.
+
+    Raises Unavailable, which names the part that did not start, with the end of its log.
     """
     with Lock(config.folder):
         clear_folder(config.folder)
@@ -362,8 +363,9 @@ def signer_of(keys: ProviderKeys) -> Signer:
 
 
 def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
-    """Decides what `auto` means. Unavailable if docker or bwrap was requested and does not work.
-    Blocks.
+    """Decides what `auto` means.
+
+    Raises Unavailable if docker or bwrap was requested and does not work. Blocks.
     """
     if choice is ExecutorChoice.AUTO or choice.is_engine:
         problem = engine_answers()

@@ -13,8 +13,9 @@ from quorate_runtime.files import write_atomic
 
 
 class Lock:
-    """Allows one devnet per folder. ValueError if another one runs there. The kernel drops the lock
-    with its process.
+    """Allows one devnet per folder.
+
+    Raises ValueError if another one runs there. The kernel drops the lock with its process.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def _since_boot() -> float:
-    """Seconds since the machine started. They go on while the machine is suspended."""
+    """Returns the seconds since the machine started. They go on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

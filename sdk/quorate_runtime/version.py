@@ -9,7 +9,7 @@ DISTRIBUTION = "quorate"
 
 @cache
 def version_number() -> str:
-    """The version from pyproject.toml; "0" if the packages are not installed."""
+    """Returns the version from pyproject.toml; "0" if the packages are not installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works as well
@@ -17,7 +17,7 @@ def version_number() -> str:
 
 
 def version_line() -> str:
-    """The line that `--version` prints: the version, Python and the machine."""
+    """Returns the line that `--version` prints: the version, Python and the machine."""
     return (
         f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()})"

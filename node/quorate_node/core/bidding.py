@@ -70,7 +70,9 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
 
 
 def _check_jury_could_repeat(bid: Bid) -> DeclineCause | None:
-    """Declines a sealed or networked job: a jury could not repeat it, and this node cannot run it."""
+    """Declines a sealed or networked job: a jury could not repeat it, and this node cannot run
+    it.
+    """
     if bid.spec.sealed or bid.spec.network:
         return DeclineCause(
             DeclineReason.MISMATCH,

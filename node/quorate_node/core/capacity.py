@@ -47,7 +47,7 @@ def free(
 def free_slots(
     terms: Terms, executions: tuple[Execution, ...], jury: tuple[JuryDuty, ...], is_draining: bool
 ) -> tuple[FreeSlots, ...]:
-    """The free run slots that a heartbeat announces. A draining provider has none."""
+    """Returns the free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
     return tuple(
         FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury)))

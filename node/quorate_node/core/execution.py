@@ -352,7 +352,7 @@ def _commit_set(
 
 
 def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
-    """Whether the two differ only in closedAt.
+    """Returns whether the two differ only in closedAt.
 
     A coordinator signs a set again, with a new closedAt, after a failed delivery.
     """

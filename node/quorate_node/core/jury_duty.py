@@ -85,7 +85,7 @@ class JuryDuty(Struct, frozen=True):
         return isinstance(self.phase, Served)
 
     def to(self, phase: Phase) -> "JuryDuty":
-        """The same duty in another phase."""
+        """Returns the same duty in another phase."""
         return replace(self, phase=phase)
 
 

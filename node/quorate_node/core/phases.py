@@ -180,7 +180,9 @@ class Execution(Struct, frozen=True):
 
     @property
     def lease_id(self) -> str:
-        """The name of its container: `assignment_hash` in hexadecimal, because executors take text."""
+        """The name of its container: `assignment_hash` in hexadecimal, because executors take
+        text.
+        """
         return self.assignment_hash.hex()
 
     @property
@@ -202,7 +204,7 @@ class Execution(Struct, frozen=True):
                 return None
 
     def unpaid(self) -> str:
-        """Why it ended without pay, on one line.
+        """Returns why it ended without pay, on one line.
 
         "" if it was paid, has not ended, or ended for a reason that this provider does not know.
         """
@@ -222,5 +224,5 @@ class Execution(Struct, frozen=True):
                 return ""
 
     def to(self, phase: Phase) -> "Execution":
-        """The same execution in another phase."""
+        """Returns the same execution in another phase."""
         return replace(self, phase=phase)

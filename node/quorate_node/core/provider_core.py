@@ -76,7 +76,7 @@ class ProviderCore(Tables):
         return self.terms_table.get(_TERMS) or self._first_terms
 
     def is_configured(self, terms: Terms) -> bool:
-        """Whether the state holds exactly these terms."""
+        """Returns whether the state holds exactly these terms."""
         return self.terms_table.get(_TERMS) == terms
 
     @property
@@ -85,18 +85,18 @@ class ProviderCore(Tables):
         return self.scalars_table.get(_FACTS) or Scalars()
 
     def live(self) -> tuple[Execution, ...]:
-        """The executions that have not ended."""
+        """Returns the executions that have not ended."""
         # A Table is not a dict, so ruff's advice does not fit.
         return tuple(self.executions[assignment_hash] for assignment_hash in self.active.keys())  # noqa: SIM118
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
-        """The run slots that could take a lease now."""
+        """Returns the run slots that could take a lease now."""
         return capacity.free_slots(
             self.terms, self.live(), tuple(self.jury.values()), self.scalars.is_draining
         )
 
     def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
-        """The free run slots that a heartbeat announces.
+        """Returns the free run slots that a heartbeat announces.
 
         It announces none while the disk is full, because the next Assignment could not be
         journaled.

@@ -56,10 +56,10 @@ class Terms(Struct, frozen=True):
     policy: Policy
 
     def slot(self, host_class: Hash32) -> SlotOffer | None:
-        """The offered slots of a host class; None if it is not offered."""
+        """Returns the offered slots of a host class, or None if it is not offered."""
         return next((slot for slot in self.slots if slot.host.id() == host_class), None)
 
     def count(self, host_class: Hash32) -> Small:
-        """How many run slots of a host class this provider has."""
+        """Returns how many run slots of a host class this provider has."""
         slot = self.slot(host_class)
         return slot.count if slot else Small(0)

@@ -47,7 +47,7 @@ def read_cpuinfo(text: str) -> CpuInfo:
 
 
 def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
-    """Host class of a CPU; all unknown vendors have one class together."""
+    """Returns the host class of a CPU; all unknown vendors have one class together."""
     if machine in ("aarch64", "arm64"):
         return HostClass("aarch64", "armv8", "ARM")
     level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")
@@ -55,14 +55,14 @@ def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
 
 
 def detect_cpu_class() -> HostClass:
-    """Host class of this machine's CPU."""
+    """Returns the host class of this machine's CPU."""
     return cpu_class(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     )
 
 
 def detect_hardware(disk: Path) -> Hardware:
-    """Cores that this process may use, memory, free disk below `disk`, and GPUs."""
+    """Returns the cores that this process may use, memory, free disk below `disk`, and GPUs."""
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     place = os.statvfs(disk)
     return Hardware(
@@ -71,7 +71,7 @@ def detect_hardware(disk: Path) -> Hardware:
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
-    """GPUs that NVML reports; none if the driver or its Python binding is absent."""
+    """Returns GPUs that NVML reports, or none if the driver or its Python binding is absent."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()

@@ -65,7 +65,7 @@ class NoopExecutor:
         )
 
     async def state(self, lease_id: str) -> TaskState:
-        """The state, by the clock."""
+        """Returns the state, by the clock."""
         record = self._record(lease_id)
         if record is None:
             return TaskState.ABSENT
@@ -111,7 +111,7 @@ class NoopExecutor:
         delete_tree(self._home / lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """The ids of all leases that have a folder."""
+        """Returns the ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
     async def close(self) -> None:
@@ -139,7 +139,9 @@ class NoopExecutor:
 
 
 def output_of(task: Task) -> str:
-    """Hex digest of the task's fields that every provider sees alike, so without host paths."""
+    """Returns the hex digest of the task's fields that every provider sees alike, so without host
+    paths.
+    """
     seen = [
         list(task.argv),
         sorted(task.env.items()),

@@ -37,7 +37,9 @@ class Allowance:
     inodes: int = 0
 
     def add_entry(self, path: str, name: str, depth: int) -> None:
-        """Counts one file or directory and checks its name. Refused names the path."""
+        """Counts one file or directory and checks its name. Raises Refused, which names the
+        path.
+        """
         check_name(path, name)
         self.inodes += 1
         if self.inodes > self.caps.inodes:
@@ -94,7 +96,7 @@ class new_directory:
 
 
 def delete_tree(path: Path) -> None:
-    """Deletes a tree of any depth; Unavailable if the machine does not allow it.
+    """Deletes a tree of any depth. Raises Unavailable if the machine does not allow it.
 
     Uses `rm`, because shutil.rmtree recurses and a hostile tree is deeper than the interpreter's
     stack.
@@ -156,7 +158,7 @@ class _Folder:
         self._scan = os.scandir(descriptor)
 
     def next_name(self) -> str | None:
-        """The next entry, in the file system's order; None at the end."""
+        """Returns the next entry, in the file system's order; None at the end."""
         entry = next(self._scan, None)
         return None if entry is None else entry.name
 

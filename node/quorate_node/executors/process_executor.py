@@ -61,7 +61,10 @@ def end_lease(folder: Path) -> None:
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot do."""
+    """Returns what the supervisor runs.
+
+    Raises Refused(UNSUPPORTED) for what a plain process cannot do.
+    """
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(
@@ -103,7 +106,9 @@ def _python_image(task: Task) -> ImageInfo:
 
 
 def _rewritten(text: str, folder: Path) -> str:
-    """The text with the lease's folder before `/outputs/x` or the value of `--to=/outputs/x`."""
+    """Returns the text with the lease's folder before `/outputs/x` or the value of
+    `--to=/outputs/x`.
+    """
     option, equals, value = text.rpartition("=")
     for name in _FOLDERS:
         if value == f"/{name}" or value.startswith(f"/{name}/"):

@@ -18,9 +18,10 @@ BANNER = (
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """The executor, checked and usable. `owner` labels this daemon's containers.
+    """Returns the executor, checked and usable. `owner` labels this daemon's containers.
 
-    Refused for the process executor outside a devnet; Unavailable if the sandbox cannot be used.
+    Raises Refused for the process executor outside a devnet. Raises Unavailable if the sandbox
+    cannot be used.
     """
     match config.executor:
         case ExecutorKind.NOOP:
@@ -61,7 +62,7 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(
     config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
 ) -> Executor:
-    """The executor on an engine. `sandbox` None: the strongest that the engine has."""
+    """Returns the executor on an engine. `sandbox` None: the strongest that the engine has."""
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImagePolicy
 

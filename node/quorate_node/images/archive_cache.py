@@ -20,8 +20,9 @@ class ArchiveInfoCache:
         self._infos: dict[tuple[str, int, int], ImageInfo] = {}
 
     def of(self, path: Path) -> ImageInfo:
-        """The archive's metadata. Refused(UNKNOWN) if there is no file, otherwise as
-        `read_archive`.
+        """Returns the archive's metadata.
+
+        Raises Refused(UNKNOWN) if there is no file, otherwise as `read_archive`.
         """
         if not path.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")

@@ -46,7 +46,7 @@ def paths_to_cover(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, 
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
-    """Whether an input is mounted exactly there. Refuses paths that jobs need."""
+    """Returns whether an input is mounted exactly there. Refuses paths that jobs need."""
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
@@ -62,7 +62,7 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 
 
 def _clean(path: str) -> str:
-    """The path as engines write it.
+    """Returns the path as engines write it.
 
     They keep `/data/` and `//data` as declared and mount both at /data; a path must begin with a
     slash.

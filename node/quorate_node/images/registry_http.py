@@ -64,7 +64,7 @@ class RegistryHttp:
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
         """The response to `/v2/<path>/<what>`, with its body unread.
 
-        Refused(UNKNOWN) if the registry gives it to nobody without a login; Unavailable.
+        Raises Refused(UNKNOWN) if the registry gives it to nobody without a login; Unavailable.
         """
         try:
             with self._follow_redirects(
@@ -79,7 +79,10 @@ class RegistryHttp:
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
-        """The body in chunks. Refused(MALFORMED) if it is longer, Unavailable if it is too slow."""
+        """The body in chunks.
+
+        Raises Refused(MALFORMED) if it is longer, Unavailable if it is too slow.
+        """
         total = 0
         while chunk := response.read1(CHUNK_BYTES):
             total += len(chunk)
@@ -135,7 +138,7 @@ class RegistryHttp:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
     def _anonymous_token(self, challenge: str) -> str:
-        """The token that a public registry gives to everybody; no login is ever sent."""
+        """Returns the token that a public registry gives to everybody; no login is ever sent."""
         parts = dict(_CHALLENGE.findall(challenge))
         realm = parts.pop("realm", "")
         if not challenge.startswith("Bearer ") or not realm:
@@ -180,7 +183,7 @@ class RegistryHttp:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """A connection to an address that was checked.
+        """Returns a connection to an address that was checked.
 
         A second lookup of the name might give another address.
         """
@@ -243,7 +246,7 @@ def scheme_of(host: str) -> str:
 
 
 def redirect_target(url: str, location: str) -> str:
-    """The URL of a redirect. Unavailable if it is invalid or leaves HTTPS."""
+    """Returns the URL of a redirect. Raises Unavailable if it is invalid or leaves HTTPS."""
     nowhere = Unavailable("the registry redirects to an invalid address", 60.0)
     if (
         not location

@@ -62,7 +62,7 @@ class _Blob:
 
 
 def parse_pinned(name: str) -> PinnedImage:
-    """The parts of an image's name. Refused(MALFORMED) without a digest.
+    """Returns the parts of an image's name. Refused(MALFORMED) without a digest.
 
     As in engines, a host has a dot or a port, or is localhost.
     """
@@ -91,7 +91,7 @@ def _is_place(host: str) -> bool:
 def fetch_archive(
     image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
 ) -> Path:
-    """The image as a docker archive in the folder `<folder>/<hex of the digest>`.
+    """Returns the image as a docker archive in the folder `<folder>/<hex of the digest>`.
 
     The caller deletes the folder. `others` are folders in use. Refused(OVERSIZE) before any blob is
     fetched, (MALFORMED) for what the digest does not name; Unavailable.
@@ -119,7 +119,7 @@ def fetch_archive(
 
 
 def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
-    """The manifest for this machine; the digest may name an index of several."""
+    """Returns the manifest for this machine; the digest may name an index of several."""
     tree = _document(image, registry, image.digest)
     if "manifests" not in tree:
         return tree
@@ -154,7 +154,7 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
 
 
 def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
-    """The config first, then the layers, lowest first."""
+    """Returns the config first, then the layers, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(

@@ -76,8 +76,8 @@ class JobRunner:
     ) -> None:
         """Fetches, verifies and pins image and inputs for the lease.
 
-        Unavailable when no source has them in time; Refused when this machine can never get the
-        image from its registry.
+        Raises Unavailable if no source has them in time. Raises Refused if this machine can never
+        get the image from its registry.
         """
         limit = self._clock.now() + deadline_seconds
         for cid, size in _needed(spec):
@@ -90,16 +90,17 @@ class JobRunner:
             )
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
-        """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this
-        machine can never run the image.
+        """Starts the container unless it was started.
+
+        Raises Refused(UNSUPPORTED | UNKNOWN) if this machine can never run the image.
         """
         await self.executor.start(await self._task(lease_id, spec, host_class))
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
         """Copies the outputs to disk and returns their digest; again the same for a repeated call.
 
-        A time-out, a memory kill and forbidden content give the empty directory. Unavailable when
-        the executor does not have the outputs.
+        A time-out, a memory kill and forbidden content give the empty directory. Raises Unavailable
+        if the executor does not have the outputs.
         """
         target, record = self._outputs / lease_id, self._record(lease_id)
         known = await asyncio.to_thread(_read_record, record)
@@ -122,8 +123,8 @@ class JobRunner:
     async def seal(self, lease_id: str, output_digest: Hash32, salt: Hash32) -> Cid:
         """Encrypts the collected output into the content store and returns the ciphertext's CID.
 
-        The same output and salt always give the same ciphertext. Refused(DOES_NOT_OPEN) when the
-        output on disk is not what `collect` found.
+        The same output and salt always give the same ciphertext. Raises Refused(DOES_NOT_OPEN) if
+        the output on disk is not what `collect` found.
         """
         known = self._sealed.get(lease_id)
         if known is not None and await self.store.stat(known) is not None:
@@ -159,8 +160,9 @@ class JobRunner:
         await self.store.unpin_all(_owner(lease_id))
 
     async def pinned(self) -> tuple[str, ...]:
-        """Lease ids for which inputs are pinned. These pins do not expire, so a restarted daemon
-        has to remove those that no lease needs.
+        """Returns the lease ids for which inputs are pinned.
+
+        These pins do not expire, so a restarted daemon has to remove those that no lease needs.
         """
         return tuple(
             name.removeprefix(_LEASE)

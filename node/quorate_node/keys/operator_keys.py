@@ -80,23 +80,28 @@ class OperatorKeys:
         return self.current is not self.wanted
 
     def valid_at(self, moment: UnixSeconds) -> Signer:
-        """The key that was valid at a moment. In the second of a rotation, the older of the two."""
+        """Returns the key that was valid at a moment.
+
+        In the second of a rotation, the older of the two.
+        """
         found = next((item.key for item in self._known if moment <= item.until), None)
         return self.current if found is None else self._signers[found]
 
     def named(self, key: Address) -> Signer:
-        """The signer of a key that the chain names; the current one if that key is not here."""
+        """Returns the signer of a key that the chain names; the current one if that key is not
+        here.
+        """
         return self._signers.get(key, self.current)
 
     def validity(self, key: Address) -> KeyValidity | None:
-        """When a key is valid; None when the chain has never known it."""
+        """Returns when a key is valid, or None if the chain has never known it."""
         return next((item for item in self._known if item.key == key), None)
 
     def may_take_work(self, coordinator: Address) -> bool:
-        """Whether one key can sign all messages of what this coordinator assigns now.
+        """Returns whether one key can sign all messages of what this coordinator assigns now.
 
-        No while the daemon is about to rotate the key: it would accept under the old key and
-        commit under the new one. No before this coordinator has accepted the new key.
+        No while the daemon is about to rotate the key: it would accept under the old key and commit
+        under the new one. No before this coordinator has accepted the new key.
         """
         if self.is_changing and self._is_owner_here:
             return False
@@ -135,25 +140,27 @@ class OperatorKeys:
     # -------------------------------------------------------------------------------------- signing
 
     def for_moment(self, moment: UnixSeconds) -> tuple[Signer, ...]:
-        """The key that was valid at a moment, then the others, newest first.
+        """Returns the key that was valid at a moment, then the others, newest first.
 
         The others are for a coordinator that has not followed the chain that far.
         """
         return self._from(self.valid_at(moment).address)
 
     def for_coordinator(self, coordinator: Address) -> tuple[Signer, ...]:
-        """The key that this coordinator accepted last, then the others, newest first."""
+        """Returns the key that this coordinator accepted last, then the others, newest first."""
         return self._from(self._accepted.get(coordinator, self.current.address))
 
     def for_announcements(self, coordinator: Address) -> tuple[Signer, ...]:
-        """The current key, then as `for_coordinator`.
+        """Returns the current key, then as `for_coordinator`.
 
         Trying the current key first shows whether the coordinator has learnt of it.
         """
         return tuple(dict.fromkeys((self.current, *self.for_coordinator(coordinator))))
 
     def for_hello(self, coordinator: Address) -> Signer:
-        """The next key to try in a hello. It changes until the coordinator accepts a message.
+        """Returns the next key to try in a hello.
+
+        It changes until the coordinator accepts a message.
 
         A refused hello shows only as a connection that ends, so there is no refusal to react to.
         """
@@ -198,7 +205,7 @@ async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitabl
 
 
 def read_validities(file: Path) -> KeyValidities:
-    """The kept validities; none before the daemon first asked the chain."""
+    """Returns the kept validities; none before the daemon first asked the chain."""
     return (
         canonical.decode(KeyValidities, file.read_bytes(), FILE_BYTES_MAX)
         if file.exists()

@@ -38,7 +38,7 @@ class ProviderKeys:
     past: tuple[Signer, ...] = ()
 
     def operators(self) -> tuple[Signer, ...]:
-        """All operator keys, oldest first."""
+        """Returns all operator keys, oldest first."""
         return (*self.past, self.operator)
 
 
@@ -59,7 +59,7 @@ def create(keystore: Keystore, owner: Address | None, payout: Address | None) ->
 
 
 def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
-    """Opens the keys. KeystoreError when one is missing."""
+    """Opens the keys. Raises KeystoreError if one is missing."""
     signer = keystore.account("owner") if owner is None or keystore.has("owner") else None
     account = owner if owner is not None else signer.address if signer else None
     assert account is not None
@@ -73,7 +73,7 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:
-    """The names of the operator keys in a keystore's folder, oldest first."""
+    """Returns the names of the operator keys in a keystore's folder, oldest first."""
     found = {
         int(match[1] or 1): path.stem
         for path in folder.glob("operator*.json")
@@ -83,7 +83,7 @@ def operator_names(folder: Path) -> tuple[str, ...]:
 
 
 def add_operator(keystore: Keystore) -> Signer:
-    """Makes the next operator key and keeps the others. Refused when there are too many."""
+    """Makes the next operator key and keeps the others. Raises Refused if there are too many."""
     names = operator_names(keystore.folder)
     if len(names) >= OPERATORS_MAX:
         raise Refused(

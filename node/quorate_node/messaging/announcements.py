@@ -55,7 +55,7 @@ class Announcements:
         self._details = details
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
-        """The offer with a sequence number, signed by one of the operator keys."""
+        """Returns the offer with a sequence number, signed by one of the operator keys."""
         terms, details = self._terms, self._details
         assert details is not None, "bind comes before the first offer"
         offer = Offer(
@@ -75,7 +75,7 @@ class Announcements:
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """Sends the offer to every coordinator. Unavailable when one of them did not take it.
+        """Sends the offer to every coordinator. Raises Unavailable if one of them did not take it.
 
         Does nothing when the offer has expired or `newest` is a newer sequence number.
         """

@@ -43,7 +43,7 @@ class ProofView(Struct, frozen=True):
 
 
 def deployment_of(info: InfoView) -> Deployment:
-    """The deployment that a coordinator works on.
+    """Returns the deployment that a coordinator works on.
 
     `Refused(MALFORMED)` when its description cannot be one.
     """
@@ -76,7 +76,7 @@ def deployment_of(info: InfoView) -> Deployment:
 
 
 def kept_path(folder: Path, url: str) -> Path:
-    """The file in `folder` that holds what the coordinator at `url` said about itself."""
+    """Returns the file in `folder` that holds what the coordinator at `url` said about itself."""
     place = urlsplit(url)
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
@@ -84,7 +84,7 @@ def kept_path(folder: Path, url: str) -> Path:
 async def discover(
     session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None
 ) -> InfoView:
-    """What the coordinator at `url` says about itself; if it is away, what it said last.
+    """Returns what the coordinator at `url` says about itself; if it is away, what it said last.
 
     So a provider can start without its coordinator. The contracts are taken at first contact and
     must never change, because the owner's key stakes at them. A deployment that `init` was given is
@@ -148,9 +148,9 @@ def _keep(path: Path, info: InfoView) -> None:
 async def get_json(
     session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
 ) -> canonical.Json:
-    """A JSON answer of at most 1 MiB.
+    """Returns a JSON answer of at most 1 MiB.
 
-    Refused with the server's code; Unavailable when the server is away or overloaded.
+    Refused with the server's code. Raises Unavailable if the server is away or overloaded.
     """
     try:
         async with session.get(
@@ -196,20 +196,20 @@ class Coordinator:
         return self.info.coordinator
 
     def headers(self, signer: Signer) -> dict[str, str]:
-        """The Authorization header of this provider, signed by one of its operator keys."""
+        """Returns the Authorization header of this provider, signed by one of its operator keys."""
         expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
         bearer = Bearer(self._provider, signer.address, expires)
         return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
 
     def source(self) -> Source:
-        """The coordinator's staging store, as a gateway to fetch from."""
+        """Returns the coordinator's staging store, as a gateway to fetch from."""
         return Source(
             f"{self.url}/v1/content",
             tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
         )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
-        """The gateways that an assignment names, and the coordinator's own store.
+        """Returns the gateways that an assignment names, and the coordinator's own store.
 
         Only the own store gets the token, and only it may be in the owner's private network. On a
         devnet every gateway may be there.
@@ -232,7 +232,7 @@ class Coordinator:
             await under_any(self._operator_keys.for_coordinator(self.address), put)
 
     async def proof(self, epoch: int) -> ProofView:
-        """This provider's leaf of an epoch. Refused(UNKNOWN) when the epoch has none."""
+        """This provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has none."""
         url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
 
         async def get(signer: Signer) -> canonical.Json:

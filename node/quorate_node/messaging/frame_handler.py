@@ -82,7 +82,10 @@ class FrameHandler:
         return frames.encode(frames.Ok())
 
     def event(self, frame: frames.Frame) -> events.Event:
-        """The event of a frame. Refused for a frame that a coordinator does not send."""
+        """Returns the event of a frame.
+
+        Raises Refused for a frame that a coordinator does not send.
+        """
         match frame:
             case frames.AssignmentSent():
                 signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()

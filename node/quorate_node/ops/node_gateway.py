@@ -49,7 +49,7 @@ class Gateway:
         self.url = ""
 
     async def listen(self, host: str, port: int) -> str:
-        """Listens and returns the URL. Unavailable when the port is taken."""
+        """Listens and returns the URL. Raises Unavailable if the port is taken."""
         await self._runner.setup()
         try:
             await Listener(self._runner, host, port, OpenConnections(LISTENER_LIMITS)).start()
@@ -90,7 +90,7 @@ class Gateway:
 
 
 def control_token(home: Path) -> str:
-    """The token for the owner's commands, made on first use with mode 0600.
+    """Returns the token for the owner's commands, made on first use with mode 0600.
 
     A truncated token is replaced: anybody could guess an empty one.
     """

@@ -80,7 +80,7 @@ def status_of(
     connected: tuple[Address, ...],
     problems: tuple[Problem, ...] = (),
 ) -> Status:
-    """The status of a core. Pure, except for the process id."""
+    """Returns the status of a core. Pure, except for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -139,9 +139,9 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """What the daemon wrote last; None when it never ran.
+    """Returns what the daemon wrote last, or None if it never ran.
 
-    Refused when the file is damaged.
+    Raises Refused if the file is damaged.
     """
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None

@@ -25,7 +25,7 @@ def dev_account(index: int) -> bytes:
 
 
 def dev_address(index: int) -> bytes:
-    """The 20-byte address of `dev_account(index)`."""
+    """Returns the 20-byte address of `dev_account(index)`."""
     return bytes.fromhex(Account.from_key(dev_account(index)).address[2:])
 
 

@@ -18,7 +18,7 @@ START_SECONDS = 15.0
 
 
 def anvil_path() -> str | None:
-    """The path of the anvil executable; None when there is none."""
+    """Returns the path of the anvil executable, or None if there is none."""
     return shutil.which("anvil")
 
 
@@ -26,8 +26,10 @@ def anvil_path() -> str | None:
 async def start_anvil(
     port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1"
 ) -> AsyncIterator[str]:
-    """Runs anvil until the context ends, and yields its URL. With `block_seconds` None it makes
-    blocks only by evm_mine. Unavailable when it does not start.
+    """Runs anvil until the context ends, and yields its URL.
+
+    With `block_seconds` None it makes blocks only by evm_mine. Raises Unavailable if it does not
+    start.
     """
     program = anvil_path()
     if program is None:

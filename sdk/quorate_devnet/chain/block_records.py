@@ -78,8 +78,9 @@ def mined_record(
     computation: ComputationAPI,
     events_before: int,
 ) -> Mined:
-    """The record of an applied transaction. `before` and `after` are the block's header without and
-    with its gas.
+    """Returns the record of an applied transaction.
+
+    `before` and `after` are the block's header without and with its gas.
     """
     logs = computation.get_log_entries() if computation.is_success else ()
     found = tuple(
@@ -107,7 +108,7 @@ def mined_record(
 
 
 def outcome(call: Call, computation: ComputationAPI) -> Outcome:
-    """The outcome of a tried call."""
+    """Returns the outcome of a tried call."""
     floor = max(0, getattr(computation, "data_floor_gas", 0))
     spent = call.gas - computation.get_gas_remaining() + floor
     return Outcome(

@@ -14,8 +14,9 @@ TOPICS_MAX = 4
 
 
 def find(ledger: Ledger, query: Json) -> Json:
-    """Matching logs, in order. RpcError when the range or the result is too large, or the block
-    hash is not canonical.
+    """Matching logs, in order.
+
+    Raises RpcError if the range or the result is too large, or the block hash is not canonical.
     """
     if not isinstance(query, dict) or not query.keys() <= {
         "fromBlock",
@@ -60,7 +61,7 @@ def _blocks(ledger: Ledger, query: dict[str, Json]) -> list[Block]:
 
 
 def _options(value: Json, size: int, most: int) -> frozenset[bytes] | None:
-    """The allowed values of one topic; None for any value."""
+    """Returns the allowed values of one topic; None for any value."""
     if value is None or value == []:
         return None
     items = value if isinstance(value, list) else [value]

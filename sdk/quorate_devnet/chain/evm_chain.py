@@ -87,21 +87,21 @@ class Ledger:
         return self._blocks[-1]
 
     def block(self, number: int) -> Block | None:
-        """A block by height."""
+        """Returns a block by height."""
         return self._blocks[number] if 0 <= number < len(self._blocks) else None
 
     def block_of_hash(self, block_hash: bytes) -> Block | None:
-        """A canonical block by hash."""
+        """Returns a canonical block by hash."""
         number = self._numbers.get(block_hash)  # type: ignore[call-overload]
         return None if number is None else self._blocks[number]
 
     def mined(self, transaction_hash: bytes) -> tuple[Block, Mined] | None:
-        """A transaction with its block."""
+        """Returns a transaction with its block."""
         found = self._mined.get(transaction_hash)
         return None if found is None else (self._blocks[found[0]], found[1])
 
     def state(self, block: Block) -> StateAPI:
-        """The state after a block, for reading. Gas costs nothing in it."""
+        """Returns the state after a block, for reading. Gas costs nothing in it."""
         header = block.header.copy(base_fee_per_gas=0)
         hashes = (
             self._blocks[n].header.hash

@@ -12,22 +12,22 @@ Json = Any  # a JSON tree; see the codec for why it has no better type
 
 
 def quantity(value: int) -> str:
-    """An integer as the API writes it."""
+    """Returns an integer as the API writes it."""
     return hex(int(value))
 
 
 def data(value: bytes) -> str:
-    """Bytes as the API writes them."""
+    """Returns bytes as the API writes them."""
     return "0x" + bytes(value).hex()
 
 
 def address(value: bytes) -> str:
-    """A checksummed address."""
+    """Returns a checksummed address."""
     return str(to_checksum_address(bytes(value)))
 
 
 def block_form(block: Block, full: bool) -> Mapping[str, Json]:
-    """A block, with whole transactions or their hashes."""
+    """Returns a block, with whole transactions or their hashes."""
     header = block.header
     return {
         "number": quantity(block.number),
@@ -59,7 +59,7 @@ def block_form(block: Block, full: bool) -> Mapping[str, Json]:
 
 
 def transaction_form(pending: Pending, place: tuple[Block, Mined] | None) -> Mapping[str, Json]:
-    """A transaction, mined or waiting."""
+    """Returns a transaction, mined or waiting."""
     transaction = pending.transaction
     kind = pending.raw[0] if pending.raw[0] < 0x80 else 0
     form: dict[str, Json] = {
@@ -88,7 +88,7 @@ def transaction_form(pending: Pending, place: tuple[Block, Mined] | None) -> Map
 
 
 def receipt_form(block: Block, mined: Mined) -> Mapping[str, Json]:
-    """A receipt. A reverted one has the output as `revertReason`, as Besu sends it."""
+    """Returns a receipt. A reverted one has the output as `revertReason`, as Besu sends it."""
     pending = mined.pending
     form = {
         "transactionHash": data(pending.hash),
@@ -108,7 +108,7 @@ def receipt_form(block: Block, mined: Mined) -> Mapping[str, Json]:
 
 
 def log_form(block: Block, mined: Mined, event: Event) -> Mapping[str, Json]:
-    """A log, with `blockTimestamp` as newer nodes send it."""
+    """Returns a log, with `blockTimestamp` as newer nodes send it."""
     return {
         "address": address(event.address),
         "topics": [data(topic) for topic in event.topics],

@@ -26,14 +26,18 @@ class RpcError(Exception):
 
 
 def reverted(output: bytes, fallback: str) -> RpcError:
-    """The error of a failed call: its reason, if the contract gave one, and its raw output."""
+    """Returns the error of a failed call: its reason, if the contract gave one, and its raw
+    output.
+    """
     reason = reason_of(output)
     text = f"execution reverted: {reason}" if reason else fallback
     return RpcError(REVERTED, text, "0x" + output.hex())
 
 
 def reason_of(output: bytes) -> str:
-    """The text of Error(string), "panic 0x.." for Panic(uint256), "" when there is no reason."""
+    """Returns the text of Error(string), "panic 0x.." for Panic(uint256), "" when there is no
+    reason.
+    """
     try:
         if output[:4] == _ERROR_STRING:
             return str(abi.decode(["string"], output[4:])[0])

@@ -26,7 +26,7 @@ Method = Callable[[Ledger, Params], Json]
 
 
 def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params) -> Json:
-    """The result of one request. RpcError says what is wrong with the request."""
+    """Returns the result of one request. RpcError says what is wrong with the request."""
     run = table.get(method)
     if run is None:
         raise RpcError(METHOD_NOT_FOUND, f"the method {method[:64]} does not exist")
@@ -37,7 +37,7 @@ def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params
 
 
 def read_methods() -> dict[str, Method]:
-    """The methods that every client may call."""
+    """Returns the methods that every client may call."""
     return {
         "eth_chainId": lambda ledger, params: json_forms.quantity(CHAIN_ID),
         "net_version": lambda ledger, params: str(CHAIN_ID),
@@ -72,8 +72,8 @@ def read_methods() -> dict[str, Method]:
 
 
 def control_methods(clock: Callable[[], int]) -> dict[str, Method]:
-    """The methods that only tests may call: make a block now (optionally not before a given time),
-    remove blocks.
+    """Returns the methods that only tests may call: make a block now (optionally not before a given
+    time), remove blocks.
     """
 
     def mine(ledger: Ledger, params: Params) -> Json:

@@ -1,4 +1,4 @@
-"""Turns JSON-RPC parameters into values. RpcError for anything malformed."""
+"""Turns JSON-RPC parameters into values. Raises RpcError for anything malformed."""
 
 from typing import Literal, overload
 
@@ -17,7 +17,7 @@ _CALL_FIELDS = frozenset(
 
 
 def int_of(value: Json) -> int:
-    """A quantity: 0x-hex, or a plain integer as some clients write it."""
+    """Returns a quantity: 0x-hex, or a plain integer as some clients write it."""
     if type(value) is int and value >= 0:
         return value
     if isinstance(value, str) and value.startswith("0x") and len(value) <= 66:
@@ -69,7 +69,7 @@ def block_at(ledger: Ledger, tag: Json, missing_ok: bool = False) -> Block | Non
 
 
 def call_of(value: Json) -> Call:
-    """A call object. Its fees are ignored, because a tried call costs nothing."""
+    """Returns a call object. Its fees are ignored, because a tried call costs nothing."""
     if not isinstance(value, dict) or not value.keys() <= _CALL_FIELDS:
         raise RpcError(INVALID_PARAMS, "not a call object")
     sender = bytes_of(value["from"], 20) if value.get("from") else bytes(20)

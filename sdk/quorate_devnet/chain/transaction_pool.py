@@ -38,7 +38,7 @@ class Pool:
         return len(self._arrived)
 
     def get(self, transaction_hash: bytes) -> Pending | None:
-        """The waiting transaction of that hash."""
+        """Returns the waiting transaction of that hash."""
         return self._arrived.get(transaction_hash)
 
     def add(self, pending: Pending) -> None:
@@ -78,7 +78,7 @@ class Pool:
             expected[sender] = nonce
 
     def stale(self, nonce_of: Callable[[bytes], int]) -> list[Pending]:
-        """Transactions whose nonce has been used."""
+        """Returns transactions whose nonce has been used."""
         return [
             pending
             for pending in self._arrived.values()
@@ -86,7 +86,7 @@ class Pool:
         ]
 
     def next_nonce(self, sender: bytes, nonce: int) -> int:
-        """The first nonce from `nonce` on for which no transaction waits."""
+        """Returns the first nonce from `nonce` on for which no transaction waits."""
         while (sender, nonce) in self._slots:
             nonce += 1
         return nonce

@@ -68,8 +68,9 @@ def _start(words: Sequence[str], folder: Path, path: Path, notice: Callable[[str
 
 
 def stop(folder: Path) -> None:
-    """Ends the devnet of a folder, however it was started, and waits. Unavailable if none runs or
-    it does not end.
+    """Ends the devnet of a folder, however it was started, and waits.
+
+    Raises Unavailable if none runs or it does not end.
     """
     process = _process_of(folder)
     try:

@@ -40,7 +40,10 @@ class BulkSender:
         await self._send(f"coins for 0x{to.hex()}", to, b"", wei, 21_000)
 
     async def check(self) -> bool:
-        """Whether all are mined. Unavailable names a transaction that reverted."""
+        """Returns whether all are mined.
+
+        Raises Unavailable, which names a transaction that reverted.
+        """
         for what, digest in list(self.sent.items()):
             receipt = await self.client.receipt(digest)
             if receipt is None:

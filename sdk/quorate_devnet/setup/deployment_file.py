@@ -28,8 +28,8 @@ FILE_BYTES_MAX = 1 << 20
 async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
     """Writes `path` (a devnet.json without accounts) when the contracts are deployed.
 
-    An existing file is kept if its contracts are on the chain. Unavailable when chain or beacon are
-    away, or the chain lacks the contracts; Refused on a chain without EIP-2537.
+    An existing file is kept if its contracts are on the chain. Raises Unavailable if chain or
+    beacon are away, or the chain lacks the contracts; Refused on a chain without EIP-2537.
     """
     known = _read(path)
     async with aiohttp.ClientSession() as session:

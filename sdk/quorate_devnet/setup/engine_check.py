@@ -27,7 +27,7 @@ def engine_answers() -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The operating system's error inside the engine client's; never ""."""
+    """Returns the operating system's error inside the engine client's; never ""."""
     found = re.search(
         (
             r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, "

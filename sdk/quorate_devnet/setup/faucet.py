@@ -23,7 +23,8 @@ GIVER = 3  # a development account without another use
 
 async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list[Address]:
     """Sends to each account, waits until the transactions are mined, and returns the addresses.
-    `facts` is devnet.json. ValueError for a text that is neither address nor folder.
+
+    `facts` is devnet.json. Raises ValueError for a text that is neither address nor folder.
     """
     wanted = [address for text in accounts for address in _addresses(text)]
     deployment = canonical.from_json(Deployment, facts["deployment"])
@@ -43,7 +44,7 @@ async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list
 
 
 def _addresses(text: str) -> list[Address]:
-    """An address, or those of the keys in a program's folder that need money: an owner's, a
+    """Returns an address, or those of the keys in a program's folder that need money: an owner's, a
     client's, a coordinator's two.
     """
     keys = Path(text) / "keys"

@@ -31,7 +31,7 @@ POLL_SECONDS = 0.1
 
 
 def payout_address(index: int) -> Address:
-    """The address that gets a provider's claims."""
+    """Returns the address that gets a provider's claims."""
     return KeySigner(dev_account(FIRST_PAYOUT + index)).address
 
 
@@ -68,8 +68,9 @@ async def begin(
     providers: Sequence[Newcomer],
     funds: Funds,
 ) -> Deployment:
-    """Sends all transactions and waits until they are mined. Unavailable when one reverts or they
-    take too long, Refused on a chain without EIP-2537.
+    """Sends all transactions and waits until they are mined.
+
+    Raises Unavailable if one reverts or they take too long, Refused on a chain without EIP-2537.
     """
     await check_curve(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
@@ -134,8 +135,9 @@ async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> Non
 
 
 async def mined(wallets: Sequence[BulkSender]) -> None:
-    """Waits until all transactions are in a block. Unavailable when this takes too long or one
-    reverted.
+    """Waits until all transactions are in a block.
+
+    Raises Unavailable if this takes too long or one reverted.
     """
     limit = asyncio.get_running_loop().time() + MINED_SECONDS
     for wallet in wallets:
@@ -148,7 +150,7 @@ async def mined(wallets: Sequence[BulkSender]) -> None:
 
 
 def network_of(host: str) -> Hash32:
-    """The /24 of an IPv4 address, as registrations name it."""
+    """Returns the /24 of an IPv4 address, as registrations name it."""
     packed = ip_address(host).packed
     assert len(packed) == 4, "a devnet lives on 127.0.0.0/8"
     return Hash32((b"\x04" + packed[:3]).ljust(32, b"\0"))

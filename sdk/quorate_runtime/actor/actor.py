@@ -172,7 +172,7 @@ class Actor(Generic[E, F]):
         return self._at
 
     def is_settled(self) -> bool:
-        """Whether no event waits for its step or its append, and no effect waits."""
+        """Returns whether no event waits for its step or its append, and no effect waits."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending
 
     # ---- one event
@@ -208,7 +208,7 @@ class Actor(Generic[E, F]):
         )
 
     def _time(self) -> UnixSeconds:
-        """The time of the next event: now, but never before the newest event.
+        """Returns the time of the next event: now, but never before the newest event.
 
         Replay and every deadline depend on that order. If the clock was put back, events keep the
         newest event's time until the clock has caught up.

@@ -42,9 +42,9 @@ class HttpBeacon:
         self._rounds: OrderedDict[Round, BeaconRound] = OrderedDict()
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """A verified round, or None while it has not appeared.
+        """Returns a verified round, or None while it has not appeared.
 
-        `Unavailable` if the relay does not answer or sends a false round.
+        Raises `Unavailable` if the relay does not answer or sends a false round.
         """
         if number < 1:
             return None
@@ -116,7 +116,8 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
 async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, object]]:
     """Fetches the status and the JSON object; {} for a status other than 200.
 
-    `Unavailable` if the server does not answer, or with too many bytes, or without a JSON object.
+    Raises `Unavailable` if the server does not answer, or with too many bytes, or without a JSON
+    object.
     """
     try:
         async with session.get(

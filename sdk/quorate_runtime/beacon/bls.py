@@ -33,7 +33,7 @@ def keygen(seed: bytes) -> int:
 
 
 def public_key(secret: int) -> bytes:
-    """The public key of a secret scalar: a compressed point of G2, 96 bytes."""
+    """Returns the public key of a secret scalar: a compressed point of G2, 96 bytes."""
     return (_GENERATOR * Scalar(secret)).to_compressed_bytes()
 
 
@@ -43,7 +43,7 @@ def sign_round(secret: int, number: Round) -> bytes:
 
 
 def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
-    """Whether a compressed signature signs the round under a compressed key. Takes 1.4 ms.
+    """Returns whether a compressed signature signs the round under a compressed key. Takes 1.4 ms.
 
     False for malformed bytes.
     """
@@ -64,7 +64,7 @@ def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
 
 
 def randomness(signature: bytes) -> bytes:
-    """The 32 random bytes of a round: sha256 of its compressed signature."""
+    """Returns the 32 random bytes of a round: sha256 of its compressed signature."""
     return sha256(signature).digest()
 
 
@@ -77,7 +77,8 @@ def beacon_round(secret: int, number: Round) -> BeaconRound:
 def signature_words(signature: bytes) -> tuple[int, int, int, int]:
     """Turns a compressed signature into four words of EIP-2537 (x high, x low, y high, y low).
 
-    The contract's `Beacon.submit` takes them. ValueError if the bytes are no point of the group.
+    The contract's `Beacon.submit` takes them. Raises ValueError if the bytes are no point of the
+    group.
     """
     a, b, c, d = _words(G1Point.from_compressed_bytes(signature).to_xy_bytes_be())
     return a, b, c, d
@@ -86,7 +87,7 @@ def signature_words(signature: bytes) -> tuple[int, int, int, int]:
 def public_key_words(key: bytes) -> tuple[int, ...]:
     """Turns a compressed public key into eight words of EIP-2537 (x0, x1, y0, y1; each high, low).
 
-    ValueError if the bytes are no point of the group.
+    Raises ValueError if the bytes are no point of the group.
     """
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
@@ -105,7 +106,9 @@ def pairing_probes() -> tuple[bytes, bytes]:
 
 
 def map_probe() -> tuple[bytes, bytes]:
-    """An input for EIP-2537's map from a field element to G1, and the point that it must give."""
+    """Returns an input for EIP-2537's map from a field element to G1, and the point that it must
+    give.
+    """
     element = (7).to_bytes(_FIELD_BYTES, "big")
     return element.rjust(64, b"\0"), words_bytes(
         _words(G1Point.map_from_fp_be(element).to_xy_bytes_be())

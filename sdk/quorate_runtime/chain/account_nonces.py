@@ -61,7 +61,7 @@ class AccountNonces:
         return self.signer.address
 
     async def outbox(self) -> Outbox:
-        """The outbox of this account on this chain."""
+        """Returns the outbox of this account on this chain."""
         if self._outbox is None:
             genesis = await self.client.block(BlockNumber(0))
             if genesis is None:
@@ -78,7 +78,9 @@ class AccountNonces:
             self._outbox = None
 
     async def prepare(self, wanted: Entry) -> Entry:
-        """The stored entry of a purpose. A new purpose gets a nonce, is signed and stored."""
+        """Returns the stored entry of a purpose. A new purpose gets a nonce, is signed and
+        stored.
+        """
         outbox = await self.outbox()
         found = await asyncio.to_thread(outbox.find, wanted.purpose)
         if found is not None:
@@ -182,7 +184,7 @@ class AccountNonces:
             )
 
     async def is_removed(self, receipt: Receipt) -> bool:
-        """Whether the chain has another block at the receipt's height.
+        """Returns whether the chain has another block at the receipt's height.
 
         A node that is behind, or has forgotten that block, says nothing about it.
         """
@@ -252,7 +254,7 @@ class AccountNonces:
         return replace(entry, attempts=(*entry.attempts, attempt))
 
     def _signed(self, entry: Entry, bid: Bid) -> Entry:
-        """The entry with one attempt, which is signed and not stored."""
+        """Returns the entry with one attempt, which is signed and not stored."""
         crash_point("chain.before-sign")
         transaction = Transaction(
             chain_id=self._chain_id,

@@ -55,7 +55,7 @@ class ChainClient:
         self._w3: AsyncWeb3[BoundedProvider] | None = None
 
     async def web3(self) -> "AsyncWeb3[BoundedProvider]":
-        """The AsyncWeb3 that this client reads through. The first call imports web3."""
+        """Returns the AsyncWeb3 that this client reads through. The first call imports web3."""
         if self._w3 is None:
             # In a thread: the import takes more than a second, and other tasks go on meanwhile.
             module = await asyncio.to_thread(import_module, "quorate_runtime.chain.web3_provider")
@@ -63,16 +63,16 @@ class ChainClient:
         return self._w3
 
     async def chain_id(self) -> int:
-        """The id of the chain that the node serves."""
+        """Returns the id of the chain that the node serves."""
         return integer(await self._read("eth_chainId", lambda w3: w3.eth.chain_id))
 
     async def block(self, which: BlockId = "latest") -> BlockHead | None:
-        """A header; None when there is no such block."""
+        """Returns a header, or None if there is no such block."""
         tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(which)))
         return None if tree is None else head_from(tree)
 
     async def head(self) -> BlockHead:
-        """The newest header."""
+        """Returns the newest header."""
         found = await self.block("latest")
         if found is None:
             raise Unavailable("the chain node has no block")
@@ -87,8 +87,9 @@ class ChainClient:
         *,
         only: Hash32 | None = None,
     ) -> tuple[RawLog, ...]:
-        """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure
-        when the node finds the range too large.
+        """Returns the logs of a range of blocks (both ends included), in order, with their time.
+
+        RpcFailure when the node finds the range too large.
 
         `only` names a single block by its hash. A node that lacks this block refuses, while it
         answers a range beyond its newest block with the logs that it has.
@@ -119,7 +120,7 @@ class ChainClient:
         return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
-        """A receipt; None while the transaction is not in a block."""
+        """Returns a receipt; None while the transaction is not in a block."""
         tree = await self._read(
             "eth_getTransactionReceipt",
             lambda w3: w3.eth.get_transaction_receipt(_as_any(transaction)),
@@ -137,7 +138,7 @@ class ChainClient:
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """Calls a contract without a transaction. Refused(CHAIN, reason) when it reverts."""
+        """Calls a contract without a transaction. Raises Refused(CHAIN, reason) if it reverts."""
         asked = _call_object(to, data, sender, value)
         try:
             return octets(
@@ -149,7 +150,9 @@ class ChainClient:
     async def estimate_gas(
         self, to: Address | None, data: bytes, sender: Address, value: int = 0
     ) -> int:
-        """Gas that a transaction needs. Refused(CHAIN, reason) when it would revert."""
+        """Returns the gas that a transaction needs. Raises Refused(CHAIN, reason) if it would
+        revert.
+        """
         asked = _call_object(to, data, sender, value)
         try:
             return integer(
@@ -159,7 +162,7 @@ class ChainClient:
             raise _refused(failure) from failure
 
     async def balance(self, account: Address, block: BlockId = "latest") -> int:
-        """Coins of an account, in wei."""
+        """Returns the coins of an account, in wei."""
         return integer(
             await self._read(
                 "eth_getBalance", lambda w3: w3.eth.get_balance(_as_any(account), _block_id(block))
@@ -167,7 +170,7 @@ class ChainClient:
         )
 
     async def nonce(self, account: Address, block: BlockId = "latest") -> int:
-        """How many transactions of an account are mined at a block."""
+        """Returns how many transactions of an account are mined at a block."""
         return integer(
             await self._read(
                 "eth_getTransactionCount",
@@ -176,7 +179,7 @@ class ChainClient:
         )
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """A contract's code; b"" where there is no contract."""
+        """Returns a contract's code; b"" where there is no contract."""
         return octets(
             await self._read(
                 "eth_getCode", lambda w3: w3.eth.get_code(_as_any(account), _block_id(block))
@@ -184,7 +187,7 @@ class ChainClient:
         )
 
     async def fees(self) -> Fees:
-        """The base fee of the newest block, and a tip.
+        """Returns the base fee of the newest block, and a tip.
 
         The tip is what the node advises, but at most what recent blocks were paid (and at least
         `TIP_LEAST_WEI` is allowed): a transaction pays its tip in full, whatever the base fee is.
@@ -196,7 +199,7 @@ class ChainClient:
         return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, await self._tip_paid())))
 
     async def _tip_paid(self) -> int:
-        """The highest median tip among recent blocks; 0 when the node does not tell."""
+        """Returns the highest median tip among recent blocks, or 0 if the node does not tell."""
         try:
             tree = await self._ask(
                 "eth_feeHistory", lambda w3: w3.eth.fee_history(FEE_BLOCKS, "latest", [50])
@@ -212,7 +215,9 @@ class ChainClient:
         return max((integer(row[0]) for row in newest), default=0)
 
     async def send_raw(self, raw: bytes) -> Hash32:
-        """Hands a signed transaction to the node, once. RpcFailure when the node refuses it."""
+        """Hands a signed transaction to the node, once. Raises RpcFailure if the node refuses
+        it.
+        """
         return Hash32(
             octets(
                 await self._ask(
@@ -234,7 +239,8 @@ class ChainClient:
     async def _ask(
         self, method: str, request: Callable[["AsyncWeb3[BoundedProvider]"], Awaitable[Json]]
     ) -> Json:
-        """What web3 makes of the node's answer; None for a block or receipt that it does not have.
+        """Returns what web3 makes of the node's answer; None for a block or receipt that it does
+        not have.
 
         web3's formatters raise exceptions of any kind on nonsense: all of them become Unavailable.
         """
@@ -275,7 +281,7 @@ def _as_any(value: Any) -> Any:
 
 
 def _block_id(which: BlockId) -> Any:
-    """A block as web3 takes it: a number, a tag, or a hash as text."""
+    """Returns a block as web3 takes it: a number, a tag, or a hash as text."""
     return _hex(which) if isinstance(which, bytes) else which
 
 
@@ -294,7 +300,7 @@ def _hex(value: bytes) -> str:
 
 
 def _text(address: Address) -> str:
-    """An address with the checksum in its letters that web3 demands."""
+    """Returns an address with the checksum in its letters that web3 demands."""
     from eth_utils.address import to_checksum_address
 
     return to_checksum_address(address)

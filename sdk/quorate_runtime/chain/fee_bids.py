@@ -43,7 +43,7 @@ def lowered_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | None:
 
 
 def outbidding(last: Bid, fees: Fees, cap_wei: int) -> Bid:
-    """A bid that replaces `last` in a node's pool, as far as the cap allows."""
+    """Returns a bid that replaces `last` in a node's pool, as far as the cap allows."""
     tip = max(_raised(last.tip_max), fees.tip_wei)
     return _capped(max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip), tip, cap_wei)
 

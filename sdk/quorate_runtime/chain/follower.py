@@ -37,7 +37,7 @@ class Cursor(Struct, frozen=True):
     trail: tuple[Checkpoint, ...] = ()
 
     def then(self, checkpoint: Checkpoint) -> "Cursor":
-        """The cursor with one more checkpoint."""
+        """Returns the cursor with one more checkpoint."""
         return Cursor((*self.trail, checkpoint)[-TRAIL_MAX:])
 
 
@@ -106,8 +106,9 @@ class LogFollower:
                 yield step
 
     async def step(self) -> LogBatch | Reorganised | None:
-        """The next batch or notice; None when there is nothing new. Unavailable when the node is
-        away, or blocks are replaced during the reading.
+        """Returns the next batch or notice, or None if there is nothing new.
+
+        Raises Unavailable if the node is away, or blocks are replaced during the reading.
         """
         notice = await self._walk_back()
         if notice is not None:
@@ -126,11 +127,11 @@ class LogFollower:
         return batch
 
     async def _walk_back(self) -> Reorganised | None:
-        """A notice with the newest checkpoint that is still in the chain; None when the newest of
-        all is.
+        """Returns a notice with the newest checkpoint that is still in the chain, or None if the
+        newest of all is.
 
-        Unavailable when there is no block of that number. Then the node is behind: another node
-        answered before, or it is still fetching the chain. Nothing was replaced.
+        Raises Unavailable if there is no block of that number. Then the node is behind: another
+        node answered before, or it is still fetching the chain. Nothing was replaced.
         """
         trail = self._cursor.trail
         if trail and await self._client.block(trail[-1].number) is None:
@@ -151,8 +152,8 @@ class LogFollower:
         return block is not None and block.hash == checkpoint.hash
 
     async def _read(self, first: BlockNumber, top: BlockNumber, head: BlockHead) -> LogBatch | None:
-        """Logs of a range; None when the range must be smaller, or when blocks were replaced during
-        the reading.
+        """Returns the logs of a range, or None if the range must be smaller, or when blocks were
+        replaced during the reading.
         """
         before = await self._client.block(top)
         try:
@@ -175,7 +176,9 @@ class LogFollower:
     async def _logs(
         self, first: BlockNumber, top: BlockNumber, head: BlockNumber
     ) -> tuple[RawLog, ...]:
-        """Logs of a range. The newest blocks are asked for one by one, by their hash."""
+        """Returns the logs of a range. The newest blocks are asked for one by one, by their
+        hash.
+        """
         old = BlockNumber(min(top, head - NEW_BLOCKS))
         found: list[RawLog] = []
         if old >= first:

@@ -36,6 +36,6 @@ _WORDS: tuple[tuple[str, Answer], ...] = (
 
 
 def classify(message: str) -> Answer:
-    """The meaning of a node's message."""
+    """Returns the meaning of a node's message."""
     lowered = message.lower()
     return next((answer for words, answer in _WORDS if words in lowered), Answer.LATER)

@@ -82,18 +82,20 @@ class Outbox:
     """The sends of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
-        """Opens or makes the file. FileDamaged when it is not whole: a purpose that is missing
-        from it could be done a second time.
+        """Opens or makes the file.
 
-        Every method raises Unavailable while the disk or another process's lock keeps it from
-        its file. Nothing has changed then.
+        Raises FileDamaged if it is not whole: a purpose that is missing from it could be done a
+        second time.
+
+        Every method raises Unavailable while the disk or another process's lock keeps it from its
+        file. Nothing has changed then.
         """
         self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
         self._db = _opened(path)
 
     def find(self, purpose: str) -> Entry | None:
-        """The entry of a purpose."""
+        """Returns the entry of a purpose."""
         with self._using():
             rows = self._select("purpose = ?", purpose)
         return rows[0] if rows else None
@@ -305,14 +307,16 @@ class Outbox:
 
 
 def ensure(path: Path) -> None:
-    """Makes the file if there is none. FileDamaged when it is not whole, Unavailable while that
-    cannot be determined.
+    """Makes the file if there is none.
+
+    Raises FileDamaged if it is not whole, Unavailable while that cannot be determined.
     """
     _opened(path).close()
 
 
 def has_signed(path: Path, account: Address, prefix: str) -> bool:
-    """Whether the file has a purpose of an account that begins with `prefix`, on any chain.
+    """Returns whether the file has a purpose of an account that begins with `prefix`, on any chain.
+
     Raises as `ensure`.
     """
     with closing(_opened(path)) as connection:
@@ -321,8 +325,9 @@ def has_signed(path: Path, account: Address, prefix: str) -> bool:
 
 
 def mined(path: Path, account: Address, known: Set[str]) -> list[tuple[str, Receipt]]:
-    """Purposes of an account that were mined, on whichever chain, with their receipts; the newest
-    `MINED_MAX`, without those that are `known`. It only reads: a file that is gone stays gone.
+    """Returns the purposes of an account that were mined, on whichever chain, with their
+    receipts; the newest `MINED_MAX`, without those that are `known`. It only reads: a file that
+    is gone stays gone.
     """
     if not path.exists():
         return []
@@ -364,7 +369,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
-    """FileDamaged when another kind of file was put in the place of this one."""
+    """Raises FileDamaged if another kind of file was put in the place of this one."""
     for table, columns in (
         ("sends", "domain, account, purpose, nonce, data, receipt"),
         ("attempts", "hash, nonce, raw, taken"),

@@ -21,16 +21,17 @@ _WORDS = (
 
 
 def is_revert(failure: RpcFailure) -> bool:
-    """Whether the contract refused. Otherwise the node did, which may be behind, busy or asked too
-    often.
+    """Returns whether the contract refused.
+
+    Otherwise the node did, which may be behind, busy or asked too often.
     """
     lowered = failure.message.lower()
     return failure.code in _CODES or bool(failure.data) or any(words in lowered for words in _WORDS)
 
 
 def revert_reason(output: bytes, message: str = "") -> str:
-    """The contract's own words, "panic 0x..", or else what the node's message says. "" when there
-    is no reason.
+    """Returns the contract's own words, "panic 0x..", or else what the node's message says. "" when
+    there is no reason.
     """
     try:
         if output[:4] == _ERROR_STRING:

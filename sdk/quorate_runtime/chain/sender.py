@@ -182,7 +182,7 @@ class Sender:
         return tuple(receipts)
 
     async def known(self, purpose: str) -> bool:
-        """Whether a purpose has been signed and holds a nonce."""
+        """Returns whether a purpose has been signed and holds a nonce."""
         outbox = await self._nonces.outbox()
         return await asyncio.to_thread(outbox.find, purpose) is not None
 
@@ -191,7 +191,7 @@ class Sender:
         self._nonces.close()
 
     async def _look(self, entry: Entry) -> _Outcome:
-        """What the chain has of a purpose. Refused when it reverted."""
+        """Returns what the chain has of a purpose. Raises Refused if it reverted."""
         outbox = await self._nonces.outbox()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,
@@ -218,8 +218,10 @@ class Sender:
         return _Outcome()
 
     async def _has_ended(self, entry: Entry) -> bool:
-        """Whether some block has it. Its end is stored then: perhaps no caller waits for it any
-        more, and it would be handed over for ever.
+        """Returns whether some block has it.
+
+        Its end is stored then: perhaps no caller waits for it any more, and it would be handed over
+        for ever.
         """
         try:
             return (await self._look(entry)).is_in_block
@@ -227,7 +229,7 @@ class Sender:
             return True  # not re-raised: it reverted, and its own caller hears of it
 
     async def _why(self, entry: Entry, receipt: Receipt) -> str:
-        """The reason of a revert: from the receipt, else by calling again at its block."""
+        """Returns the reason of a revert: from the receipt, else by calling again at its block."""
         if receipt.revert_output:
             return revert_reason(receipt.revert_output)
         if entry.to is None:

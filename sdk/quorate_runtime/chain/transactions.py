@@ -49,7 +49,7 @@ def sign(transaction: Transaction, signer: Signer) -> Signed:
 
 
 def _fields(transaction: Transaction) -> dict[str, object]:
-    """The transaction as eth-account and web3 name its fields."""
+    """Returns the transaction as eth-account and web3 name its fields."""
     t = transaction
     return {
         "type": 2,

@@ -60,21 +60,21 @@ class Fees(Struct, frozen=True):
 
 
 def integer(value: Json, bits: int = 256) -> int:
-    """A quantity that fits into so many bits. Unavailable for anything else."""
+    """Returns a quantity that fits into so many bits. Raises Unavailable for anything else."""
     if type(value) is int and 0 <= value < 1 << bits:
         return value
     raise Unavailable(f"the chain node sent {_shown(value)} for a number")
 
 
 def octets(value: Json, size: int | None = None) -> bytes:
-    """Bytes, of exactly `size` when given. Unavailable for anything else."""
+    """Returns bytes, of exactly `size` when given. Raises Unavailable for anything else."""
     if isinstance(value, bytes) and size in (None, len(value)):
         return bytes(value)
     raise Unavailable(f"the chain node sent {_shown(value)} for bytes")
 
 
 def hex_octets(value: Json) -> bytes:
-    """Bytes written as 0x and hex digits, where web3 leaves them as the node sent them."""
+    """Returns bytes written as 0x and hex digits, where web3 leaves them as the node sent them."""
     if isinstance(value, str) and value.startswith("0x"):
         try:
             return bytes.fromhex(value[2:])
@@ -84,7 +84,7 @@ def hex_octets(value: Json) -> bytes:
 
 
 def hex_integer(value: Json, bits: int) -> int:
-    """A quantity written as 0x and hex digits, where web3 leaves it as the node sent it."""
+    """Returns a quantity written as 0x and hex digits, where web3 leaves it as the node sent it."""
     text = value[2:] if isinstance(value, str) and value.startswith("0x") else ""
     if 0 < len(text) <= 64 and all(digit in "0123456789abcdefABCDEF" for digit in text):
         return integer(int(text, 16), bits)
@@ -92,14 +92,14 @@ def hex_integer(value: Json, bits: int) -> int:
 
 
 def member(tree: Json, name: str) -> Json:
-    """A member of an object; None when the object has none of that name."""
+    """Returns a member of an object, or None if the object has none of that name."""
     if not isinstance(tree, dict):
         raise Unavailable(f"the chain node sent no object with {name!r}")
     return tree.get(name)
 
 
 def head_from(tree: Json) -> BlockHead:
-    """A header from web3's `get_block`."""
+    """Returns a header from web3's `get_block`."""
     return BlockHead(
         number=BlockNumber(integer(member(tree, "number"), NUMBER_BITS)),
         hash=Hash32(octets(member(tree, "hash"), 32)),
@@ -110,7 +110,10 @@ def head_from(tree: Json) -> BlockHead:
 
 
 def log_from(tree: Json, block_time: int) -> RawLog:
-    """A log from web3's `get_logs`. `block_time` is used when the node does not send the time."""
+    """Returns a log from web3's `get_logs`.
+
+    `block_time` is used when the node does not send the time.
+    """
     time = member(tree, "blockTimestamp")
     topics = member(tree, "topics")
     if not isinstance(topics, list | tuple):
@@ -128,7 +131,7 @@ def log_from(tree: Json, block_time: int) -> RawLog:
 
 
 def receipt_from(tree: Json, block_time: int) -> Receipt:
-    """A receipt from web3's `get_transaction_receipt`."""
+    """Returns a receipt from web3's `get_transaction_receipt`."""
     created = member(tree, "contractAddress")
     revert = member(tree, "revertReason")
     logs = member(tree, "logs")

@@ -34,7 +34,7 @@ BlockValidation = FormattingMiddlewareBuilder.build(
 class BoundedProvider(AsyncBaseProvider):
     """An asynchronous web3 provider: one request per call, a deadline, a limit on answer bytes.
 
-    `chain_id` is the chain that the caller trusts. Refused(CHAIN) when the node names another.
+    `chain_id` is the chain that the caller trusts. Raises Refused(CHAIN) if the node names another.
     `raise_failures`: raise the node's own RpcFailure instead of web3's exceptions, which lose its
     error code.
     """
@@ -68,7 +68,7 @@ class BoundedProvider(AsyncBaseProvider):
         return {"jsonrpc": "2.0", "id": 1, "result": result}
 
     async def is_connected(self, show_traceback: bool = False) -> bool:
-        """Whether the node answers."""
+        """Returns whether the node answers."""
         try:
             await self._rpc.request("eth_chainId")
         except (Unavailable, RpcFailure):
@@ -81,7 +81,7 @@ class BoundedProvider(AsyncBaseProvider):
 def make_web3(
     rpc: Rpc, chain_id: int | None = None, *, raise_failures: bool = False
 ) -> AsyncWeb3[BoundedProvider]:
-    """An AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates.
+    """Returns an AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates.
 
     A request asks the node for what it names and for nothing else.
     """

@@ -53,8 +53,10 @@ def address_of(text: str) -> IpAddress | None:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Whether the whole internet can reach this address. False for this machine, for private
-    networks, and for IPv6 addresses that only translate to those.
+    """Returns whether the whole internet can reach this address.
+
+    False for this machine, for private networks, and for IPv6 addresses that only translate to
+    those.
     """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
@@ -77,15 +79,16 @@ class Proxies:
 
     @classmethod
     def of(cls, networks: tuple[str, ...], header: str = X_FORWARDED_FOR) -> "Proxies":
-        """Makes it from the settings' texts. ValueError names a text that is no network, or an
-        unknown header.
+        """Makes it from the settings' texts.
+
+        Raises ValueError, which names a text that is no network, or an unknown header.
         """
         if header not in (X_FORWARDED_FOR, FORWARDED):
             raise ValueError(f"{header!r}: {X_FORWARDED_FOR} or {FORWARDED}")
         return cls(tuple(ipaddress.ip_network(text) for text in networks), header)
 
     def trusts(self, remote: str) -> bool:
-        """Whether this address belongs to a trusted proxy."""
+        """Returns whether this address belongs to a trusted proxy."""
         address = address_of(remote)
         return address is not None and any(address in network for network in self.networks)
 

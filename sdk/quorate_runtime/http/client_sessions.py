@@ -21,8 +21,10 @@ def plain_session(**options: Any) -> aiohttp.ClientSession:
 
 
 async def read_bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """Reads the whole body. Unavailable when it is longer than `bytes_max`. `content.read(n)` would
-    only return what has arrived so far.
+    """Reads the whole body.
+
+    Raises Unavailable if it is longer than `bytes_max`. `content.read(n)` would only return what
+    has arrived so far.
     """
     raw = bytearray()
     async for chunk in response.content.iter_chunked(1 << 16):

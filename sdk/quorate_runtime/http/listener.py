@@ -65,7 +65,7 @@ class OpenConnections:
         self.connections_max = self.bounds.connections_max
 
     def admit(self, address: str, is_proxy: bool = False) -> bool:
-        """Whether one more connection fits. If so, it counts from now on."""
+        """Returns whether one more connection fits. If so, it counts from now on."""
         fits_here = is_proxy or self.by_address[address] < self.bounds.address_connections_max
         if fits_here and self.by_address.total() < self.connections_max:
             self.by_address[address] += 1
@@ -155,8 +155,9 @@ class BoundedConnection(RequestHandler):
         super().connection_lost(exc)
 
     def reads_too_slowly(self, now: float) -> bool:
-        """Whether bytes wait for this reader and it has taken too few of them for a while. The
-        kernel's counters say so, also for bytes that the kernel itself sends.
+        """Returns whether bytes wait for this reader and it has taken too few of them for a while.
+
+        The kernel's counters say so, also for bytes that the kernel itself sends.
         """
         if self._socket is None:
             return False
@@ -249,7 +250,7 @@ class Listener(web.BaseSite):
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Starts to listen. OSError when the port is taken."""
+        """Starts to listen. Raises OSError if the port is taken."""
         self._open_connections.connections_max = connections_max(
             self._open_connections.bounds.connections_max
         )

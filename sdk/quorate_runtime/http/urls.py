@@ -8,8 +8,9 @@ CHARACTERS_MAX = 2_000
 
 
 def web_url(name: str, text: str, example: str) -> str:
-    """Returns `text` without a slash at its end. `Refused` names the flag or field when it is no
-    http or https URL with a host.
+    """Returns `text` without a slash at its end.
+
+    Raises `Refused`, which names the flag or field when it is no http or https URL with a host.
     """
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:

@@ -149,7 +149,8 @@ class Journal:
         return future
 
     def _droppable(self, newest: int) -> files.Drop | None:
-        """What a snapshot after event `newest` lets the writer delete; None if that is nothing.
+        """Returns what a snapshot after event `newest` lets the writer delete, or None if that is
+        nothing.
 
         The journal never reads events before the oldest kept snapshot again. Without deletion the
         file would grow without end.

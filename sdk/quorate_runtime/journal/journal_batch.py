@@ -66,7 +66,7 @@ def pack_done(places: Sequence[Place]) -> bytes:
 
 
 def unpack(data: bytes) -> Iterator[Event | Done]:
-    """Yields the parts of a batch, in order. ValueError if the bytes are no batch."""
+    """Yields the parts of a batch, in order. Raises ValueError if the bytes are no batch."""
     at = 0
     try:
         while at < len(data):

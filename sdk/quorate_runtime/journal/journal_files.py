@@ -50,7 +50,7 @@ class Drop(Struct, frozen=True):
 
 
 def database(folder: Path) -> Path:
-    """Path of the database file; its WAL lies beside it."""
+    """Returns the path of the database file; its WAL lies beside it."""
     return folder / "journal.db"
 
 
@@ -123,7 +123,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """The newest event's offset; 0 for an empty journal.
+    """Returns the newest event's offset; 0 for an empty journal.
 
     The snapshots count too, because the events before a snapshot may be deleted.
     """
@@ -136,7 +136,7 @@ def last_offset(connection: sqlite3.Connection) -> int:
 
 
 def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
-    """Offsets of the snapshots that are kept, oldest first."""
+    """Returns the offsets of the snapshots that are kept, oldest first."""
     return [row[0] for row in connection.execute("SELECT offset FROM snapshots ORDER BY offset")]
 
 
@@ -250,7 +250,7 @@ def _parts(
 
 
 def read_snapshot(folder: Path) -> Snapshot | None:
-    """The newest snapshot with a right checksum, or None if there is no snapshot.
+    """Returns the newest snapshot with a right checksum, or None if there is no snapshot.
 
     `JournalDamaged` if no snapshot has its checksum. An older snapshot also works, because all
     events after the oldest kept snapshot are kept.

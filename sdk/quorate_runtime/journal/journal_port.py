@@ -96,7 +96,7 @@ class JournalPort(Protocol):
         """
 
     def pending_effects(self) -> Sequence[Pending]:
-        """The effects that are not marked done, in the order of their decisions."""
+        """Returns the effects that are not marked done, in the order of their decisions."""
 
     def mark_done(self, keys: Sequence[str]) -> Future[None]:
         """Marks effects as done: `pending_effects` never returns them again.
@@ -108,7 +108,7 @@ class JournalPort(Protocol):
         """Saves the state after an appended event, and deletes what only older snapshots needed."""
 
     def load_snapshot(self) -> Snapshot | None:
-        """The newest snapshot, or None if there is none."""
+        """Returns the newest snapshot, or None if there is none."""
 
     async def close(self) -> None:
         """Writes what is queued and releases the folder. A second call changes nothing."""

@@ -25,11 +25,11 @@ class PendingEffects:
         return len(self._known)
 
     def pending(self) -> list[Pending]:
-        """The effects that are not done, in order."""
+        """Returns the effects that are not done, in order."""
         return list(self._pending.values())
 
     def carried(self, until: int) -> list[tuple[Place, Pending]]:
-        """The pending effects of events up to offset `until`, each with its place."""
+        """Returns the pending effects of events up to offset `until`, each with its place."""
         return [(place, item) for place, item in self._pending.items() if place[0] <= until]
 
     def add(

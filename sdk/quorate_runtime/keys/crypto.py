@@ -23,7 +23,7 @@ STREAM_BLOCK = 128  # values
 
 
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """The address that signed a 32-byte digest (`envelope.Recover`).
+    """Returns the address that signed a 32-byte digest (`envelope.Recover`).
 
     `Refused(BAD_SIGNATURE)` for a malleable, malformed or impossible signature.
     """
@@ -47,7 +47,7 @@ def recover_again(digest: Hash32, sig: Signature) -> Address:
 
 
 def address_of(public_key: bytes) -> Address:
-    """The EVM address of a 65-byte uncompressed public key."""
+    """Returns the EVM address of a 65-byte uncompressed public key."""
     assert len(public_key) == 65 and public_key[0] == 4, "an uncompressed point is needed"
     return Address(keccak256(public_key[1:])[12:])
 
@@ -75,7 +75,7 @@ class SecretStream:
         self._pid = os.getpid()
 
     def __call__(self) -> Hash32:
-        """The next 32 unpredictable bytes. No value is given twice."""
+        """Returns the next 32 unpredictable bytes. No value is given twice."""
         if not self._block or self._pid != os.getpid():
             self._pid, data = os.getpid(), os.urandom(32 * STREAM_BLOCK)
             self._block = [Hash32(data[at : at + 32]) for at in range(0, len(data), 32)]
@@ -86,7 +86,7 @@ class KeySigner:
     """A signer (`ports.Signer`) with its key in memory."""
 
     def __init__(self, secret: bytes) -> None:
-        """ValueError for a secret that is no secp256k1 key."""
+        """Raises ValueError for a secret that is no secp256k1 key."""
         if len(secret) != 32:
             raise ValueError("an account secret has 32 bytes")
         self._key = PrivateKey(secret)
@@ -107,7 +107,7 @@ class PeerKey:
         self.public = Hash32(bytes(self._key.verify_key))
 
     def sign(self, message: bytes) -> Signature:
-        """The 64-byte signature of a message."""
+        """Returns the 64-byte signature of a message."""
         return Signature(self._key.sign(message).signature)
 
 
@@ -132,7 +132,7 @@ class BoxKey:
         self.public = Hash32(bytes(self._key.public_key))
 
     def open_sealed(self, sealed: bytes) -> bytes:
-        """The message that an anonymous sender sealed with `seal_to`.
+        """Returns the message that an anonymous sender sealed with `seal_to`.
 
         `Refused(DOES_NOT_OPEN)` for anything else.
         """
@@ -148,7 +148,9 @@ class BoxKey:
         return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
 
     def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """The message that `sender` boxed to this key. `Refused(DOES_NOT_OPEN)` otherwise."""
+        """Returns the message that `sender` boxed to this key. `Refused(DOES_NOT_OPEN)`
+        otherwise.
+        """
         try:
             return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
         except (CryptoError, ValueError) as error:
@@ -157,7 +159,7 @@ class BoxKey:
 
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
-    """A libsodium sealed box: anyone can make it, and only the key's owner opens it.
+    """Returns a libsodium sealed box: anyone can make it, and only the key's owner opens it.
 
     It is 48 bytes longer than the message.
     """

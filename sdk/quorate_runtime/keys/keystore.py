@@ -46,7 +46,7 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """The keystore in a folder, which is made if it is missing.
+        """Returns the keystore in a folder, which is made if it is missing.
 
         The passphrases of a devnet's keys are cheap to guess, so such keys must not be used
         elsewhere.
@@ -62,7 +62,7 @@ class Keystore:
         return f"Keystore({str(self.folder)!r})"  # without the passphrase
 
     def has(self, name: str) -> bool:
-        """Whether a key of that name exists."""
+        """Returns whether a key of that name exists."""
         return self._path(name).exists()
 
     def create_account(self, name: str, secret: Hash32 | None = None) -> KeySigner:
@@ -137,9 +137,9 @@ class Keystore:
 
 
 def read_passphrase_file(path: Path) -> str:
-    """The first line of a password file or systemd credential.
+    """Returns the first line of a password file or systemd credential.
 
-    `KeystoreError` when other users can read the file or it is empty.
+    Raises `KeystoreError` if other users can read the file or it is empty.
     """
     lines = read_private(path, PASSPHRASE_BYTES_MAX).decode().splitlines()
     if not lines or not lines[0]:
@@ -148,7 +148,7 @@ def read_passphrase_file(path: Path) -> str:
 
 
 def read_private(path: Path, bytes_max: int) -> bytes:
-    """The content of a file that only its owner can read, at most `bytes_max` bytes.
+    """Returns the content of a file that only its owner can read, at most `bytes_max` bytes.
 
     `KeystoreError` says what to do when other users can read it, or it is missing or too large.
     """

@@ -46,7 +46,7 @@ CHEAP = Kdf(2)  # devnet keys only (PROTOCOL §9)
 
 
 def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> bytes:
-    """The JSON text of a keystore file.
+    """Returns the JSON text of a keystore file.
 
     `extra` are further fields (address, kind, public) beside the crypto section.
     """
@@ -72,7 +72,7 @@ def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> 
 
 
 def decrypt(text: bytes, passphrase: str) -> bytes:
-    """The 32-byte secret of a keystore file. Raises `WrongPassphrase` or `Malformed`."""
+    """Returns the 32-byte secret of a keystore file. Raises `WrongPassphrase` or `Malformed`."""
     try:
         tree = json.loads(text)
         crypto = tree["crypto"]

@@ -13,11 +13,11 @@ CREDENTIAL = "passphrase"
 def passphrase_of(
     path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False
 ) -> str:
-    """The passphrase from the first source that is there.
+    """Returns the passphrase from the first source that is there.
 
     The sources are `path`, the file $QUORATE_PASSWORD_FILE, the credential `passphrase`, and the
     keyboard. For a new key it is typed twice, because a typing error would lock its money away.
-    KeystoreError when there is no terminal to ask at, or the two differ.
+    Raises KeystoreError if there is no terminal to ask at, or the two differ.
     """
     if path is None and environment.get("QUORATE_PASSWORD_FILE"):
         path = Path(environment["QUORATE_PASSWORD_FILE"])

@@ -110,7 +110,7 @@ POINTS: tuple[Point, ...] = (
 def all_points(
     program: Program, events: Sequence[str] = (), effects: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Every point of a program, in the order of `POINTS`.
+    """Returns every point of a program, in the order of `POINTS`.
 
     `events` and `effects` are the names of its core's types.
     """

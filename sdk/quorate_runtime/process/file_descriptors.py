@@ -13,7 +13,9 @@ KEPT = 1_024  # for files, uploads, chain and beacon
 
 
 def connections_max(wanted: int) -> int:
-    """How many connections there may be: at most `wanted`, and half the limit if it is small."""
+    """Returns how many connections there may be: at most `wanted`, and half the limit if it is
+    small.
+    """
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))
     if fitting < wanted:

@@ -45,11 +45,11 @@ class Board:
             self._known.pop(name, None)
 
     def has(self, name: str) -> bool:
-        """Whether this part has a problem."""
+        """Returns whether this part has a problem."""
         return name in self._known
 
     def problems(self) -> tuple[Problem, ...]:
-        """All problems, sorted by name."""
+        """Returns all problems, sorted by name."""
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
 
 

@@ -61,7 +61,7 @@ def setup(
     set-up.
 
     The file is rotated at FILE_BYTES, and FILES_KEPT older files stay: `node.log.1` is the newest
-    of them. OSError when the file cannot be written.
+    of them. Raises OSError if the file cannot be written.
     """
     handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())
@@ -73,7 +73,9 @@ def setup(
 
 
 def _rotating(path: Path) -> logging.Handler:
-    """A handler whose files only their owner can read, because lines name jobs and accounts."""
+    """Returns a handler whose files only their owner can read, because lines name jobs and
+    accounts.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     return _PrivateRotation(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
 
@@ -94,7 +96,10 @@ def _private(path: str, flags: int) -> int:
 
 
 def redact(text: str) -> str:
-    """The text without secrets: `password=...`, bearer tokens, passwords in URLs. Hashes stay."""
+    """Returns the text without secrets: `password=...`, bearer tokens, passwords in URLs.
+
+    Hashes stay.
+    """
     return _USER_INFO.sub(
         rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
     )
@@ -107,7 +112,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Returns the line of a record."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -125,7 +130,7 @@ class HumanFormatter(logging.Formatter):
     """`time level logger: message lease=... name=value`, errors on the lines below."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, or several with an error."""
+        """Returns the line of a record, or several with an error."""
         # Ids are shortened, because people compare beginnings. Line breaks from strangers must not
         # look like new log lines.
         ids = " ".join(f"{name}={value[:10]}" for name, value in _ids().items())

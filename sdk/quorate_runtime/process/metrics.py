@@ -22,12 +22,12 @@ class LabelledCounter:
     def __init__(
         self, registry: CollectorRegistry, name: str, help_text: str, labels: tuple[str, ...]
     ) -> None:
-        """`name` ends in `_total`. `ValueError` when the registry has this name already."""
+        """`name` ends in `_total`. Raises `ValueError` if the registry has this name already."""
         self._name, self._counter = name, Counter(name, help_text, labels, registry=registry)
         self._children: dict[tuple[str, ...], Counter] = {}
 
     def add(self, *values: str, amount: float = 1.0) -> None:
-        """Adds to the series with these label values. `ValueError` for a negative amount."""
+        """Adds to the series with these label values. Raises `ValueError` for a negative amount."""
         child = self._children.get(values)
         if child is None:
             assert len(self._children) < SERIES_MAX, (
@@ -45,5 +45,5 @@ def add_gauge(
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """All metrics of a registry as the body of an answer with `CONTENT_TYPE`."""
+    """Returns all metrics of a registry as the body of an answer with `CONTENT_TYPE`."""
     return generate_latest(registry)

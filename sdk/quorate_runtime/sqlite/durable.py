@@ -101,7 +101,7 @@ def open_whole(
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """The bytes of the file's pages that are in use.
+    """Returns the bytes of the file's pages that are in use.
 
     SQLite counts them, so they cannot differ from the file as a sum of our own could.
     """
@@ -113,7 +113,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def older(file: Path, home: Path, found: int, known: int) -> str:
-    """The message for a file whose format this version no longer reads."""
+    """Returns the message for a file whose format this version no longer reads."""
     return (
         f"{file} was written by an older Quorate (format {found}; this version reads format "
         f"{known}). Finish with that version, or move the folder {home} away and run `init` again."
@@ -121,7 +121,7 @@ def older(file: Path, home: Path, found: int, known: int) -> str:
 
 
 def newer(file: Path, found: int, known: int) -> str:
-    """The message for a file whose format this version does not know yet."""
+    """Returns the message for a file whose format this version does not know yet."""
     return (
         f"{file} was written by a newer Quorate (format {found}; this version reads format "
         f"{known}). Start that version."
@@ -191,7 +191,7 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
 
 
 def is_of_the_world(error: sqlite3.Error) -> bool:
-    """Whether the error came from outside the file, so that the file may be whole."""
+    """Returns whether the error came from outside the file, so that the file may be whole."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD
 
 

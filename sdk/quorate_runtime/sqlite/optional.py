@@ -87,7 +87,7 @@ class OptionalFile:
                 yield writer
 
     def used_bytes(self) -> int:
-        """The bytes of the file's pages that are in use."""
+        """Returns the bytes of the file's pages that are in use."""
         with self.reading() as reader:
             return used_bytes(reader)
 

@@ -231,7 +231,7 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     def _exit(self, lease_id: str) -> Exit:
-        """The exit record, with the groups' exact counters where there are groups."""
+        """Returns the exit record, with the groups' exact counters where there are groups."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
         counters = (
@@ -318,7 +318,7 @@ def check_bwrap() -> None:
 
 
 def choose_outputs() -> BwrapOutputs:
-    """The safest form of outputs that this process may use."""
+    """Returns the safest form of outputs that this process may use."""
     if mounts.can_mount():
         return BwrapOutputs.LOOP
     return BwrapOutputs.MEMORY if _is_root() else BwrapOutputs.FOLDER
@@ -349,7 +349,7 @@ def _check_folder(root: Path, working_dir: str) -> None:
 
 
 def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """The image's volumes, each with a folder in the image to mount on.
+    """Returns the image's volumes, each with a folder in the image to mount on.
 
     Done at every start, because roots unpacked by earlier versions lack the folders. The paths have
     no links: bubblewrap would follow a link at or above a mount point out of the image, and make

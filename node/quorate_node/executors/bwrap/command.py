@@ -32,7 +32,10 @@ class SandboxMounts:
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
-    """The words of the program's command. Refused(UNSUPPORTED) names the field."""
+    """Returns the words of the program's command.
+
+    Raises Refused(UNSUPPORTED), which names the field.
+    """
     check_targets([mount.target for mount in task.mounts])
     for mount in task.mounts:
         if not mount.target.startswith("/inputs/"):
@@ -52,7 +55,7 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
 def bwrap_command(
     program: str, task: Task, image: ImageInfo, sources: SandboxMounts, masks: Sequence[str]
 ) -> list[str]:
-    """The whole command line.
+    """Returns the whole command line.
 
     `program` is bubblewrap's path, `masks` are files of /proc that this kernel has and that a job
     must not read.
@@ -108,7 +111,7 @@ def bwrap_command(
 
 
 def working_folder(working_dir: str) -> str:
-    """The program's working folder, without `..`.
+    """Returns the program's working folder, without `..`.
 
     With `..`, bubblewrap would make a folder outside the sandbox, on the machine itself.
     """
@@ -116,8 +119,9 @@ def working_folder(working_dir: str) -> str:
 
 
 def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:
-    """The program's environment. It may hold loader variables, because no host program runs with
-    it.
+    """Returns the program's environment.
+
+    It may hold loader variables, because no host program runs with it.
     """
     return {"PATH": PATH_DEFAULT, "HOSTNAME": "job", **program_env(task, image.env)}
 

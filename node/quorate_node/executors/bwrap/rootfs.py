@@ -73,10 +73,10 @@ class RootfsCache:
         self._lock = threading.Lock()
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """The root of the image, unpacked if needed.
+        """Returns the root of the image, unpacked if needed.
 
-        Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable without
-        room.
+        Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable
+        without room.
         """
         with self._lock:
             root = self._home / info.config_digest
@@ -141,7 +141,7 @@ class RootfsCache:
 
 
 def _disk_bytes(roots: Sequence[Path]) -> int:
-    """Bytes that these trees use on the disk.
+    """Returns the bytes that these trees use on the disk.
 
     Measured each time: that costs less than the unpacking that follows.
     """
@@ -174,14 +174,16 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
 
 
 def _failure(error: OSError) -> Refused | Unavailable:
-    """Unavailable if the machine failed, Refused if no file system takes the image's names."""
+    """Raises Unavailable if the machine failed, Refused if no file system takes the image's
+    names.
+    """
     if error.errno in _WORLD_FAILS:
         return Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0)
     return Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}")
 
 
 def _verified_bytes(layer: Layer) -> int:
-    """Size of the uncompressed layer, after checking its hash against the config."""
+    """Returns the size of the uncompressed layer, after checking its hash against the config."""
     digest = hashlib.sha256()
     source, size = layer.plain(), 0
     while chunk := source.read(_COPY_BYTES):
@@ -210,7 +212,8 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
-    """Unavailable if the file system has too few inodes: an image of empty files has few bytes.
+    """Raises Unavailable if the file system has too few inodes: an image of empty files has few
+    bytes.
 
     File systems that make inodes on demand report 0 and pass.
     """
@@ -273,7 +276,7 @@ class RootfsTree:
     def make_folders(self, paths: Sequence[str]) -> list[str]:
         """Makes missing folders to mount on; returns their paths inside the root, without links.
 
-        Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
+        Raises Refused(MALFORMED) for names that cannot be made, Unavailable if there is no room.
         """
         try:
             return [
@@ -284,7 +287,7 @@ class RootfsTree:
             raise _failure(error) from error
 
     def has_folder(self, path: str) -> bool:
-        """Whether a directory exists, following links inside the root only."""
+        """Returns whether a directory exists, following links inside the root only."""
         try:
             self._folder(path, makes=False)
         except (Refused, OSError):  # not re-raised: the answer to the question
@@ -327,7 +330,7 @@ class RootfsTree:
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
-        """The directory of a name, with every link on the way followed inside the root.
+        """Returns the directory of a name, with every link on the way followed inside the root.
 
         Missing folders are made if `makes`.
         """
@@ -363,7 +366,7 @@ def _clean(name: str) -> str:
 
 
 def _parts(path: str) -> list[str]:
-    """The path's components, the last one first."""
+    """Returns the path's components, the last one first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 

@@ -35,7 +35,7 @@ class Instruction:
     constant: int
 
     def encode(self) -> bytes:
-        """The bytes of `struct sock_filter`."""
+        """Returns the bytes of `struct sock_filter`."""
         return struct.pack("=HBBI", self.code, self.skip_true, self.skip_false, self.constant)
 
 
@@ -57,9 +57,9 @@ class Rule:
 
 
 def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
-    """The program for `platform.machine()`, refusing the calls in `without` as well.
+    """Returns the program for `platform.machine()`, refusing the calls in `without` as well.
 
-    KeyError for an unknown architecture.
+    Raises KeyError for an unknown architecture.
     """
     known = json.loads(_NUMBERS.read_text())[machine]
     numbers = {name: number for name, number in known.items() if name not in without}
@@ -72,7 +72,7 @@ def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
 def assemble(
     profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int
 ) -> list[Instruction]:
-    """The program's instructions.
+    """Returns the program's instructions.
 
     It kills foreign architectures first, because their numbers mean other calls. Then come calls
     with tests, then ranges of calls that are always allowed.
@@ -104,7 +104,7 @@ def assemble(
 def rules_of(profile: Mapping[str, object], numbers: Mapping[str, int]) -> dict[int, list[Rule]]:
     """Rules by number of the call, in the profile's order.
 
-    ValueError for what this assembler does not know.
+    Raises ValueError for what this assembler does not know.
     """
     if profile["defaultAction"] != "SCMP_ACT_ERRNO":
         raise ValueError("only an allow-list can be assembled")
@@ -148,7 +148,7 @@ def _tested_call(number: int, rules: Sequence[Rule], refusal: int) -> list[Instr
 
 
 def _rule(rule: Rule) -> list[Instruction]:
-    """The instructions of one rule; each test leaves the rule if it fails.
+    """Returns the instructions of one rule; each test leaves the rule if it fails.
 
     An argument is two 32-bit words, the low one first on both architectures.
     """

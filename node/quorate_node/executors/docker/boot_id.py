@@ -20,7 +20,7 @@ BRIDGE = "bridge"
 
 
 def engine_boot_id(api: docker.APIClient) -> str:
-    """The id of the engine's current run; "" if it has none."""
+    """Returns the id of the engine's current run, or "" if it has none."""
     try:
         return str(api.inspect_network(BRIDGE)["Id"])
     except docker.errors.NotFound:
@@ -28,7 +28,7 @@ def engine_boot_id(api: docker.APIClient) -> str:
 
 
 def is_of_boot(labels: Mapping[str, str], life: str) -> bool:
-    """Whether a container was made in this run of the engine.
+    """Returns whether a container was made in this run of the engine.
 
     A container of an earlier version of Quorate has no label; it counts as made in this run.
     """

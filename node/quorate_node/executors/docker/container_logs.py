@@ -41,7 +41,7 @@ class LogReaders:
         reader.start()
 
     def is_reading(self, container: str) -> bool:
-        """False once the container has ended and everything is in the file."""
+        """Returns False once the container has ended and everything is in the file."""
         reader = self._readers.get(container)
         return reader is not None and reader.is_alive()
 

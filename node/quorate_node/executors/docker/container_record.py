@@ -10,7 +10,9 @@ _COULD_NOT_START = (126, 127)
 
 
 def container_state(found: Inspection | None) -> TaskState:
-    """The state of a lease's program; ABSENT if there is no container or it never started."""
+    """Returns the state of a lease's program, or ABSENT if there is no container or it never
+    started.
+    """
     if found is None:
         return TaskState.ABSENT
     match found["State"]["Status"]:
@@ -26,27 +28,29 @@ def container_state(found: Inspection | None) -> TaskState:
 
 
 def exit_code(found: Inspection) -> int:
-    """The exit code as the engine reports it."""
+    """Returns the exit code as the engine reports it."""
     code = found["State"]["ExitCode"]
     assert isinstance(code, int), "the engine gives the exit code as a number"
     return code
 
 
 def process_id(found: Inspection) -> int:
-    """The id of the container's first process on the engine's machine; 0 when it has ended."""
+    """Returns the id of the container's first process on the engine's machine, or 0 if it has
+    ended.
+    """
     pid = found["State"]["Pid"]
     assert isinstance(pid, int), "the engine gives the process id as a number"
     return pid
 
 
 def labels(found: Inspection) -> Mapping[str, str]:
-    """The container's labels."""
+    """Returns the container's labels."""
     value = found["Config"]["Labels"]
     assert isinstance(value, dict), "every container that the executor makes has labels"
     return value
 
 
 def unix_seconds(text: object) -> float:
-    """The engine's RFC 3339 time with nanoseconds as Unix seconds; 0 for its zero time."""
+    """Returns the engine's RFC 3339 time with nanoseconds as Unix seconds; 0 for its zero time."""
     value = str(text)
     return 0.0 if value.startswith("0001-") else datetime.fromisoformat(value).timestamp()

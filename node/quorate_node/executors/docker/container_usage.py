@@ -29,7 +29,9 @@ class ContainerUsage:
         self._timed_out: set[str] = set()  # leases whose container was killed at its time limit
 
     def remaining_seconds(self, lease_id: str, found: Inspection, now: float) -> float:
-        """Seconds until a running container's time limit; `now` is the machine's UTC clock."""
+        """Returns the seconds until a running container's time limit; `now` is the machine's UTC
+        clock.
+        """
         process = observe_process(process_id(found))
         if process is not None:
             self._observed[lease_id] = process

@@ -110,7 +110,8 @@ class DockerExecutor:
     async def check(self) -> None:
         """Asks the engine what it can do and settles on a sandbox.
 
-        Unavailable if the engine does not answer or does not have the sandbox that is wanted.
+        Raises Unavailable if the engine does not answer or does not have the sandbox that is
+        wanted.
         """
         engine = await self._call(self._facts)
         self.sandbox = (
@@ -140,13 +141,13 @@ class DockerExecutor:
             await self._call(lambda: self._start_or_give_up(task))
 
     async def state(self, lease_id: str) -> TaskState:
-        """The state of the lease's container, asked of the engine."""
+        """Returns the state of the lease's container, asked of the engine."""
         return await self._call(lambda: self._observe(lease_id)[0])
 
     async def wait(self, lease_id: str) -> Exit:
         """Waits for the exit and kills the container at its time limit.
 
-        Unavailable when there is no container, or the engine does not answer.
+        Raises Unavailable if there is no container, or the engine does not answer.
         """
         while True:
             state, found = await self._call(lambda: self._observe(lease_id))
@@ -199,7 +200,7 @@ class DockerExecutor:
         await self._call(lambda: self._remove(lease_id))
 
     async def leases(self) -> Sequence[str]:
-        """Lease ids from the engine's labels and from the folders.
+        """Returns the lease ids from the engine's labels and from the folders.
 
         A crash may have left one without the other.
         """
@@ -317,7 +318,7 @@ class DockerExecutor:
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
-        """(state, record). ABSENT if the container ended because the engine stopped.
+        """Returns (state, record). ABSENT if the container ended because the engine stopped.
 
         The boot id is asked on a new connection: an engine that is stopping still answers on the
         connections that it already has.

@@ -13,7 +13,8 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """A client of the named engine, or of the one in the environment, or of the usual socket.
+    """Returns a client of the named engine, or of the one in the environment, or of the usual
+    socket.
 
     The environment names an engine by DOCKER_HOST and related variables. `timeout` is in seconds.
     """

@@ -20,7 +20,7 @@ _RETRY_SECONDS = 3600.0
 def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFacts:
     """Asks the engine. `wanted` None: gVisor if the engine has it, else runc.
 
-    Unavailable if the engine has no seccomp, or not the sandbox that is wanted.
+    Raises Unavailable if the engine has no seccomp, or not the sandbox that is wanted.
     """
     info = api.info()
     if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
@@ -34,7 +34,7 @@ def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFa
 
 
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
-    """Why the engine's runtimes cannot run jobs under gVisor; "" when they can.
+    """Returns why the engine's runtimes cannot run jobs under gVisor, or "" if they can.
 
     By default gVisor uses the container's network stack. The engine leaves the loopback device
     there down, so programs would have none.
@@ -54,7 +54,7 @@ def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def _runtime(known: Mapping[str, Mapping[str, object]], wanted: Sandbox | None) -> str:
-    """The runtime's name for gVisor, "" for runc."""
+    """Returns the runtime's name for gVisor, "" for runc."""
     problem = gvisor_problem(known)
     if wanted is Sandbox.DOCKER_RUNSC and problem:
         raise Unavailable(problem, _RETRY_SECONDS)

@@ -116,7 +116,10 @@ class ContainerMounts:
 def container_request(
     task: Task, owner: str, engine: EngineFacts, image: ImageFacts, mounts: ContainerMounts
 ) -> dict[str, object]:
-    """The body of the engine's create call. Refused(UNSUPPORTED) names the field."""
+    """Returns the body of the engine's create call.
+
+    Raises Refused(UNSUPPORTED), which names the field.
+    """
     check_targets([target for _, target in mounts.inputs])
     hidden, env = _environment(task, image)
     return {
@@ -156,7 +159,9 @@ def container_request(
 
 
 def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
-    """A text that lists mounts of a container that were not requested; "" if there are none."""
+    """Returns a text that lists mounts of a container that were not requested, or "" if there are
+    none.
+    """
     config = body["HostConfig"]
     assert isinstance(config, dict), "a request as made here"
     asked = {
@@ -174,8 +179,9 @@ def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, objec
 
 
 def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
-    """(kind, a volume's name, target). Sources of binds are left out, because engines in a virtual
-    machine write them differently.
+    """Returns (kind, a volume's name, target).
+
+    Sources of binds are left out, because engines in a virtual machine write them differently.
     """
     kind = str(item["Type"])
     return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
@@ -215,7 +221,7 @@ def check_targets(targets: Sequence[str]) -> None:
 def standard_env(
     inputs: str = "/inputs", outputs: str = "/outputs", scratch: str = "/scratch"
 ) -> dict[str, str]:
-    """Variables that every executor sets: where inputs, outputs and caches are."""
+    """Returns the variables that every executor sets: where inputs, outputs and caches are."""
     return {
         **{name: scratch + below for name, below in _CACHES.items()},
         "QUORATE_INPUTS": inputs,
@@ -225,7 +231,9 @@ def standard_env(
 
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
-    """The program's environment in every executor: the image's variables, ours, the job's."""
+    """Returns the program's environment in every executor: the image's variables, ours, the
+    job's.
+    """
     named = dict(
         item.partition("=")[::2] for item in image_env if "=" in item[1:]
     )  # an image may also list words that are no variables
@@ -245,7 +253,7 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
-    """(loader variables to restore inside the container, the engine's list).
+    """Returns (loader variables to restore inside the container, the engine's list).
 
     A bare name in the engine's list removes the image's variable.
     """
@@ -270,7 +278,8 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
 
 
 def _env_restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
-    """Words that restore loader variables inside the container, after all hooks on the host ran.
+    """Returns the words that restore loader variables inside the container, after all hooks on the
+    host ran.
 
     The engine's init cannot set variables and an image need not have a shell. But images that rely
     on LD_LIBRARY_PATH have coreutils' env. An image that is known not to have it is refused,
@@ -288,7 +297,9 @@ def _env_restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
 
 
 def _command(task: Task, image: ImageFacts) -> list[str]:
-    """The job's command, which replaces the image's entry point and command; else the image's."""
+    """Returns the job's command, which replaces the image's entry point and command; else the
+    image's.
+    """
     command = list(task.argv) or [*image.entrypoint, *image.command]
     if not command:
         raise Refused(Code.UNSUPPORTED, "command: the job gives none and the image has none")
@@ -337,7 +348,7 @@ def _host_config(
 
 
 def _host_pids(task: Task, engine: EngineFacts) -> int:
-    """The limit of processes for the host's kernel.
+    """Returns the limit of processes for the host's kernel.
 
     gVisor's kernel is a program with about thirty threads of its own and two for each process
     inside (measured), and they count too. A job that goes over the limit ends its sandbox.
@@ -350,7 +361,7 @@ def _host_pids(task: Task, engine: EngineFacts) -> int:
 
 
 def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
-    """The request's mounts, in the long form.
+    """Returns the request's mounts, in the long form.
 
     The short form `Binds` splits at colons, and makes folders for sources that are missing.
     """
@@ -375,7 +386,8 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
-    """The request for GPUs, by CDI if the engine knows it, else by the nvidia runtime's hook.
+    """Returns the request for GPUs, by CDI if the engine knows it, else by the nvidia runtime's
+    hook.
 
     CDI is a static list of devices and needs no hook that runs as root.
     """

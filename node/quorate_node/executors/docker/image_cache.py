@@ -43,12 +43,12 @@ class ImageCache:
         self._lock = threading.Lock()
 
     def find(self, manifest: str) -> str | None:
-        """The id of the image that a registry names by this digest; None if unknown."""
+        """Returns the id of the image that a registry names by this digest, or None if unknown."""
         with self._lock:
             return next((kept.image for kept in self._all() if manifest in kept.manifests), None)
 
     def all(self) -> list[CachedImage]:
-        """All recorded images, the longest unused first."""
+        """Returns all recorded images, the longest unused first."""
         with self._lock:
             return self._all()
 
@@ -79,8 +79,8 @@ class ImageCache:
     def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
         """Removes unused images until `size` more bytes fit.
 
-        `remove` returns whether the engine removed the image. Refused(OVERSIZE) if it can never
-        fit, Unavailable if all other images are in use.
+        `remove` returns whether the engine removed the image. Raises Refused(OVERSIZE) if it can
+        never fit, Unavailable if all other images are in use.
         """
         if size > self.bytes_max:
             raise Refused(

@@ -68,13 +68,13 @@ class ImageLoader:
         )
 
     def has(self, name: str) -> bool:
-        """Whether a registry's image is in the engine, brought by us or by the owner under that
-        name.
+        """Returns whether a registry's image is in the engine, brought by us or by the owner under
+        that name.
         """
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
-        """The id of the archive's image in the engine; loads it unless it is there."""
+        """Returns the id of the archive's image in the engine; loads it unless it is there."""
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
             if self._inspect(reference) is None:
@@ -153,7 +153,7 @@ class ImageLoader:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """(the engine's reference, its record); an image of ours before the owner's."""
+        """Returns (the engine's reference, its record); an image of ours before the owner's."""
         ours = self._cache.find(image.digest) if self._cache else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None

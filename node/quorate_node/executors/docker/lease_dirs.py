@@ -57,11 +57,11 @@ class LeaseDirs:
         self.kind = kind
 
     def folder(self, lease_id: str) -> Path:
-        """The lease's folder on the host."""
+        """Returns the lease's folder on the host."""
         return self._home / lease_id
 
     def prepare(self, task: Task, container: str) -> ContainerMounts:
-        """Makes everything that the container needs. Unavailable when the host lacks room."""
+        """Makes everything that the container needs. Raises Unavailable if the host lacks room."""
         folder = self.folder(task.lease_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         inputs = tuple(
@@ -113,7 +113,7 @@ class LeaseDirs:
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """A read-only, nosuid, nodev view of the input; without root, the input itself."""
+        """Returns a read-only, nosuid, nodev view of the input; without root, the input itself."""
         source = mount.source.resolve()
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
@@ -211,7 +211,7 @@ def release_folder(folder: Path) -> None:
 
 
 def hold_image() -> tuple[str, bytes]:
-    """(config digest, archive) of an image whose only program waits for ever.
+    """Returns (config digest, archive) of an image whose only program waits for ever.
 
     The program is a few bytes of machine code in an ELF file. The job's image may have no program
     that sleeps, and a registry may be out of reach.
@@ -249,7 +249,9 @@ def hold_image() -> tuple[str, bytes]:
 
 
 def _waiting_program() -> bytes:
-    """A static ELF executable: `push 34; pop rax; syscall; jmp back`, where 34 is pause(2)."""
+    """Returns a static ELF executable: `push 34; pop rax; syscall; jmp back`, where 34 is
+    pause(2).
+    """
     code = b"\x6a\x22\x58\x0f\x05\xeb\xf9"
     base, header_bytes = 0x400000, 64 + 56
     size = header_bytes + len(code)

@@ -33,7 +33,7 @@ class Counters:
     peak_memory_bytes: int = 0
 
     def at_least(self, other: "Counters") -> "Counters":
-        """The larger of both figures: they only grow, so the larger one is newer."""
+        """Returns the larger of both figures: they only grow, so the larger one is newer."""
         return Counters(
             max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes)
         )
@@ -80,7 +80,7 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
 
 
 def can_make_groups(root: Path = _ROOT) -> bool:
-    """Whether this process can make groups; tries it."""
+    """Returns whether this process can make groups; tries it."""
     trial = f"trial-{os.getpid()}"
     made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
     remove_lease_groups(trial, root)
@@ -88,7 +88,7 @@ def can_make_groups(root: Path = _ROOT) -> bool:
 
 
 def counts_by_namespace(release: str) -> bool:
-    """Whether this kernel counts a user's processes in each user namespace separately.
+    """Returns whether this kernel counts a user's processes in each user namespace separately.
 
     Only then RLIMIT_NPROC limits one sandbox.
     """
@@ -97,7 +97,9 @@ def counts_by_namespace(release: str) -> bool:
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
-    """Counters of the lease's parent group; zeros if the kernel or the engine gives none."""
+    """Returns the counters of the lease's parent group, or zeros if the kernel or the engine gives
+    none.
+    """
     return _read(
         {name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")},
         root / PARENT.strip("/") / lease_id,
@@ -105,7 +107,9 @@ def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
 
 
 def process_counters(pid: int, root: Path = _ROOT) -> Counters:
-    """Counters of the groups that a process is in now, for engines that leave groups to systemd."""
+    """Returns the counters of the groups that a process is in now, for engines that leave groups to
+    systemd.
+    """
     version_1: dict[str, Path] = {}
     version_2 = root / "nowhere"
     with contextlib.suppress(OSError):  # the process has ended: zeros, and an earlier sample counts
@@ -220,7 +224,7 @@ def _number(path: Path) -> int:
 
 
 def _cpu_stat(path: Path) -> int:
-    """Microseconds of CPU time of a version 2 group."""
+    """Returns the microseconds of CPU time of a version 2 group."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def can_mount() -> bool:
-    """True if this process may mount and has loop devices and mkfs.ext4."""
+    """Returns True if this process may mount and has loop devices and mkfs.ext4."""
     return (
         os.geteuid() == 0
         and Path("/dev/loop-control").exists()
@@ -114,7 +114,7 @@ def unmount(target: Path) -> None:
 
 
 def is_mounted(target: Path) -> bool:
-    """True if something is mounted exactly at `target`.
+    """Returns True if something is mounted exactly at `target`.
 
     Reads the kernel's list, because device numbers do not show a bind mount within one file system.
     """
@@ -174,7 +174,7 @@ def _mount(source: str | None, target: Path, flags: int) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """The path of a system program, or None; also looks in folders that a PATH may lack."""
+    """Returns the path of a system program, or None; also looks in folders that a PATH may lack."""
     for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
         with contextlib.suppress(OSError):
             if os.access(f"{folder}/{name}", os.X_OK):

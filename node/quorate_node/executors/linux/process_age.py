@@ -26,7 +26,7 @@ class ObservedProcess:
     observed_at: float
 
     def ran_seconds(self, reported: float, now: float) -> float:
-        """How long the process ran, if it has ended by `now` (seconds after boot).
+        """Returns how long the process ran, if it has ended by `now` (seconds after boot).
 
         Returns what the engine reported if that is possible, else the longest possible time.
         """
@@ -35,17 +35,21 @@ class ObservedProcess:
         return reported if is_possible else most
 
     def age_seconds(self, by_clock: float) -> float:
-        """How long it had run when it was observed; `by_clock` is the UTC clock's answer."""
+        """Returns how long it had run when it was observed; `by_clock` is the UTC clock's
+        answer.
+        """
         return self.ran_seconds(by_clock, self.observed_at)
 
 
 def seconds_since_boot() -> float:
-    """Seconds since the machine's boot, including time in which it was suspended."""
+    """Returns the seconds since the machine's boot, including time in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def observe_process(pid: int) -> ObservedProcess | None:
-    """The process as it is now; None if it has ended or its engine is on another machine."""
+    """Returns the process as it is now, or None if it has ended or its engine is on another
+    machine.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -7,7 +7,7 @@ PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
 
 
 def status_number(status: bytes, name: str) -> int | None:
-    """The number that bubblewrap reported under `name`; None while no whole line has it.
+    """Returns the number that bubblewrap reported under `name`; None while no whole line has it.
 
     Jobs cannot write to the pipe. A line that is not a JSON object with a valid process id is
     skipped all the same, because the supervisor sends SIGKILL to the id that it reads here.

@@ -35,7 +35,7 @@ def write_failure(folder: Path, why: str) -> None:
 
 
 def code_of_failed_start(folder: Path) -> int:
-    """A shell's exit code for a program that bubblewrap could not execute.
+    """Returns a shell's exit code for a program that bubblewrap could not execute.
 
     Returns 0, and writes a failure, if bubblewrap could not make the sandbox itself. The job has
     not run, so the log holds bubblewrap's own messages.

@@ -68,7 +68,9 @@ def run_lease(folder: Path) -> None:
 
 
 def _started(folder: Path) -> SupervisedProgram | None:
-    """The started program; None, with a record of the reason, if it could not be started."""
+    """Returns the started program; None, with a record of the reason, if it could not be
+    started.
+    """
     plan = json.loads((folder / "plan.json").read_text())
     try:
         return SupervisedProgram(plan)

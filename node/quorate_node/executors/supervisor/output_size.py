@@ -9,7 +9,7 @@ DEPTH_MAX = 64  # of directories; collecting the outputs has the same bound
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
-    """Whether a tree has more bytes, files or levels than allowed.
+    """Returns whether a tree has more bytes, files or levels than allowed.
 
     Links are never followed, even if the program exchanges a directory for one meanwhile.
     """
@@ -42,10 +42,10 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
 
 
 def _opened(name: str, parent: int | None) -> tuple[int, Any]:
-    """(descriptor, entries) of a directory.
+    """Returns (descriptor, entries) of a directory.
 
-    The program runs as our own user. If it removed its own permissions on the directory, they
-    are restored first: files could be hidden there.
+    The program runs as our own user. If it removed its own permissions on the directory, they are
+    restored first: files could be hidden there.
     """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
@@ -60,7 +60,7 @@ def _opened(name: str, parent: int | None) -> tuple[int, Any]:
 
 
 def _disk_bytes(entry: "os.DirEntry[str]") -> int:
-    """Bytes on disk of a directory entry; 0 for a directory."""
+    """Returns the bytes on disk of a directory entry; 0 for a directory."""
     try:
         return (
             0

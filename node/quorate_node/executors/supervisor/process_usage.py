@@ -15,7 +15,7 @@ def children(parent: int) -> list[int]:
 
 
 def inner_pid(pid: int) -> int:
-    """The process's id in its own process namespace; 0 when it has ended."""
+    """Returns the process's id in its own process namespace, or 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -24,7 +24,8 @@ def inner_pid(pid: int) -> int:
 
 
 def members(group: int, init: int) -> list[tuple[int, list[str]]]:
-    """Processes of one process group, and of the sandbox whose first process is `init` (0: none).
+    """Returns the processes of one process group, and of the sandbox whose first process is `init`
+    (0: none).
 
     Each item is (process id, fields of /proc/PID/stat from the state on).
     """
@@ -38,13 +39,13 @@ def members(group: int, init: int) -> list[tuple[int, list[str]]]:
 
 
 def threads_and_cpu(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
-    """(threads, CPU milliseconds) of these processes together."""
+    """Returns (threads, CPU milliseconds) of these processes together."""
     ticks = sum(int(field) for _, fields in found for field in fields[11:15])
     return sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def resident(pids: list[int]) -> tuple[int, int]:
-    """(bytes of own memory and mapped files, bytes of shared memory) of these processes.
+    """Returns (bytes of own memory and mapped files, bytes of shared memory) of these processes.
 
     Both figures of one process come from one read.
     """
@@ -64,7 +65,8 @@ def resident(pids: list[int]) -> tuple[int, int]:
 
 
 def memory_file_systems(init: int, root: str, folders: list[str]) -> int:
-    """Bytes in the sandbox's memory file systems, including kernel memory for each file.
+    """Returns the bytes in the sandbox's memory file systems, including kernel memory for each
+    file.
 
     0 until the sandbox has changed its root to `root`: before, the folders are the machine's.
     """
@@ -81,7 +83,9 @@ def memory_file_systems(init: int, root: str, folders: list[str]) -> int:
 
 
 def nameless_files(pids: list[int]) -> dict[int, int]:
-    """Bytes by device of open files that have no name, so that no directory shows them."""
+    """Returns the bytes by device of open files that have no name, so that no directory shows
+    them.
+    """
     sizes: dict[tuple[int, int], int] = {}
     for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
         try:
@@ -96,7 +100,7 @@ def nameless_files(pids: list[int]) -> dict[int, int]:
 
 
 def _processes() -> list[int]:
-    """Ids of all processes that this process can see."""
+    """Returns the ids of all processes that this process can see."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
@@ -109,7 +113,7 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def _namespace_of(pid: int) -> int:
-    """The inode that identifies a process namespace; 0 when it cannot be read."""
+    """Returns the inode that identifies a process namespace, or 0 if it cannot be read."""
     try:
         return os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:

@@ -44,7 +44,7 @@ class SupervisedExecutor:
         self._clock = clock
 
     async def check(self) -> None:
-        """Makes the folder of the leases. Unavailable if that fails."""
+        """Makes the folder of the leases. Raises Unavailable if that fails."""
         try:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -66,13 +66,13 @@ class SupervisedExecutor:
             await asyncio.to_thread(self._begin, task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """The lease's state, from the supervisor's lock and its exit record."""
+        """Returns the lease's state, from the supervisor's lock and its exit record."""
         return lease_state(self._folder(lease_id))
 
     async def wait(self, lease_id: str) -> Exit:
         """Polls for the exit record, because the supervisor may not be a child of this process.
 
-        Unavailable when the supervisor was killed or the program could not begin.
+        Raises Unavailable if the supervisor was killed or the program could not begin.
         """
         pause = _POLL_SECONDS
         folder = self._folder(lease_id)
@@ -123,7 +123,7 @@ class SupervisedExecutor:
         crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
-        """The ids of all leases that have a folder."""
+        """Returns the ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
     async def close(self) -> None:
@@ -161,7 +161,7 @@ class SupervisedExecutor:
 
 
 def lease_state(folder: Path) -> TaskState:
-    """The state of a lease, as its folder shows it."""
+    """Returns the state of a lease, as its folder shows it."""
     if (folder / "exit.json").exists():
         return TaskState.EXITED
     if is_locked(folder):
@@ -171,7 +171,7 @@ def lease_state(folder: Path) -> TaskState:
 
 
 def is_locked(folder: Path) -> bool:
-    """True while the supervisor lives.
+    """Returns True while the supervisor lives.
 
     The supervisor inherited the lock, and the kernel releases the lock when the process ends.
     """
@@ -233,7 +233,7 @@ def kill_supervised(folder: Path) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The file's text; "" if there is no file yet."""
+    """Returns the file's text, or "" if there is no file yet."""
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -78,7 +78,7 @@ class SupervisedProgram:
             os.close(descriptor)
 
     def _open_bwrap_pipes(self) -> list[int]:
-        """Descriptors for bubblewrap: seccomp filter, status pipe, pipe to wait on."""
+        """Returns the descriptors for bubblewrap: seccomp filter, status pipe, pipe to wait on."""
         self.status_pipe, status_end = os.pipe()
         os.set_blocking(self.status_pipe, False)
         block_end, self.block_pipe = os.pipe()
@@ -205,7 +205,9 @@ class SupervisedProgram:
             self.kill()
 
     def was_killed_for_memory(self) -> bool:
-        """Whether this process, or the kernel in the lease's group, killed it for memory."""
+        """Returns whether this process, or the kernel in the lease's group, killed it for
+        memory.
+        """
         if not self.sandbox.get("groups"):
             return self.is_memory_kill
         text = Path(self.sandbox["kills"]).read_text()
