@@ -8,21 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eth_abi.codec import ABICodec
-from eth_abi.decoding import AddressDecoder
-from eth_abi.exceptions import DecodingError
-from eth_abi.registry import BaseEquals
-from eth_abi.registry import registry as default_registry
-from eth_utils.abi import (
-    event_abi_to_log_topic,
-    function_abi_to_4byte_selector,
-    get_abi_input_types,
-    get_abi_output_types,
-)
-
+from quorate_contracts.abi_codec import decode, encode
 from quorate_protocol.codec.canonical import Json
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Hash32
 
 CHAIN_RETRY_SECONDS = 2.0
 AMOUNTS = frozenset(
@@ -30,23 +19,6 @@ AMOUNTS = frozenset(
 )
 FOLDER = Path(__file__).parent / "abi"
 CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
-
-
-class _AddressBytes(AddressDecoder):
-    """Decodes an address as 20 bytes; eth-abi would give hex text."""
-
-    decoder_fn = staticmethod(Address)  # type: ignore[assignment]
-
-
-def _codec() -> ABICodec:
-    registry = default_registry.copy()  # type: ignore[no-untyped-call]
-    registry.unregister_decoder("address")
-    kind = BaseEquals("address")  # type: ignore[no-untyped-call]
-    registry.register_decoder(kind, _AddressBytes, label="address")
-    return ABICodec(registry)
-
-
-CODEC = _codec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +31,11 @@ class Function:
 
     def encode(self, arguments: Sequence[object]) -> bytes:
         """Call data."""
-        return self.selector + CODEC.encode(self.inputs, arguments)
+        return self.selector + encode(self.inputs, arguments)
 
     def decode(self, data: bytes) -> tuple[Json, ...]:
-        """The results. DecodingError for bytes that no such function returns."""
-        return CODEC.decode(self.outputs, data)
+        """The results. ValueError or OverflowError for bytes that no such function returns."""
+        return decode(self.outputs, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +51,7 @@ class LogType:
         """
         try:
             return self._decode(topics, data)
-        except (DecodingError, ValueError, OverflowError) as error:
+        except (ValueError, OverflowError) as error:
             raise Unavailable(
                 f"the chain node sent a log that is no {self.name}: {str(error)[:200]}",
                 CHAIN_RETRY_SECONDS,
@@ -87,11 +59,11 @@ class LogType:
 
     def _decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
         plain = [(name, kind) for name, kind, indexed in self.parameters if not indexed]
-        values = CODEC.decode([kind for _, kind in plain], data)
+        values = decode([kind for _, kind in plain], data)
         found = {name: value for (name, _), value in zip(plain, values, strict=True)}
         indexed = [(name, kind) for name, kind, is_topic in self.parameters if is_topic]
         for (name, kind), topic in zip(indexed, topics[1:], strict=True):
-            found[name] = CODEC.decode([kind], topic)[0]
+            found[name] = decode([kind], topic)[0]
         for name, value in found.items():
             _check_size(name, value)
         return found
@@ -119,12 +91,19 @@ class Artifact:
 
     def creation(self, arguments: Sequence[object]) -> bytes:
         """Data of the transaction that deploys it."""
-        return self.bytecode + CODEC.encode(self.constructor, arguments)
+        return self.bytecode + encode(self.constructor, arguments)
 
 
 @cache
 def artifact(name: str) -> Artifact:
     """A contract of `CONTRACTS` by its name."""
+    from eth_utils.abi import (
+        event_abi_to_log_topic,
+        function_abi_to_4byte_selector,
+        get_abi_input_types,
+        get_abi_output_types,
+    )
+
     assert name in CONTRACTS, f"no contract {name}"
     tree = json.loads((FOLDER / f"{name}.json").read_text())
     functions: dict[str, Function] = {}

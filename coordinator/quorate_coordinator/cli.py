@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import aiohttp
 import typer
 
 from quorate_coordinator import cli_options as options
@@ -231,17 +230,20 @@ def report(
 
 def _asked(url: str) -> dict[str, object]:
     """What the coordinator answers about its health; ends the program when nothing answers."""
+    from aiohttp import ClientError
+
     try:
         return asyncio.run(_health(url))
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+    except (ClientError, TimeoutError, OSError, ValueError) as error:
         remedy = "start it: quorate coordinator up; or name another: --url URL"
         raise fail(f"nothing answers at {url} ({error}); {remedy}", EXIT_UNAVAILABLE) from error
 
 
 async def _health(url: str) -> dict[str, object]:
-    timeout = aiohttp.ClientTimeout(total=5)
+    from aiohttp import ClientSession, ClientTimeout
+
     async with (
-        aiohttp.ClientSession(timeout=timeout) as session,
+        ClientSession(timeout=ClientTimeout(total=5)) as session,
         session.get(f"{url}/v1/health") as response,
     ):
         found: dict[str, object] = await response.json()

@@ -8,7 +8,7 @@ still one.
 
 from dataclasses import dataclass
 
-from quorate_runtime.http.listener import ListenerLimits
+from quorate_runtime.http.listener_limits import ListenerLimits
 
 MIB = 1 << 20
 

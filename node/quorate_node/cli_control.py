@@ -5,12 +5,9 @@ import json
 import shlex
 from pathlib import Path
 
-import aiohttp
 import typer
 
 from quorate_node import cli_options as options
-from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
-from quorate_node.ops.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd
@@ -88,6 +85,11 @@ async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
 
     Raises Unavailable if none answers.
     """
+    import aiohttp
+
+    from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
+    from quorate_node.ops.status import read_status
+
     start = f"start it with `quorate node up --home {shlex.quote(str(home))}`"
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from eth_abi.exceptions import DecodingError
-
 from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, artifact
 from quorate_protocol.codec.canonical import Json
 from quorate_protocol.refusals import Unavailable
@@ -66,7 +64,7 @@ class Contract:
                 ):
                     values = values[0]
                 return read(*values)
-            except (DecodingError, ValueError, OverflowError) as error:
+            except (ValueError, OverflowError) as error:
                 raise Unavailable(
                     f"the chain node's answer is no {function}: {str(error)[:200]}",
                     CHAIN_RETRY_SECONDS,

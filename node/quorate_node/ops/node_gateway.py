@@ -18,7 +18,8 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.error_responses import failures, mark_started
-from quorate_runtime.http.listener import Listener, ListenerLimits, OpenConnections, cannot_listen
+from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
+from quorate_runtime.http.listener_limits import ListenerLimits
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"

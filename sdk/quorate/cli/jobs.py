@@ -4,14 +4,15 @@ import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli import attach
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.errors import CancelledError, UsageError
-from quorate.job.job import Job
+
+if TYPE_CHECKING:
+    from quorate.job.job import Job
 
 File = Annotated[Path, typer.Option("--file", "-f", help="Path of the job file (YAML).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit without asking.")]
@@ -22,6 +23,11 @@ Tier = Annotated[str, typer.Option(help="Verification tier: lean, standard, stri
 ClassOption = Annotated[
     str, typer.Option(help="Only this class of machines: a name or id from `quorate classes`.")
 ]
+
+PRICE_MISSING = (
+    "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
+    "(see `quorate offers`)"
+)
 
 
 def apply(
@@ -77,11 +83,10 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
+    from quorate.job.job import Job
+
     if not max_price:
-        raise UsageError(
-            "--max-price is missing; give the most you pay per hour, such as --max-price "
-            "0.50 (see `quorate offers`)"
-        )
+        raise UsageError(PRICE_MISSING)
     resources = {
         key: value
         for key, value in (("gpu", gpu), ("cpu", cpu), ("memory", memory), ("disk", disk))
@@ -110,6 +115,7 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     """Shows which offers a job file would meet and what it would cost; uploads and signs
     nothing.
     """
+    from quorate.cli import attach
     from quorate.job.jobfile import load_job
 
     async def work() -> None:
@@ -145,7 +151,9 @@ def validate(file: File, json: JsonFlag = False) -> None:
         typer.echo(f"{file}: valid" + (f"; spec {cid}" if cid else ""))
 
 
-async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
+async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json: bool) -> None:
+    from quorate.cli import attach
+
     if job.outputs is not None and job.outputs.exists():
         raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
     async with context.market() as market:

@@ -4,8 +4,6 @@ import sys
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from quorate.cli.terminal_text import one_line
 from quorate.client.result import Result, describe_exit
@@ -24,6 +22,9 @@ OWNERS_SHOWN = 8
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
     """Prints a table as wide as the terminal. In a pipe, lines are never folded."""
+    from rich.console import Console
+    from rich.table import Table
+
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         shown.add_column(column, overflow="fold")

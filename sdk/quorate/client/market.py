@@ -8,20 +8,16 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from types import TracebackType
-from typing import Any, Self
-
-import aiohttp
+from typing import TYPE_CHECKING, Any, Self
 
 from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
-from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
-from quorate.images.tag_resolution import parse_tagged, resolve
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
@@ -40,8 +36,10 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process.crash_points import crash_point
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession as HttpSession
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
@@ -103,6 +101,7 @@ class Market:
         self._stack = AsyncExitStack()
         self._settlement_task: asyncio.Task[None] | None = None
         self._account_nonce = Nonce(0)
+        self._http_session: HttpSession
         self._opened: ClientSession | None = None
         self.info: InfoView
 
@@ -125,10 +124,16 @@ class Market:
         Raises EvidenceError if the identity changed, UnavailableError if the coordinator does not
         answer.
         """
+        # aiohttp is most of the time that importing a Market would take.
+        from aiohttp import TCPConnector
+
+        from quorate.client.coordinator_api import Api
+        from quorate_runtime.http.client_sessions import plain_session
+
         try:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+            connector = TCPConnector(limit=CONNECTIONS_MAX)
             session = await self._stack.enter_async_context(plain_session(connector=connector))
-            self._session = session
+            self._http_session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
             # the token comes from the session, which is created after the API
@@ -303,13 +308,15 @@ class Market:
         return self._opened
 
     async def _pack(self, job: Job) -> PackedJob:
+        from quorate.images.tag_resolution import parse_tagged, resolve
+
         tagged = (
             parse_tagged(job.image)
             if isinstance(job.image, str) and not is_path(job.image)
             else None
         )
         if tagged is not None:
-            job = replace(job, image=await resolve(self._session, tagged))
+            job = replace(job, image=await resolve(self._http_session, tagged))
             self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
         sizes: dict[str, int] = {}
         absent: list[NamedCid] = []

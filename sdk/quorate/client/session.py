@@ -5,10 +5,10 @@ ledger.
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quorate.client import signed_requests
 from quorate.client.client_ledger import Ledger, OrderRecord
-from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.errors import EvidenceError, RefusedError, translated
 from quorate.trust.charge_verification import (
@@ -28,6 +28,9 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import recover
 
+if TYPE_CHECKING:
+    from quorate.client.coordinator_api import Api
+
 TOKEN_SECONDS = 3600
 Notice = Callable[[str], None]
 """Called with sentences for the user, such as a commit that was not witnessed or a charge that does
@@ -43,7 +46,7 @@ def ignore_notice(_sentence: str) -> None:
 class ClientSession:
     """The shared state of one Market. `identity` is set after the first contact."""
 
-    api: Api
+    api: "Api"
     profile: Profile
     ledger: Ledger
     clock: Clock

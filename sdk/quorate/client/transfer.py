@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from quorate.client.coordinator_api import Api
 from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError, translated
 from quorate.job.packing import Upload
 from quorate_content.content_limits import Bounds
@@ -23,6 +23,9 @@ from quorate_content.sealed import open_sealed
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32
+
+if TYPE_CHECKING:
+    from quorate.client.coordinator_api import Api
 
 PIECE_BYTES = 1 << 20
 ANSWER_VALID_SECONDS = 60.0
@@ -42,7 +45,7 @@ class Uploader:
     remove content while a person reads the plan.
     """
 
-    def __init__(self, api: Api, now: Callable[[], float]) -> None:
+    def __init__(self, api: "Api", now: Callable[[], float]) -> None:
         self._api, self._now = api, now
         self._answers: dict[str, tuple[bool, float]] = {}
 
@@ -101,7 +104,7 @@ def _directory_pieces(item: Upload) -> Iterator[bytes]:
 
 
 async def fetch_output(
-    api: Api, output: SealedOutput, destination: Path, bytes_max: int, progress: Progress
+    api: "Api", output: SealedOutput, destination: Path, bytes_max: int, progress: Progress
 ) -> None:
     """Downloads, checks and opens a sealed output as the new directory `destination`."""
     destination.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +120,7 @@ async def fetch_output(
         await asyncio.to_thread(_open, sealed, cid, output, destination, bytes_max)
 
 
-async def _locate(api: Api, digest: Hash32) -> Cid:
+async def _locate(api: "Api", digest: Hash32) -> Cid:
     """Finds the ciphertext's CID. A commit carries only the digest: the root is a raw block if
     short, else a dag-pb node.
     """

@@ -1,8 +1,5 @@
 """The reason of a failed call, as text."""
 
-from eth_abi import abi
-from eth_abi.exceptions import DecodingError
-
 from quorate_runtime.chain.rpc import RpcFailure
 
 _ERROR_STRING = bytes.fromhex("08c379a0")  # selector of Error(string)
@@ -33,6 +30,9 @@ def revert_reason(output: bytes, message: str = "") -> str:
     """Returns the contract's own words, "panic 0x..", or else what the node's message says. "" when
     there is no reason.
     """
+    from eth_abi import abi
+    from eth_abi.exceptions import DecodingError
+
     try:
         if output[:4] == _ERROR_STRING:
             return str(abi.decode(["string"], output[4:])[0])[:200]

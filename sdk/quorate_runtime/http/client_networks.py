@@ -8,11 +8,12 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from aiohttp import web
-from aiohttp.typedefs import Middleware
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
-from quorate_runtime.http.error_responses import Handler
+    from quorate_runtime.http.error_responses import Handler
 
 IPV6_BITS = 48  # of one site; a "network" of PROTOCOL
 HOPS_MAX = 16
@@ -115,11 +116,12 @@ class Proxies:
             return _FOR.findall(text[-4096:])
         return [hop for hop in text[-4096:].split(",") if hop.strip()]
 
-    def middleware(self) -> Middleware:
+    def middleware(self) -> "Middleware":
         """Makes the middleware that sets each request's `remote` to the client's address."""
+        from aiohttp import web
 
         @web.middleware
-        async def place(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def place(request: web.Request, handler: "Handler") -> web.StreamResponse:
             remote = request.remote or ""
             if not self.networks or not self.trusts(remote):
                 return await handler(request)

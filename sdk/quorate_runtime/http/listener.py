@@ -23,6 +23,7 @@ from aiohttp.web_protocol import RequestHandler
 from quorate_protocol.refusals import Code, Unavailable
 from quorate_runtime.http.client_networks import Proxies, network_of
 from quorate_runtime.http.error_responses import OF_STATUS, coded, internal
+from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.process.file_descriptors import connections_max
 
 log = logging.getLogger(__name__)
@@ -32,18 +33,6 @@ LINGER_SECONDS = 2.0
 BACKLOG = 512
 WARN_SECONDS = 10.0
 _ACKED_AT, _INFO_BYTES = 120, 128  # tcpi_bytes_acked of struct tcp_info, Linux 4.1 and later
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
-    """What one address, and all addresses together, may hold open, and how slow they may be."""
-
-    connections_max: int = 8_192
-    address_connections_max: int = 256
-    head_and_idle_seconds: float = 30.0  # until a connection's next request head is whole
-    # over which a reader's speed is measured, and in which a stream's reader must take its bytes
-    write_seconds: float = 30.0
-    read_bytes_per_second: float = 4.0 * 1024  # of a client whose answer is waiting
 
 
 @dataclass(slots=True)

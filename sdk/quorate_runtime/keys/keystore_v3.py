@@ -14,8 +14,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from Crypto.Cipher import AES
-
 from quorate_protocol.crypto.hashing import keccak256
 
 SCRYPT_R = 8
@@ -115,4 +113,6 @@ def _derive(name: str, params: dict[str, Any], passphrase: str) -> bytes:
 def _aes(key: bytes, iv: bytes, data: bytes) -> bytes:
     if len(iv) != 16:
         raise Malformed("an iv has 16 bytes")
+    from Crypto.Cipher import AES  # 40 ms, and most commands open no key
+
     return AES.new(key[:16], AES.MODE_CTR, nonce=b"", initial_value=iv).encrypt(data)

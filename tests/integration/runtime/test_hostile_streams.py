@@ -24,7 +24,7 @@ from quorate_content.transfer import gateway as content_gateway
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_node.ops.node_gateway import Gateway
-from quorate_runtime.http.listener import ListenerLimits
+from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.peers import websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
 from support.markets.coordinator_stage import Stage, deployed_stage, running

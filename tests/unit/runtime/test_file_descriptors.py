@@ -4,7 +4,8 @@ import resource
 
 import pytest
 
-from quorate_runtime.http.listener import ListenerLimits, OpenConnections
+from quorate_runtime.http.listener import OpenConnections
+from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.process import file_descriptors
 
 
