@@ -320,7 +320,7 @@ async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) ->
     async with Market(crash.devnet.profiles[1]) as other, node_that_can_go(crash) as node:
         checks = Checks(crash, (crash.market, other))
         before = await epochs(crash)
-        await node.go()
+        await node.go_offline()
         gone = time.monotonic()
         try:
             await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
@@ -332,7 +332,7 @@ async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) ->
             await asyncio.sleep(gone + AWAY_SECONDS - time.monotonic())
             assert await epochs(crash) == before, "nothing can be posted without a chain"
         finally:
-            await node.come()
+            await node.return_online()
         async with asyncio.timeout(BACK_SECONDS):
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)

@@ -1,5 +1,6 @@
-"""Commands typed at a prompt, run in this process: each of its own would load the program for a
-second or two.
+"""Runs commands of the command line in this process.
+
+A process for each command would take a second or two to load the program.
 """
 
 import contextlib
@@ -16,13 +17,15 @@ from quorate.cli.main import run_main
 def typed(
     *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit status of `quorate WORDS`, and what stood on both streams. What it would show a trace
-    for is raised. One at a time.
+    """Runs `quorate WORDS`; returns the exit status and the text of both output streams.
+
+    Raises the exception for which the program would print a stack trace. Only one command may run
+    at a time.
     """
     said = io.StringIO()
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    root.handlers.clear()  # as in a new process; a daemon sets its own log up
+    root.handlers.clear()  # as in a new process; a daemon configures its own log
     with contextlib.ExitStack() as stack:
         stack.callback(root.setLevel, level)
         stack.callback(root.handlers.__setitem__, slice(None), handlers)

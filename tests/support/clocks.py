@@ -1,10 +1,10 @@
-"""Clocks that a test sets: called, they give seconds, as `time.time` does."""
+"""Clocks that a test sets. A call returns seconds, as `time.time` does."""
 
 import time
 
 
 class SetClock:
-    """What the test says it is."""
+    """A clock that shows the time that the test sets."""
 
     def __init__(self, at: float = 1_700_000_000.0) -> None:
         self.at = at

@@ -1,5 +1,5 @@
-"""What fuzz tests share: strategies for hostile bytes, and the properties that must hold of
-whatever reads them.
+"""Shared by the fuzz tests: strategies for hostile bytes, and properties that must hold for
+every reader of bytes.
 """
 
 import json
@@ -69,12 +69,12 @@ _WORDS = [
 
 
 def integers() -> st.SearchStrategy[int]:
-    """Integers around every width there is."""
+    """Returns a strategy for integers around the limits of every width."""
     return st.sampled_from(EDGES) | st.integers() | st.sampled_from(EDGES).map(lambda value: -value)
 
 
 def words() -> st.SearchStrategy[str]:
-    """Texts that mean something somewhere, and others."""
+    """Returns a strategy for texts, some of which have a meaning in a message."""
     return st.sampled_from(_WORDS) | st.text(max_size=12) | integers().map(str)
 
 
@@ -123,12 +123,16 @@ def codec_inputs() -> st.SearchStrategy[bytes]:
 
 
 def shaped() -> st.SearchStrategy[Any]:
-    """Trees with the fields of some message, offer, order or frame, and mostly fitting values."""
+    """Returns a strategy for trees with the fields of some message, offer, order or frame, and
+    mostly fitting values.
+    """
     return st.sampled_from([*READERS.values(), *MESSAGE_TYPES.values()]).flatmap(tree_of)
 
 
 def tree_of(kind: Any) -> st.SearchStrategy[Any]:
-    """JSON trees for one declared type; one leaf in some is replaced by anything."""
+    """Returns a strategy for JSON trees of one declared type. In some of them one leaf is
+    replaced.
+    """
     return values_of(kind).map(lambda value: json.loads(writer_of(kind)(value))).flatmap(_tampered)
 
 
@@ -162,8 +166,8 @@ def _with(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def dump(tree: Any) -> bytes:
-    """JSON text that may hold what the codec refuses: floats, half surrogates, any order of
-    keys.
+    """Writes JSON text that may hold what the codec refuses: floats, half surrogates, keys in
+    any order.
     """
     return json.dumps(tree, separators=(",", ":")).encode()
 
@@ -174,7 +178,7 @@ def _broken(data: bytes, at: int, extra: bytes) -> bytes:
 
 
 def parse_or_refuse(data: bytes) -> None:
-    """The parser's property."""
+    """Asserts that the parser gives a tree or raises `Refused`, and nothing else."""
     COUNTS["codec_inputs"] += 1
     try:
         tree = canonical.parse(data, BYTES_MAX)
@@ -184,8 +188,8 @@ def parse_or_refuse(data: bytes) -> None:
 
 
 def decode_or_refuse(data: bytes) -> None:
-    """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing
-    else is ever raised.
+    """Asserts that each reader gives a value whose bytes equal the input, or raises `Refused`,
+    and nothing else.
     """
     COUNTS["codec_inputs"] += 1
     for kind in READERS.values():
@@ -199,7 +203,7 @@ def decode_or_refuse(data: bytes) -> None:
     try:
         found = envelope.decode(data)
     except Refused:
-        pass  # most are none
+        pass  # most inputs are no envelope
     assert found is None or envelope.encode(found) == data
     for read in (frames.decode, job_spec.decode):
         try:
@@ -209,7 +213,7 @@ def decode_or_refuse(data: bytes) -> None:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    """Cut as it says itself: two bytes of length, then so many."""
+    """Cuts `data` into pieces. The first two bytes of each piece state its length."""
     at = 0
     while at + 2 <= len(data):
         size = int.from_bytes(data[at : at + 2], "big")

@@ -6,14 +6,16 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-SHUTDOWN_SECONDS = 0.1  # an answer that hangs on purpose is not waited for
+SHUTDOWN_SECONDS = 0.1  # a test may leave an answer hanging, so the server does not wait for it
 
 
 @asynccontextmanager
 async def on_loopback(
     app: web.Application, *, port: int = 0, ssl_context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Its URL, without a slash at the end. 0: a free port."""
+    """Serves an application; yields its URL without a slash at the end. Port 0 means a free
+    port.
+    """
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:

@@ -33,7 +33,7 @@ TIMEOUT = Seconds(5)
 
 @dataclass
 class EchoHandler:
-    """Answers as the frame says, and remembers the senders."""
+    """Answers as the frame says, and records the senders."""
 
     name: bytes
     seen: list[tuple[str, bytes]] = field(default_factory=list)
@@ -71,7 +71,9 @@ async def authorize(account: Address, key: Address) -> bool:
 
 
 class Site:
-    """A real HTTP server with the peers' route. It can be stopped and started on one port."""
+    """A real HTTP server with the peers' route. Tests stop it and start it again on the same
+    port.
+    """
 
     def __init__(self, handler: EchoHandler) -> None:
         self.handler, self.port = handler, 0
@@ -127,7 +129,7 @@ async def running(*dialers: WebSocketDialer) -> AsyncIterator[None]:
 async def raw_connection(
     site: Site, account: Address = EVE, signer: KeySigner | None = None
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """A WebSocket connection after its hello, without our dialer."""
+    """Returns a WebSocket connection after its hello, made without the project's dialer."""
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(site.url, max_msg_size=0) as ws,

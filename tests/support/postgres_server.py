@@ -1,6 +1,6 @@
-"""A private PostgreSQL server for tests: in a folder of its own, on a Unix socket, with one user.
+"""A private PostgreSQL server for tests, with its own folder and Unix socket and one user.
 
-PostgreSQL refuses to run as root, so root's tests run it as the system user `postgres`.
+PostgreSQL refuses to run as root, so tests that run as root start it as the system user `postgres`.
 """
 
 import os
@@ -21,7 +21,7 @@ OPTIONS = ("-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=
 
 
 def program(name: str) -> str:
-    """Path of one of PostgreSQL's programs; Debian keeps them off PATH."""
+    """Returns the path of one of PostgreSQL's programs. Debian keeps them off PATH."""
     found = shutil.which(name) or next(
         (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None
     )
@@ -30,7 +30,7 @@ def program(name: str) -> str:
 
 
 class PostgresServer:
-    """One server; `start` and `stop` it as often as a test needs."""
+    """One server. `start` and `stop` may be called as often as a test needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class PostgresServer:
             self._process = None
 
     def create_database(self, name: str) -> str:
-        """Makes an empty database and gives its URL."""
+        """Makes an empty database and returns its URL."""
         command = [program("createdb"), "-h", self.folder, "-U", OWNER, name]
         subprocess.run(command, check=True, capture_output=True, timeout=START_SECONDS)
         return f"postgresql+asyncpg://{OWNER}@/{name}?host={self.folder}"
@@ -76,8 +76,9 @@ def _user() -> dict[str, Any]:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """A server that runs, in a temporary folder that goes with it."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: a socket's path has at most 107 bytes
+    """Yields a running server in a temporary folder, which is deleted at the end."""
+    # a short path, because a socket's path has at most 107 bytes
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, ACCOUNT, ACCOUNT)

@@ -1,9 +1,8 @@
-"""What a test needs from the machine: `require("docker")` skips it, named and with the reason,
-where the thing is missing.
+"""Skips tests whose requirements the machine does not meet.
 
-Where the environment variable QUORATE_REQUIRE names the thing (a comma list; CI does), a missing
-thing is a failure instead, so that nothing is skipped in silence. Marking a test
-`@pytest.mark.docker` calls `require("docker")` before its fixtures.
+`require("docker")` skips the calling test, with a reason, if docker is missing. If the environment
+variable QUORATE_REQUIRE (a comma list, which CI sets) names the requirement, the test fails
+instead. `@pytest.mark.docker` calls `require("docker")` before the test's fixtures.
 """
 
 import functools
@@ -26,7 +25,7 @@ from quorate_node.executors.linux import mounts
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime import p2p
 
-FILES_MIN = 6_000  # for a few thousand idle connections
+FILES_MIN = 6_000  # enough for a few thousand idle connections
 
 
 def _docker() -> str | None:
@@ -100,7 +99,9 @@ def _registry() -> str | None:
 
 
 def _index() -> str | None:
-    """Asks pip, which knows its own index, proxy and find-links."""
+    """Asks pip whether it can fetch packages. Only pip knows its own index, proxy and
+    find-links.
+    """
     probe = [
         sys.executable,
         "-m",
@@ -170,12 +171,12 @@ PROBES: dict[str, Callable[[], str | None]] = {
 
 @functools.cache
 def missing(what: str) -> str | None:
-    """Why `what` is missing, or None where it is there. Probed once a run."""
+    """Returns why `what` is missing, or None if it is there. Each probe runs once."""
     return PROBES[what]()
 
 
 def required() -> frozenset[str]:
-    """What QUORATE_REQUIRE names. A name without a probe is a mistake in the environment."""
+    """Returns the names in QUORATE_REQUIRE. Raises an error if a name has no probe."""
     names = frozenset(
         name.strip() for name in os.environ.get("QUORATE_REQUIRE", "").split(",") if name.strip()
     )
@@ -189,14 +190,14 @@ def required() -> frozenset[str]:
 
 
 def require(what: str) -> None:
-    """Skips the calling test where `what` is missing; fails it where QUORATE_REQUIRE names it."""
+    """Skips the calling test if `what` is missing. Fails it if QUORATE_REQUIRE names `what`."""
     reason = missing(what)
     if reason is not None:
         absent(what, reason)
 
 
 def absent(what: str, reason: str) -> NoReturn:
-    """The same for what a test finds missing only when it tries."""
+    """Like `require`, for what a test finds missing only when it tries."""
     if what in required():
         pytest.fail(f"{what} is required (QUORATE_REQUIRE) but missing: {reason}", pytrace=False)
     pytest.skip(f"{what}: {reason}")

@@ -1,5 +1,5 @@
-"""Hypothesis strategies for values of any type the codec knows, with values at the edges of
-their widths.
+"""Hypothesis strategies for values of any type that the codec knows. Values at the limits are
+frequent.
 """
 
 import types
@@ -20,7 +20,7 @@ _SIGNATURES = st.sampled_from([bytes(65), b"\x01" * 64 + b"\x1b", b"", b"\xff" *
 
 @cache
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a declared type, those at the edges often."""
+    """Returns a strategy for values of a declared type. Values at the limits are frequent."""
     if hasattr(kind, "__supertype__"):
         return _unit(kind)
     origin = get_origin(kind)

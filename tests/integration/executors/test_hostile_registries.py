@@ -18,7 +18,13 @@ from quorate_node.images.registry_http import TransferRate
 from quorate_node.images.registry_image import fetch_archive, parse_pinned
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import MIB, new_lease
-from support.executors.image_fetching import RULES, executing, image_ids, remove_images, small
+from support.executors.image_fetching import (
+    RULES,
+    executing,
+    image_ids,
+    remove_images,
+    small_archive,
+)
 from support.executors.registries import Served, digest_of, served, serving
 from support.http_server import on_loopback
 
@@ -29,7 +35,7 @@ async def test_no_login_of_the_owner_is_sent(
     tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine's own client would read the owner's logins from here and send them."""
-    image = served(small(tmp_path))
+    image = served(small_archive(tmp_path))
     async with executing(tmp_path) as executor, serving(image, guarded) as (name, asked):
         login = {"auths": {name.partition("/")[0]: {"auth": "b3duZXI6c2VjcmV0"}}}
         (tmp_path / "config.json").write_text(json.dumps(login))
@@ -72,7 +78,7 @@ async def test_false_sizes_blobs_and_manifests_are_refused(
     """More bytes than the manifest says, other bytes, another manifest: only its digest is
     trusted.
     """
-    image = served(small(tmp_path, 64 << 10), **({"layer": 1000} if lie == "size" else {}))
+    image = served(small_archive(tmp_path, 64 << 10), **({"layer": 1000} if lie == "size" else {}))
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
         if (lie == "blob" and image.layers[0] in request.path) or (
@@ -95,7 +101,7 @@ async def test_a_registry_in_the_owners_own_network_is_not_asked(
 
     An image that the owner names may come from there.
     """
-    image = served(small(tmp_path))
+    image = served(small_archive(tmp_path))
     async with (
         executing(tmp_path, replace(RULES, private=frozenset({"another"}))) as executor,
         serving(image) as (name, asked),
@@ -134,7 +140,7 @@ async def test_a_registry_cannot_lead_into_the_owners_own_network(
             else None
         )
 
-    image, rules = served(small(tmp_path)), replace(RULES, private=frozenset())
+    image, rules = served(small_archive(tmp_path)), replace(RULES, private=frozenset())
     async with executing(tmp_path, rules) as executor, serving(image, answer) as (name, asked):
         with pytest.raises(Refused, match="leads to 127.0.0.2") as refusal:
             await executor.fetch_image(new_lease(), name, 60.0)
@@ -209,7 +215,7 @@ async def test_blobs_over_https_need_a_known_certificate(
     tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in public registries: each blob is at another host, by HTTPS."""
-    image, secret = served(small(tmp_path)), certificate(tmp_path)
+    image, secret = served(small_archive(tmp_path)), certificate(tmp_path)
 
     async def blob(request: web.Request) -> web.Response:
         return web.Response(body=image.content[request.path.rpartition("/")[2]])

@@ -18,7 +18,14 @@ from quorate_protocol import values
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 from support.executors.executor_cases import new_lease, python_task
-from support.executors.image_fetching import RULES, closed, drip, dripping, executing, small
+from support.executors.image_fetching import (
+    RULES,
+    executing,
+    send_slowly,
+    small_archive,
+    until_closed,
+    until_fetching,
+)
 from support.executors.registries import served, serving
 from support.markets.provider_world import make_spec
 
@@ -32,19 +39,20 @@ async def test_a_slow_registry_delays_no_other_job_and_ends_at_its_deadline(
     image: Path, tmp_path: Path
 ) -> None:
     images = [
-        served(small(tmp_path, name=str(index)), layer=1 << 30) for index in range(FETCHES_MAX + 1)
+        served(small_archive(tmp_path, name=str(index)), layer=1 << 30)
+        for index in range(FETCHES_MAX + 1)
     ]
     patient = replace(
         RULES, rate=TransferRate(1, 300.0, 300.0)
     )  # so that only the deadline ends them
     async with executing(tmp_path, patient) as executor, contextlib.AsyncExitStack() as stack:
-        names = [await stack.enter_async_context(serving(image, drip)) for image in images]
+        names = [await stack.enter_async_context(serving(image, send_slowly)) for image in images]
         leases = [new_lease() for _ in names]
         fetches = [
             asyncio.create_task(executor.fetch_image(lease, name, 500.0))
             for lease, (name, _) in zip(leases, names, strict=True)
         ]
-        await dripping([asked for _, asked in names], FETCHES_MAX)
+        await until_fetching([asked for _, asked in names], FETCHES_MAX)
         task = python_task(image, "print('beside')")
         async with asyncio.timeout(60):
             await executor.start(task)
@@ -61,7 +69,7 @@ async def test_a_slow_registry_delays_no_other_job_and_ends_at_its_deadline(
         assert all(isinstance(end, Unavailable) for end in ends), ends
         assert SECONDS - 0.5 <= time.monotonic() - begun <= SECONDS + 30.0
         for _, asked in names:
-            await closed(asked)
+            await until_closed(asked)
 
 
 @pytest.mark.parametrize("way", ["rate", "stop", "remove", "close"])
@@ -71,11 +79,11 @@ async def test_what_ends_a_fetch_before_its_deadline(tmp_path: Path, way: str) -
     )
     async with (
         executing(tmp_path, rules) as executor,
-        serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked),
+        serving(served(small_archive(tmp_path), layer=1 << 30), send_slowly) as (name, asked),
     ):
         lease = new_lease()
         fetch = asyncio.create_task(executor.fetch_image(lease, name, 500.0))
-        await dripping([asked], 1)
+        await until_fetching([asked], 1)
         match way:
             case "stop":
                 await executor.stop(lease)
@@ -88,7 +96,7 @@ async def test_what_ends_a_fetch_before_its_deadline(tmp_path: Path, way: str) -
                 Unavailable, match="bytes a second" if way == "rate" else "has ended"
             ):
                 await fetch
-        await closed(asked)
+        await until_closed(asked)
 
 
 @pytest.mark.parametrize("has_index", [False, True])
@@ -123,7 +131,7 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
     try:
         async with (
             executing(tmp_path) as executor,
-            serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked),
+            serving(served(small_archive(tmp_path), layer=1 << 30), send_slowly) as (name, asked),
         ):
             bench, begun = (
                 JobRunner(executor, store, tmp_path / "home", SystemClock(), {}),
@@ -133,6 +141,6 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
             with pytest.raises(Unavailable, match="deadline"):
                 await bench.fetch(new_lease(), spec, (), SECONDS)
             assert time.monotonic() - begun < 20.0
-            await closed(asked)
+            await until_closed(asked)
     finally:
         await store.close()

@@ -14,7 +14,13 @@ from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import MIB, new_lease
 from support.executors.image_archives import entry, image_entries, tar
-from support.executors.image_fetching import RULES, executing, image_ids, remove_images, small
+from support.executors.image_fetching import (
+    RULES,
+    executing,
+    image_ids,
+    remove_images,
+    small_archive,
+)
 from support.executors.registries import served, serving
 
 pytestmark = pytest.mark.docker
@@ -23,7 +29,7 @@ pytestmark = pytest.mark.docker
 async def test_an_image_larger_than_the_room_is_refused_before_it_is_fetched(
     tmp_path: Path,
 ) -> None:
-    image = served(small(tmp_path, 64 << 10))
+    image = served(small_archive(tmp_path, 64 << 10))
     async with (
         executing(tmp_path, replace(RULES, bytes_max=32 << 10)) as executor,
         serving(image) as (name, asked),
@@ -62,8 +68,8 @@ async def test_the_longest_unused_images_are_removed_but_never_the_owners(
     tmp_path: Path, engine: docker.APIClient
 ) -> None:
     images, theirs = (
-        [served(small(tmp_path, 3 * MIB, str(index))) for index in range(4)],
-        small(tmp_path, 3 * MIB, "theirs"),
+        [served(small_archive(tmp_path, 3 * MIB, str(index))) for index in range(4)],
+        small_archive(tmp_path, 3 * MIB, "theirs"),
     )
     known = ImageLoader(engine).ensure(theirs, ())
     async with (
@@ -88,7 +94,7 @@ async def test_the_longest_unused_images_are_removed_but_never_the_owners(
 
 async def test_images_in_use_are_kept(tmp_path: Path, engine: docker.APIClient) -> None:
     """One is in a container, the other got a name: nothing can go, and the third waits."""
-    images = [served(small(tmp_path, 3 * MIB, str(index))) for index in range(3)]
+    images = [served(small_archive(tmp_path, 3 * MIB, str(index))) for index in range(3)]
     held, tag = f"holds-{tmp_path.name}", "quorate-test-owners:v1"
     async with (
         executing(tmp_path, replace(RULES, kept_bytes_max=8 * MIB)) as executor,

@@ -1,4 +1,4 @@
-"""What the chain tests share: a contract, keys, and both kinds of node behind one handle."""
+"""Shared by the chain tests: a contract, keys, and both kinds of chain node behind one class."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ def pinger_code() -> bytes:
 
 
 def calldata(signature: str, *words: int) -> bytes:
-    """A call of a function with integer arguments."""
+    """Returns the data of a call of a function with integer arguments."""
     return keccak256(signature.encode())[:4] + b"".join(word.to_bytes(32, "big") for word in words)
 
 
@@ -69,7 +69,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A chain node under test, with its blocks made by `mine`."""
+    """A chain node under test. Only `mine` makes its blocks, unless `node` sets a block time."""
 
     url: str
     client: ChainClient
@@ -79,7 +79,7 @@ class Node:
             await self.client.rpc.request("evm_mine")
 
     async def drop(self, depth: int) -> None:
-        """Replaces the newest blocks by empty ones."""
+        """Replaces the newest `depth` blocks by empty ones."""
         await self.client.rpc.request("anvil_reorg", depth, [])
 
 

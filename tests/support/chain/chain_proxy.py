@@ -1,4 +1,4 @@
-"""A handler that stands between a program and its chain node."""
+"""Serves a test's handler in the place of a chain node."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from support.http_server import on_loopback
 async def through(
     handle: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> AsyncIterator[ChainClient]:
-    """A client whose every question goes to `handle`."""
+    """Yields a client that sends every request to `handle`."""
     application = web.Application()
     application.router.add_post("/", handle)
     async with aiohttp.ClientSession() as session, on_loopback(application) as url:

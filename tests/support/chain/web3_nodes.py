@@ -1,4 +1,4 @@
-"""Three kinds of chain behind one handle of plain web3.py: our devnet chain, eth-tester, anvil."""
+"""Three kinds of chain behind one class of plain web3.py: the devnet chain, eth-tester, anvil."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -38,17 +38,19 @@ class Web3Node:
 
     @staticmethod
     def account(index: int) -> LocalAccount:
-        """A development account that signs locally, as a web3 program would have it."""
+        """Returns a development account that signs locally, as a web3 program has one."""
         found: LocalAccount = Account.from_key(dev_account(index))
         return found
 
     async def mine(self) -> None:
-        """Makes a block. eth-tester makes one for each transaction by itself."""
+        """Makes a block. eth-tester makes a block for each transaction by itself."""
         if self.kind != "eth-tester":
             await self.w3.manager.coro_request(RPCEndpoint("evm_mine"), [])
 
     async def hand_over(self, transaction: Any, nonce: int | None = None, signer: int = 0) -> Any:
-        """Signs a contract call (or a transaction's fields) and sends it; the hash."""
+        """Signs a contract call or a transaction's fields and sends it; returns the transaction
+        hash.
+        """
         account = self.account(signer)
         if nonce is None:
             nonce = await self.w3.eth.get_transaction_count(account.address, "pending")
@@ -62,13 +64,13 @@ class Web3Node:
         return await self.w3.eth.send_raw_transaction(signed.raw_transaction)
 
     async def transact(self, transaction: Any, signer: int = 0) -> TxReceipt:
-        """Sends and makes a block; the receipt."""
+        """Sends a transaction and makes a block; returns the receipt."""
         digest = await self.hand_over(transaction, signer=signer)
         await self.mine()
         return await self.w3.eth.get_transaction_receipt(digest)
 
     async def deploy(self) -> Deployment:
-        """All six contracts, each through web3's own constructor call."""
+        """Deploys all six contracts, each by web3's own constructor call."""
         deployer = Address(bytes.fromhex(self.account(0).address[2:]))
         made = plan(deployer, 0, self.chain_id, BlockNumber(0), DEVNET, BEACON, faucet=True)
         from quorate_contracts.artifact import artifact
@@ -87,7 +89,8 @@ class Web3Node:
             )
             receipt = await self.transact({"data": built["data"], "gas": creation.gas})
             assert receipt["status"] == 1, creation.name
-            assert bytes.fromhex(receipt["contractAddress"][2:]) == creation.address  # type: ignore[index]
+            # type: ignore[index]
+            assert bytes.fromhex(receipt["contractAddress"][2:]) == creation.address
         return made.deployment
 
 

@@ -1,4 +1,6 @@
-"""The chain of a market whose programs are killed: its sums, a second sender, a failing node."""
+"""The chain of a market whose programs are killed: checks of its sums, a second sender, a
+failing node.
+"""
 
 import asyncio
 import signal
@@ -23,7 +25,7 @@ from support.crash.crash_market import CrashMarket
 
 
 async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
-    """I1 on chain: sums that do not add up."""
+    """Returns each sum on chain that does not add up (I1), as a sentence."""
     devnet = crash.devnet
     client, contracts = (
         ChainClient(Rpc(devnet.chain_url, crash.session)),
@@ -72,7 +74,7 @@ async def outbid(crash: CrashMarket) -> bool:
             sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw
         )
     except RpcFailure:
-        return False  # not re-raised: its block came first
+        return False  # not re-raised: a block with the coordinator's transaction came first
     return True
 
 
@@ -83,7 +85,7 @@ async def outbid(crash: CrashMarket) -> bool:
 class Node:
     """The chain node as daemons reach it.
 
-    While it is away its process is stopped, connections end, and new ones are refused.
+    While the node is away its process is stopped. Open connections end, and new ones are refused.
     """
 
     crash: CrashMarket
@@ -96,16 +98,16 @@ class Node:
         """The URL that daemons are given."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def come(self) -> None:
-        """Answers again, on the same port and with the same state."""
+    async def return_online(self) -> None:
+        """Starts to answer again, on the same port and with the same state."""
         self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def go(self) -> None:
-        """Goes away as if it were killed; safe to repeat."""
+    async def go_offline(self) -> None:
+        """Stops as if the node were killed. A second call does nothing."""
         self.crash.devnet.processes.children["chain"].process.send_signal(signal.SIGSTOP)
         if self._server is not None:
             self._server.close()
@@ -142,9 +144,11 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @asynccontextmanager
 async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
-    """Coordinator and providers reach the chain through it as long as the block lasts."""
+    """Makes coordinator and providers reach the chain through the yielded node, until the block
+    ends.
+    """
     node, ready = Node(crash), crash.devnet.config.folder / "ready"
-    await node.come()
+    await node.return_online()
     told = {
         name: (ready / f"{name}.settings").read_bytes()
         for name in ("coordinator", *crash.providers)
@@ -166,5 +170,5 @@ async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
             (ready / f"{name}.settings").write_bytes(data)
         crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
         await asyncio.gather(*(crash.renew(name) for name in told))
-        await node.go()
+        await node.go_offline()
         crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)

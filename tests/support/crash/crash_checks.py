@@ -1,6 +1,6 @@
 """Checks a market after its programs were killed (PROTOCOL §1, I1 to I7).
 
-Each check is repeated until it holds, or its time is over.
+Each check is repeated until it passes or its time is over.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DOCUMENT_BYTES_MAX = 1 << 20
 class Checks:
     """Checks one market from outside.
 
-    Views of runs are kept, because the coordinator need not show old ones for ever.
+    It keeps the views of all runs, because the coordinator drops old ones.
     """
 
     def __init__(self, crash: CrashMarket, markets: tuple[Market, ...]) -> None:
@@ -36,11 +36,11 @@ class Checks:
         self._views: dict[bytes, RunView] = {}
         self.late: set[tuple[bytes, bytes]] = (
             set()
-        )  # (job, provider) that came back too late to reveal
+        )  # (job, provider) pairs where the provider came back too late to reveal
         self.unresolved: set[str] = set()  # ids of runs for which too few owners were alive
 
     async def problems(self) -> list[str]:
-        """Problems that remain after a while; empty if there are none."""
+        """Returns the problems that remain after some time; an empty list if there are none."""
         limit = time.monotonic() + SETTLED_SECONDS
         while True:
             try:
@@ -96,9 +96,9 @@ class Checks:
         return problems
 
     def _ends(self, view: RunView) -> list[str]:
-        """I7, I3, I5, I2: every run has ended well.
+        """I7, I3, I5, I2: each run has an allowed end.
 
-        No honest provider was outvoted, none is paid twice, and there was at most one primary.
+        No honest provider was outvoted or paid twice, and there was at most one primary at a time.
         """
         run = "0x" + view.job_id.hex()
         if view.verdict is None and view.phase.lower() != "ended":
@@ -111,8 +111,8 @@ class Checks:
         ]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
-            # PROTOCOL §5: every other owner failed it twice, because it was dead. The fund pays
-            # honest work as far as it can (a young market has none), and the client never does.
+            # PROTOCOL §5: every other owner failed twice, because it was dead. The fund pays
+            # honest work as far as it can (a young market has no fund). The client pays nothing.
             self.unresolved.add(run)
             if view.charged:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
@@ -154,7 +154,7 @@ class Checks:
         return True
 
     def _shared_slots(self) -> list[str]:
-        """I2: of two leases that one run slot ran at one time, at most one is paid.
+        """I2: if one run slot ran two leases at one time, at most one is paid.
 
         The other had lapsed or was stopped.
         """

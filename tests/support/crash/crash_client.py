@@ -34,7 +34,7 @@ def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
         f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the "
         f"answer of {name}')"
     )
-    # A lost execution sends nothing: its job waits until its whole time and the grace after it are
+    # A lost execution sends nothing, so its job waits until its maximum time and a grace period are
     # over.
     longest = f"{max(LONGEST_SECONDS, 2 * seconds):.0f}s"
     return Job(
@@ -43,7 +43,7 @@ def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
 
 
 async def found_or_submitted(market: Market, name: str, image: Path, seconds: float) -> Run:
-    """The run of an earlier start if the coordinator has it, else a new one."""
+    """Returns the run of an earlier start if the coordinator has it, else submits a new one."""
     if any(entry.name == name for entry in market.entries()):
         run = await market.run(name)
         try:
@@ -57,7 +57,7 @@ async def found_or_submitted(market: Market, name: str, image: Path, seconds: fl
 
 
 async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
-    """Order, result, voucher."""
+    """Orders a job, waits for the result, and sends the voucher."""
     async with Market(profile) as market:
         run = await found_or_submitted(
             market, plan["name"], Path(plan["image"]), float(plan.get("seconds", SECONDS))
@@ -68,7 +68,7 @@ async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
             return {
                 "job": run.job_id.hex(),
                 "text": None,
-            }  # also an end: the ledger decides whether it is a good one
+            }  # this is an end too; the check of the ledger decides whether it is allowed
         text = (result.output / "answer.txt").read_text()
         async with asyncio.timeout(VOUCHED_SECONDS):
             while (account := await market.account()).vouched < account.charged:
@@ -77,7 +77,7 @@ async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
 
 
 async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
-    """Money for one purpose."""
+    """Deposits money under one purpose (the key by which the sender sends a transaction once)."""
     async with Market(profile) as market:
         pins = identity_of(market.info)
     amount = Amount(int(plan["fund"]) * USD)
@@ -89,7 +89,7 @@ async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
 
 
 def main() -> None:
-    """One run of the program."""
+    """Runs the program once."""
     plan: dict[str, str] = json.loads(sys.argv[1])
     crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
     profile = open_profile(Path(plan["home"]), plan["password"])

@@ -1,6 +1,6 @@
-"""A liar before the court while jurors and coordinator are killed.
+"""A case against a liar while jurors and coordinator are killed.
 
-Says which program dies where, and what the chain must show in the end.
+The file says which program dies at which point, and what the chain must show in the end.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from support.crash.crash_market import POLL_SECONDS, Armed, CrashMarket, Target
 from support.crash.crash_plan import Trial
 
 PROVIDERS, LIARS = 5, 1
-PARALLEL = 4  # jobs in progress, of two clients by turns
-CASE_SECONDS = 120.0  # from the first job until every program that is to die has died
+PARALLEL = 4  # number of jobs in progress, of two clients in turn
+CASE_SECONDS = 120.0  # seconds from the first job until the last planned death
 DECIDED_SECONDS = 120.0
 # In the order in which a juror passes them; points in one line are milliseconds apart.
 PASSED = (
@@ -50,9 +50,9 @@ PASSED = (
 
 
 def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
-    """Which program dies where, in the order of deaths.
+    """Assigns each trial to a program, in the order of deaths.
 
-    Jurors take turns, so that each has as long as possible to come back.
+    Jurors take turns, so that each has as much time as possible to come back.
     """
     mine = sorted(
         (trial for trial in trials if trial.program is Program.PROVIDER),
@@ -65,10 +65,10 @@ def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
 
 
 async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
-    """One case from the first lie to the last juror's pay; returns the trials whose point was
+    """Runs one case from the first lie to the last juror's pay; returns the trials whose point was
     passed.
 
-    Problems are added to `violations`.
+    It adds problems to `violations`.
     """
     placed = seats(trials, crash.providers[LIARS:])
     targets = {trial: Target([Armed(name, trial.point)]) for trial, name in placed.items()}
@@ -84,14 +84,15 @@ async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
                 await asyncio.sleep(POLL_SECONDS * 10)
                 await crash.revive([])
     except TimeoutError:
-        crash.violations += problems  # not re-raised: reported with everything else
+        crash.violations += problems  # not re-raised: added to the violations
     return {trial for trial, target in targets.items() if target.is_hit}
 
 
 async def _unsettled(crash: CrashMarket) -> list[str]:
-    """What is still missing on chain.
+    """Returns what is still missing on chain.
 
-    It must show one conviction, stake lost once, jurors paid once, and no money lost (I1, I5).
+    The chain must show one conviction and one slash. Each juror is paid once, and no money is lost
+    (I1, I5).
     """
     devnet = crash.devnet
     client, contracts = (
@@ -105,7 +106,7 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
             devnet.providers[0], await read_chain_history(client, contracts)
         )
     except Unavailable as error:
-        return [f"the chain is away: {error}"]  # not re-raised: asked again
+        return [f"the chain is away: {error}"]  # not re-raised: the next round asks again
     return problems + [
         f"provider-{index} has not withdrawn {amount}"
         for index, amount in enumerate(left)

@@ -1,7 +1,7 @@
-"""Kills a devnet's own process at a named place of its start or end.
+"""Kills a devnet's own process at a named point of its start or end.
 
-Nothing of it may be left, and its folder must work for the next start. If the market was up before
-the kill, a job runs then: a container, a sandbox or a process that must be ended.
+Afterwards nothing of the devnet may be left, and its folder must work for the next start. If the
+market was up before the kill, a job is running: its container, sandbox or process must be ended.
 """
 
 import json
@@ -23,34 +23,35 @@ CLIENT = Path(__file__).with_name("crash_client.py")
 UP_SECONDS = 90.0
 GONE_SECONDS = 40.0
 HELD_SECONDS = 30.0
-JOB_SECONDS = 60  # longer than any test waits for it
-PROVIDERS = 3  # fewer providers could not audit, so that an ordinary order would be refused
+JOB_SECONDS = 60  # longer than any test waits for the job
+# with fewer providers nobody could audit, and the coordinator would refuse an ordinary order
+PROVIDERS = 3
 POLL_SECONDS = 0.1
 LATER = {
     "devnet.before-child": 3,
     "devnet.after-child": 4,
     "wallet.before-send": 20,
     "wallet.after-send": 22,
-}  # at which pass
+}  # point -> number of the pass at which the process dies
 
 
 class KilledDevnet:
-    """`quorate devnet up` in one folder, again and again."""
+    """`quorate devnet up`, started many times in one folder."""
 
     def __init__(self, folder: Path, executor: ExecutorChoice) -> None:
         self.folder, self.executor = folder, executor
         self._log = folder.with_name("up.log")
         self._image = build_python_image(folder.with_name("image.tar"), ()).path
-        self.held = 0  # ends that found a job running
+        self.held = 0  # number of ends at which a job was running
 
     def die_at(self, point: str) -> str:
-        """One start that is killed; returns the problem, "" for none."""
+        """Starts the devnet and kills it at `point`; returns the problem, or "" for none."""
         process, client = self._start(f"{point}:{LATER.get(point, 1)}"), None
         limit = time.monotonic() + UP_SECONDS
         while process.poll() is None and time.monotonic() < limit:
             if client is None and self._is_up(process.pid):
                 client = self._order()
-                process.send_signal(signal.SIGTERM)  # only later points are left to be passed
+                process.send_signal(signal.SIGTERM)  # all points that are left come later
             time.sleep(POLL_SECONDS)
         if process.poll() is None:
             process.kill()
@@ -62,7 +63,7 @@ class KilledDevnet:
         return f"{point}: left behind: {left}" if left else ""
 
     def live(self) -> str:
-        """One start and end without a kill."""
+        """Starts and ends the devnet without a kill; returns the problem, or "" for none."""
         process, client = self._start(""), None
         limit = time.monotonic() + UP_SECONDS
         while not self._is_up(process.pid) and process.poll() is None and time.monotonic() < limit:
@@ -112,7 +113,7 @@ class KilledDevnet:
             api.close()
 
     def _order(self) -> "subprocess.Popen[bytes]":
-        """A client whose job runs when this returns."""
+        """Starts a client; returns when its job runs."""
         plan = {
             "home": str(self.folder / "client-0"),
             "password": PASSPHRASE,
@@ -137,11 +138,13 @@ class KilledDevnet:
         return client
 
     def _is_up(self, pid: int) -> bool:
-        """Whether this devnet reports itself up; an earlier one may have left its file."""
+        """Returns whether this devnet reports that it is up. An earlier devnet may have left its
+        file.
+        """
         try:
             return bool(json.loads((self.folder / "devnet.json").read_text())["pid"] == pid)
         except FileNotFoundError:
-            return False  # not yet
+            return False  # the file is not complete yet
 
     def _start(self, point: str) -> "subprocess.Popen[bytes]":
         words = [

@@ -1,4 +1,4 @@
-"""A small real market whose programs are killed at named places while jobs run."""
+"""A small real market whose programs are killed at named points while jobs run."""
 
 import asyncio
 import signal
@@ -27,13 +27,13 @@ END_SECONDS = 150.0  # every job ends within this time, whatever was killed
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
 FORGET_SECONDS = 6  # after a Decline, which may be asked for again for five
-# failed starts of one child in a row: a child that cannot start at all is a violation
+# failed starts of one child in a row; after these it counts as a violation
 RESTARTS_MAX = 4
 
 
 @dataclass(slots=True)
 class Armed:
-    """A child that will die once at a point."""
+    """A child process that will die once, at one point."""
 
     name: str
     point: str
@@ -42,13 +42,13 @@ class Armed:
 
 @dataclass(slots=True)
 class Target:
-    """One point to hit; several children may be armed for it."""
+    """One point that must be passed. Several children may be armed for it."""
 
     armed: list[Armed]
 
     @property
     def is_hit(self) -> bool:
-        """Whether a child has died at it."""
+        """Whether a child has died at the point."""
         return any(item.is_reached for item in self.armed)
 
 
@@ -61,7 +61,7 @@ class CrashMarket:
     session: aiohttp.ClientSession
     image: Path
     slots: Slots
-    others: tuple[Market, ...] = ()  # clients that order jobs by turns with the first
+    others: tuple[Market, ...] = ()  # clients that take turns with the first in ordering jobs
     runs: dict[str, Run] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     jobs: int = 0
@@ -70,7 +70,7 @@ class CrashMarket:
     is_arming: bool = False  # whether a child that has died may be armed for its next point
     may_lapse: set[str] = field(
         default_factory=set
-    )  # ids of runs that their client or owner ended, for all checks of this market
+    )  # ids of runs that a client or owner ended; all checks of this market know them
     away: dict[str, float] = field(
         default_factory=dict
     )  # the longest time that a child needed to come back, in seconds
@@ -84,7 +84,7 @@ class CrashMarket:
     # ---------------------------------------------------------------------------------------- kills
 
     def arm(self, name: str, point: str) -> None:
-        """Makes a running child, or the next one of that name, die at a point."""
+        """Makes a running child, or the next child with that name, die at a point."""
         part = self._file(name).with_suffix(".new")
         part.write_text(point)
         part.replace(self._file(name))
@@ -95,10 +95,11 @@ class CrashMarket:
             self._file(item.name).unlink(missing_ok=True)
 
     async def revive(self, armed: Sequence[Armed]) -> None:
-        """Restarts every child that has died, and notes that it died as intended."""
+        """Restarts every child that has died, and notes that its death was planned."""
         for item in armed:
             if item.point.startswith(WITHOUT_ENGINE) and not self.is_armed(item.name):
-                item.is_reached = True  # the supervisor of its sandbox has died, not the provider
+                # the supervisor of its sandbox died, and the provider did not
+                item.is_reached = True
         dead = [
             name for name, child in self.devnet.processes.children.items() if not child.is_running
         ]
@@ -119,7 +120,7 @@ class CrashMarket:
                 await self.devnet.restart(name)
             except Unavailable:
                 if self.devnet.processes.children[name].is_running:
-                    raise  # it hangs
+                    raise  # the child hangs
 
     async def _revive(self, name: str, armed: Sequence[Armed]) -> None:
         async with self._starting[name]:
@@ -130,7 +131,7 @@ class CrashMarket:
         for _ in range(RESTARTS_MAX):
             child = self.devnet.processes.children[name]
             if child.is_running:
-                return  # it was started already
+                return  # another caller has started it already
             meant = next(
                 (item for item in armed if item.name == name and not item.is_reached), None
             )
@@ -152,7 +153,7 @@ class CrashMarket:
                 self.away[name] = max(self.away.get(name, 0.0), time.monotonic() - began)
                 return
             except Unavailable:
-                # Not re-raised: it may be armed for its start. A child that never starts is
+                # Not re-raised: the child may be armed for its start. A child that never starts is
                 # reported below.
                 if self.devnet.processes.children[name].is_running:
                     self.devnet.kill(name)
@@ -161,7 +162,7 @@ class CrashMarket:
         )
 
     def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:
-        """Arms the next point before the start, because the point may be part of the start."""
+        """Arms the child's next point before its start, because the start may pass the point."""
         following = next(
             (item for item in armed if item.name == name and not item.is_reached), None
         )
@@ -169,11 +170,11 @@ class CrashMarket:
             self.arm(name, following.point)
 
     def is_armed(self, name: str) -> bool:
-        """Whether it has not reached its point yet."""
+        """Returns whether the child has not reached its point yet."""
         return self._file(name).exists()
 
     def leases(self, index: int) -> list[str]:
-        """Leases that a provider's executor holds."""
+        """Returns the leases that a provider's executor holds."""
         home = self.devnet.config.provider_home(index) / self.devnet.executor.value
         return [path.name for path in home.iterdir()] if home.is_dir() else []
 
@@ -193,7 +194,7 @@ class CrashMarket:
     ) -> None:
         """Keeps jobs in progress until every target was hit or the time is over.
 
-        Returns when jobs and actions have ended.
+        It returns when jobs and actions have ended.
         """
         limit, armed = (
             time.monotonic() + seconds,
@@ -234,7 +235,9 @@ class CrashMarket:
         return {task for task in jobs if not _is_over(task)}
 
     async def submit(self, seconds: float = 0.2) -> Run | None:
-        """Submits one job; None while the coordinator is away, when nothing is acknowledged."""
+        """Submits one job. Returns None while the coordinator is away, because nothing is
+        acknowledged then.
+        """
         self.jobs += 1
         name = f"crash-{self.jobs}"
         try:
@@ -253,7 +256,7 @@ class CrashMarket:
         return run
 
     async def one(self) -> None:
-        """One job to its checked result."""
+        """Submits one job and checks its result."""
         run = await self.submit()
         while run is not None:
             try:
@@ -261,7 +264,8 @@ class CrashMarket:
             except UnavailableError:
                 await asyncio.sleep(POLL_SECONDS)  # the coordinator is starting
             except NotVerifiedError:
-                # every other owner failed it twice while all of them died; `Checks` decides whether
+                # every other owner failed the job twice while all of them died; `Checks` decides
+                # whether
                 # that is so
                 return
             except QuorateError as error:
@@ -283,7 +287,7 @@ async def crash_market(
     liars: int = 0,
     claims_for_all: bool = True,
 ) -> AsyncIterator[CrashMarket]:
-    """A market whose children can be armed."""
+    """Yields a market whose children can be armed."""
     (folder / "crash").mkdir(parents=True)
     image = build_python_image(folder / "image.tar", ()).path
     armed = folder / "crash"
@@ -315,7 +319,7 @@ async def crash_market(
 
 
 def _is_over(task: "asyncio.Future[None]") -> bool:
-    """Whether a task has ended; raises what it raised."""
+    """Returns whether a task has ended; raises the task's exception."""
     if task.done():
         task.result()
     return task.done()

@@ -1,4 +1,6 @@
-"""The crash matrix as data: which scenario passes which crash point, and what is tried now."""
+"""The crash matrix as data: which scenario passes which crash point, and which points this run
+tries.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ class Scenario(StrEnum):
     OUTBID = "outbid"
     SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits and allocates
-    CLAIM = "claim"  # so many jobs that pay becomes final and is claimed
+    CLAIM = "claim"  # enough jobs that pay becomes final and is claimed
     COURT = "court"  # a liar is caught twice and judged
     SANDBOX = "sandbox"  # jobs under an executor without an engine
     DEVNET = "devnet"  # a devnet starts and ends
@@ -76,7 +78,7 @@ OTHER_MARKETS = (
     Scenario.CLAIM,
     Scenario.SANDBOX,
     Scenario.COURT,
-)  # each in a market of its own; CI runs one of them by turns
+)  # each needs its own market; CI runs one of them per turn
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
@@ -95,8 +97,8 @@ class Trial:
 
 
 def trials() -> tuple[Trial, ...]:
-    """All trials, or those that QUORATE_CRASH_ONLY, a regular expression, finds in
-    `program:point`.
+    """Returns all trials, or those whose `program:point` matches QUORATE_CRASH_ONLY, a regular
+    expression.
     """
     only = re.compile(os.environ.get(ONLY, ""))
     found = (
@@ -133,9 +135,9 @@ def scenario_of(program: Program, point: str) -> Scenario:
 
 @cache
 def rotation() -> int:
-    """Which part of the matrix is tried.
+    """Returns which part of the matrix this run tries.
 
-    It is QUORATE_CRASH_ROTATION, else it follows from the commit, else from the day.
+    It is QUORATE_CRASH_ROTATION, else a number from the commit, else from the day.
     """
     told = os.environ.get(ROTATION)
     if told:
@@ -158,7 +160,10 @@ def wants_all() -> bool:
 
 
 def part(items: tuple[Trial, ...], count: int, context: int) -> tuple[Trial, ...]:
-    """`count` trials, others in the next turn, and all of them in as few turns as possible."""
+    """Returns `count` of the trials.
+
+    The next turn gets others, and as few turns as possible get all.
+    """
     if not items:
         return ()
     first = context * count % len(items)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def processes(folder: Path, known: Collection[int] = ()) -> list[str]:
-    """Command lines of processes that name the folder, work in it or see a mount of it.
+    """Returns command lines of processes that name the folder, work in it or see a mount of it.
 
     This process and the `known` ones are left out.
     """

@@ -1,4 +1,6 @@
-"""Rounds of the crash matrix: which programs die where at once, and what happens meanwhile."""
+"""Rounds of the crash matrix: which programs die at which points at once, and what happens
+meanwhile.
+"""
 
 import asyncio
 import json
@@ -45,8 +47,8 @@ IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
 QUICK_SECONDS = 0.02
 NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
-UP_SECONDS = 20.0  # of a program that starts on a busy machine
-CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
+UP_SECONDS = 20.0  # seconds that a program may need to start on a busy machine
+CLAIM_SECONDS = 240.0  # seconds from the first job to the first final epoch
 LIVES_MAX = 6
 CLIENT_SECONDS = 120.0
 FUND_USD = 3
@@ -56,9 +58,9 @@ BUSY = (Scenario.JOBS, Scenario.CLAIM)
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: the trials of each program, one after the other.
+    """One round: the trials of each program, in order.
 
-    `ANY`: the provider that reaches the point first.
+    `ANY` stands for the provider that reaches the point first.
     """
 
     scenario: Scenario
@@ -107,7 +109,7 @@ def plan_rounds(
 def rounds_of_turn(
     wanted: Sequence[Trial], providers: Sequence[str], context: int
 ) -> list[RoundPlan]:
-    """All rounds, ordered so that over several turns each comes first.
+    """Returns all rounds, ordered so that over several turns each comes first.
 
     Rounds in which every program dies are an exception.
     """
@@ -133,7 +135,7 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
     seconds = CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
     deeds += (
-        [_deed(crash, checks, plan, list(targets.values()), seconds)]
+        [_act_until_hit(crash, checks, plan, list(targets.values()), seconds)]
         if plan.scenario in DEEDS
         else []
     )
@@ -144,7 +146,7 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
 
 
 def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
-    """One child, or all providers."""
+    """Returns a target of one child, or of all providers."""
     return Target(
         [Armed(each, trial.point) for each in (crash.providers if name == ANY else [name])]
     )
@@ -153,7 +155,7 @@ def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
 # ------------------------------------------------------------------------------- what has to happen
 
 
-async def _deed(
+async def _act_until_hit(
     crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target], seconds: float
 ) -> None:
     """Repeats the scenario's action until every target was hit."""
@@ -174,29 +176,29 @@ async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     crash.may_lapse.add(run.id)
     await _until_held(crash)
     await asyncio.sleep(0.5)
-    await _insist(run.stop)
-    await _insist(run.wait)
+    await _retry_while_away(run.stop)
+    await _retry_while_away(run.wait)
 
 
-async def _insist(ask: Callable[[], Awaitable[object]]) -> None:
-    """Repeats a request, as a client does while the coordinator is away."""
+async def _retry_while_away(ask: Callable[[], Awaitable[object]]) -> None:
+    """Repeats a request while the coordinator is away, as a client does."""
     async with asyncio.timeout(END_SECONDS):
         while True:
             try:
                 await ask()
                 return
             except UnavailableError:
-                await asyncio.sleep(POLL_SECONDS)  # it is starting
+                await asyncio.sleep(POLL_SECONDS)  # the coordinator is starting
 
 
-async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+async def _remove_run(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Removes a job's container or process behind the provider's back."""
     run = await crash.submit(seconds=4)
     if run is None:
         return
     for home, lease in await _until_held(crash):
         await asyncio.to_thread(_remove, crash, home, lease)
-    await _insist(run.wait)
+    await _retry_while_away(run.wait)
 
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
@@ -216,7 +218,7 @@ async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """A provider starts with another price."""
+    """Restarts a provider with another price."""
     name = next(name for name in crash.providers if crash.is_armed(name))
     path = crash.devnet.config.folder / "ready" / f"{name}.settings"
     told = process_settings.read_provider(path)
@@ -227,11 +229,11 @@ async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> Non
 
 
 async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The cheapest owner allows only one image, which is not that of the jobs, and later all."""
+    """Makes the cheapest owner allow only one image, which no job uses, and later all images."""
     name = crash.providers[-1]
     path = crash.devnet.config.folder / "ready" / f"{name}.settings"
     told = process_settings.read_provider(path)
-    lower = Price(told.price // 2)  # so that it is asked before others
+    lower = Price(told.price // 2)  # so that the coordinator asks it before others
     process_settings.write(path, replace(told, images=(NO_IMAGE,), price=lower))
     await crash.renew(name)
     await _until_hit(
@@ -244,7 +246,7 @@ async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """Another sender with the posting key is faster once; the coordinator learns it seconds
+    """Lets another sender with the posting key post first. The coordinator learns of it seconds
     later.
     """
     limit = time.monotonic() + UP_SECONDS
@@ -254,7 +256,7 @@ async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """A provider is drained and taken back."""
+    """Drains a provider and takes it back."""
     home = crash.devnet.config.provider_home(0)
     url = json.loads((crash.devnet.config.folder / "ready" / "provider-0.json").read_text())["url"]
     headers = {TOKEN_HEADER: control_token(home)}
@@ -264,7 +266,7 @@ async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 
 async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The chain reverts its newest block."""
+    """Makes the chain revert its newest block."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "anvil_reorg", "params": [1, []]}
     async with crash.session.post(crash.devnet.chain_url, json=body) as response:
         assert "error" not in await response.json()
@@ -272,7 +274,7 @@ async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> No
 
 
 async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The client's newest session is sent once more."""
+    """Sends the client's newest session once more."""
     ledger = Ledger(crash.devnet.profiles[0].ledger_path)
     try:
         shown = ledger.newest_session(crash.devnet.coordinator)
@@ -287,7 +289,7 @@ async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
     Scenario.STOP: _stop,
-    Scenario.LOSE: _lose,
+    Scenario.LOSE: _remove_run,
     Scenario.START: _start,
     Scenario.CONFIGURE: _configure,
     Scenario.DRAIN: _drain,
@@ -299,14 +301,14 @@ DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]
 
 
 async def _until_hit(crash: CrashMarket, names: Sequence[str], seconds: float = UP_SECONDS) -> None:
-    """Waits until all have died during their start, or have been up for long."""
+    """Waits until all named children have died during their start, or have been up for long."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and any(crash.is_armed(name) for name in names):
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
-    """(provider, lease) of everything that runs, once something does."""
+    """Waits until something runs; returns all (provider index, lease) pairs."""
     while True:
         held = [
             (index, lease)
@@ -319,7 +321,7 @@ async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
 
 
 def _remove(crash: CrashMarket, index: int, lease: str) -> None:
-    """Ends the lease's program from outside, once it runs."""
+    """Waits until the lease's program runs, then ends it from outside."""
     folder = crash.devnet.config.provider_home(index) / crash.devnet.executor.value / lease
     limit = time.monotonic() + START_SECONDS
     if crash.devnet.executor is not ExecutorChoice.DOCKER:
@@ -337,11 +339,13 @@ def _remove(crash: CrashMarket, index: int, lease: str) -> None:
         api.close()
 
 
-# --------------------------------------------------------------------------------- a client's lives
+# -------------------------------------------------------------------------- a client that is killed
 
 
 async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
-    """A client session that is killed at a point, and is restarted until it has done everything."""
+    """Runs a client session that is killed at a point, and restarts it until it has done
+    everything.
+    """
     profile = crash.devnet.profiles[1]
     crash.jobs += 1
     plan = {
@@ -368,7 +372,7 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         except TimeoutError:
             process.kill()
             await process.wait()
-            break  # not re-raised: reported below
+            break  # not re-raised: the lines below report it
         said = out.decode().strip()
         if process.returncode == 0:
             told = json.loads(said.splitlines()[-1])
@@ -381,6 +385,6 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         if process.returncode == -signal.SIGKILL:
             died.append(trial)
         elif "UnavailableError" not in said and f"({Code.NO_OFFER})" not in said:
-            # it may otherwise only fail because the coordinator is away or has just come back
+            # any other failure must come from a coordinator that is away or has just come back
             break
     crash.violations.append(f"{plan['name']} after {trial.point}: {said[-600:]}")

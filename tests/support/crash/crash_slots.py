@@ -1,4 +1,4 @@
-"""Watches on the machine which leases run at one time (I2): one run slot must run one."""
+"""Watches which leases run at one time on this machine (I2): one run slot must run one lease."""
 
 import asyncio
 from itertools import combinations
@@ -17,18 +17,18 @@ LOOK_SECONDS = 0.3
 
 
 class Slots:
-    """Pairs of leases that one run slot was seen to run at one time.
+    """Collects pairs of leases that one run slot ran at one time.
 
-    One of them may have lapsed; it is a violation if both are paid.
+    One lease of a pair may have lapsed. If both are paid, it is a violation.
     """
 
     def __init__(self, config: DevnetConfig, executor: ExecutorChoice) -> None:
         self._config, self._executor = config, executor
-        self.looks = 0  # readings in which anything ran
+        self.looks = 0  # number of readings in which anything ran
         self.pairs: set[tuple[str, str]] = set()
 
     async def watch(self) -> None:
-        """Reads until it is cancelled."""
+        """Reads the running leases until cancelled."""
         api = connect() if self._executor.is_engine else None
         try:
             while True:

@@ -1,4 +1,4 @@
-"""The crash points of each program, with the types of its own core."""
+"""Lists the crash points of each program, from the event and effect types of its core."""
 
 from types import UnionType
 from typing import get_args
@@ -16,7 +16,9 @@ CORES: dict[Program, tuple[object, object]] = {
 
 
 def named(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the event and effect types of a program's core; none where it has no core."""
+    """Returns the names of the event and effect types of a program's core; empty for a program
+    without a core.
+    """
     events, effects = CORES.get(program, (None, None))
     return _types(events), _types(effects)
 

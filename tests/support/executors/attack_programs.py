@@ -24,7 +24,7 @@ TELL = "\nprint(json.dumps(results))"
 
 
 async def results(executor: Executor, task: Task) -> dict[str, object]:
-    """The report of an attack program."""
+    """Runs an attack program and returns its report."""
     found: dict[str, object] = json.loads((await said(executor, task)).splitlines()[-1])
     return found
 

@@ -1,4 +1,4 @@
-"""Shared by the executor tests: a clock, tasks, an image built once, and the executors."""
+"""Shared by the executor tests: a clock, tasks, an image that is built once, and the executors."""
 
 import asyncio
 import uuid
@@ -55,14 +55,14 @@ def python_task(
 RUNC = pytest.param("docker-runc", marks=pytest.mark.docker)
 VOLUME = pytest.param(
     "docker-volume", marks=pytest.mark.docker
-)  # runc, with the outputs of a provider without root
+)  # runc, with outputs written as by a provider without root rights
 RUNSC = pytest.param("docker-runsc", marks=pytest.mark.runsc)
 BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
 SANDBOXES = (RUNC, RUNSC, BWRAP)
 
 
 def make_executor(kind: str, folder: Path) -> Executor:
-    """An executor over `folder`; a second one is what a restarted daemon would have."""
+    """Returns an executor over `folder`. A second call gives what a restarted daemon would have."""
     home = folder / "leases"
     match kind:
         case "noop":
@@ -77,7 +77,7 @@ def make_executor(kind: str, folder: Path) -> Executor:
                 home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC
             )
         case _:
-            policy = ImagePolicy(private=None)  # registries of tests are on loopback
+            policy = ImagePolicy(private=None)  # the tests' registries are on loopback
             return DockerExecutor(
                 home, owner(folder), SystemClock(), sandbox=Sandbox(kind), policy=policy
             )
@@ -85,8 +85,9 @@ def make_executor(kind: str, folder: Path) -> Executor:
 
 @asynccontextmanager
 async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]:
-    """An executor over `folder`, checked; at the end all its leases are removed, and nothing is
-    left.
+    """Yields a checked executor over `folder`.
+
+    At the end it removes all leases and asserts that nothing is left.
     """
     try:
         await executor.check()
@@ -99,7 +100,7 @@ async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]
 
 
 async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
-    """The output of a task's program, which must end within the time."""
+    """Returns the output of a task's program. Fails if the program does not end in time."""
     async with asyncio.timeout(seconds):
         await executor.start(task)
         ended = await executor.wait(task.lease_id)
@@ -109,7 +110,7 @@ async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
 
 
 def owner(folder: Path) -> str:
-    """The owner label of executors over `folder`."""
+    """Returns the owner label of the executors over `folder`."""
     return "test-" + folder.name
 
 

@@ -1,4 +1,4 @@
-"""Docker archives made by hand: ordinary ones with one more layer, and hostile ones."""
+"""Makes Docker archives by hand: ordinary ones with one more layer, and hostile ones."""
 
 import hashlib
 import io
@@ -34,7 +34,9 @@ def tar(entries: Sequence[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 def image_entries(
     layers: Sequence[bytes], config: Mapping[str, object] | None = None, **changes: object
 ) -> list[tuple[tarfile.TarInfo, bytes]]:
-    """Members of a valid archive; `changes` replace top-level fields of its configuration."""
+    """Returns the members of a valid archive. `changes` replace top-level fields of its
+    configuration.
+    """
     document: dict[str, object] = {
         "architecture": "amd64",
         "os": "linux",
@@ -58,7 +60,7 @@ def image_entries(
 
 
 def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence[str]) -> None:
-    """Writes an archive like `base` with one more layer and more environment."""
+    """Writes an archive like `base` with one more layer and more environment variables."""
     with tarfile.open(base) as archive:
         manifest = json.loads(_read(archive, "manifest.json"))[0]
         config = json.loads(_read(archive, manifest["Config"]))["config"]

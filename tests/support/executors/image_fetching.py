@@ -28,8 +28,8 @@ def executing(
     return ending(made, "docker-runc", folder)
 
 
-def small(folder: Path, size: int = 1000, name: str = "small") -> Path:
-    """A unique archive with one file of `size` random bytes."""
+def small_archive(folder: Path, size: int = 1000, name: str = "small") -> Path:
+    """Writes a unique archive with one file of `size` random bytes."""
     path = folder / f"{name}.tar"
     path.write_bytes(tar(image_entries([tar([entry("x", os.urandom(size))])], {"Cmd": ["/x"]})))
     return path
@@ -39,8 +39,8 @@ def image_ids(engine: docker.APIClient) -> set[str]:
     return {item["Id"] for item in engine.images(all=True)}
 
 
-async def drip(request: web.Request, body: bytes) -> web.StreamResponse | None:
-    """Sends layers at a hundred bytes a second, without end."""
+async def send_slowly(request: web.Request, body: bytes) -> web.StreamResponse | None:
+    """Sends a layer at a hundred bytes a second, without end. Returns None for other requests."""
     if "/blobs/" not in request.path or body.startswith(b"{"):
         return None
     response = web.StreamResponse(headers={"Content-Length": str(1 << 30)})
@@ -53,7 +53,7 @@ async def drip(request: web.Request, body: bytes) -> web.StreamResponse | None:
     return response
 
 
-async def closed(asked: list[web.Request]) -> None:
+async def until_closed(asked: list[web.Request]) -> None:
     """Waits until every connection to the registry is closed."""
     async with asyncio.timeout(10):
         while any(
@@ -63,7 +63,7 @@ async def closed(asked: list[web.Request]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def dripping(lists: list[list[web.Request]], count: int) -> None:
+async def until_fetching(lists: list[list[web.Request]], count: int) -> None:
     """Waits until `count` registries were asked for blobs."""
     async with asyncio.timeout(20):
         while sum(any("/blobs/" in request.path for request in asked) for asked in lists) < count:

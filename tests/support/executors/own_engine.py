@@ -1,4 +1,4 @@
-"""A container engine of the test's own, which it may stop and kill."""
+"""A container engine for one test, which the test may stop and kill."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ NETWORK = "10.213.{}.1/24"
 
 
 class OwnEngine:
-    """`dockerd` with folders, socket and bridge of its own. Needs root."""
+    """`dockerd` with its own folders, socket and bridge. Needs root."""
 
     def __init__(self, folder: Path) -> None:
         self.url = f"unix://{folder}/sock"
@@ -27,7 +27,9 @@ class OwnEngine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
-        """Makes the bridge and starts. Skips the test where the machine does not allow it."""
+        """Makes the bridge and starts the engine. Skips the test where the machine does not
+        allow it.
+        """
         made = subprocess.run(
             ["ip", "link", "add", self._bridge, "type", "bridge"],
             capture_output=True,
@@ -42,7 +44,7 @@ class OwnEngine:
         self.start()
 
     def start(self) -> None:
-        """Starts, and waits until it answers.
+        """Starts the engine and waits until it answers.
 
         After a kill it may need a second try, because its containerd is still ending.
         """
@@ -84,21 +86,21 @@ class OwnEngine:
         return True
 
     def stop(self, number: signal.Signals) -> None:
-        """Stops it by SIGTERM, as for an upgrade, or by SIGKILL."""
+        """Stops the engine: by SIGTERM as for an upgrade, or by SIGKILL."""
         assert self._process is not None, "it was started"
         self._process.send_signal(number)
         self._process.wait(DOWN_SECONDS)
 
     def close(self) -> None:
-        """Ends it with everything that it holds."""
+        """Ends the engine and removes everything that it holds."""
         if self._process is not None:
             if self._process.poll() is not None:
-                self.start()  # a kill left its containerd behind, which only an engine ends
+                self.start()  # a kill left containerd running, and only an engine ends it
             self.stop(signal.SIGTERM)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
         unmount_below(
             self._folder
-            # An engine mounts its data folder upon itself, once more after each kill, and leaves
+            # After each kill an engine mounts its data folder upon itself once more, and leaves
             # the mounts.
         )
 
@@ -110,11 +112,11 @@ class OwnEngine:
                 link.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
                 return b" 200 " in link.recv(4096)
             except OSError:
-                return False  # not yet
+                return False  # the engine does not answer yet
 
 
 def mounts_below(folder: Path) -> list[str]:
-    """Every mount at or below `folder`, the innermost first."""
+    """Returns every mount at or below `folder`, innermost first."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return sorted(
         (point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True
@@ -122,6 +124,9 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def unmount_below(folder: Path) -> None:
-    """Removes all of them. CalledProcessError if one stays: pytest could not remove the folder."""
+    """Removes every mount at or below `folder`.
+
+    Raises CalledProcessError if a mount stays, because pytest could not remove the folder then.
+    """
     for point in mounts_below(folder):
         subprocess.run(["umount", point], check=True, capture_output=True)

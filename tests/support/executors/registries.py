@@ -1,4 +1,4 @@
-"""A container registry on loopback, and a false registry in front of it."""
+"""A container registry on loopback, and a dishonest registry in front of it."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,8 @@ async def registry(folder: Path) -> AsyncIterator[str]:
 async def before(
     host: str, change: Callable[[str, bytes, dict[str, str]], bytes]
 ) -> AsyncIterator[str]:
-    """A registry that forwards everything, and manifests through `change(path, body, headers)`.
+    """Runs a registry that forwards all requests and passes manifests through `change(path, body,
+    headers)`.
 
     Yields host:port.
     """
@@ -96,13 +97,13 @@ async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An image as a registry has it: the manifest's digest, and each document and blob by its
+    """An image as a registry has it: the manifest's digest, and each document and blob by
     digest.
     """
 
     digest: str
     content: dict[str, bytes]
-    config: str  # digest of the configuration, which is the engine's id of the image
+    config: str  # digest of the configuration; the engine uses it as the image's id
     layers: tuple[str, ...]
 
 
@@ -113,9 +114,9 @@ def served(
     config_changes: Mapping[str, object] | None = None,
     **sizes: int,
 ) -> Served:
-    """What a registry would have of a docker archive, with compressed layers.
+    """Returns what a registry would hold of a docker archive, with compressed layers.
 
-    `sizes` are false sizes in the manifest of `config` and `layer`.
+    `sizes` are false sizes in the manifest, of `config` and `layer`.
     """
     with tarfile.open(archive) as file:
         manifest = json.loads(_member(file, "manifest.json"))[0]
@@ -161,9 +162,9 @@ async def serving(
     image: Served,
     answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse | None]] | None = None,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
-    """A registry with one image; yields (name@digest, requests).
+    """Runs a registry with one image; yields (name@digest, requests).
 
-    `answer` may replace each response; None = the ordinary one.
+    `answer` may replace each response. If it returns None, the registry answers as usual.
     """
     asked: list[web.Request] = []
 

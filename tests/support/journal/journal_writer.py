@@ -1,8 +1,7 @@
-"""A process that tests kill. Many callers append to one journal.
+"""A process that tests kill: many callers append to one journal.
 
-It prints `ok <offset>` for each acknowledgement.
-
-Exit status 3: an append failed; 4: the folder is in use.
+It prints `ok <offset>` for each acknowledgement. Exit status 3 means that an append failed, 4 that
+the folder is in use.
 """
 
 import argparse
@@ -23,7 +22,7 @@ APPENDS_MAX = 200_000
 
 
 async def main(folder: Path) -> None:
-    """Appends until it is killed."""
+    """Appends until the process is killed."""
     journal = Journal.open(folder)
     numbers = count(1)
 

@@ -1,9 +1,7 @@
 """A small daemon that tests kill: the ledger over a real journal.
 
-It pays `--events` times, then waits until all effects are performed.
-
-Prints `reply <n>` for each acknowledged payment, `effect <key>` for each performed effect and at
-last `state <hex>`.
+It pays `--events` times, then waits until all effects are performed. It prints `reply <n>` for each
+acknowledged payment, `effect <key>` for each performed effect, and last `state <hex>`.
 """
 
 import argparse

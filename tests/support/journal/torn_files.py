@@ -1,10 +1,10 @@
-"""Damages files at many places: cuts at fixed distances and at seeded places, and flipped bits."""
+"""Damages files at many positions: cuts at fixed and at random positions, and flipped bits."""
 
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
-STRIDE = 1009  # a prime: cuts fall on every part of a page
+STRIDE = 1009  # a prime number, so that cuts fall on every part of a page
 SEEDED = 200
 
 
@@ -13,7 +13,7 @@ def damages(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (description of the damage, the damaged bytes).
 
-    Half of the seeded damages cut the file. The other half flip one bit, or all bits of a byte.
+    Half of the random damages cut the file. The other half flip one bit, or all bits of a byte.
     """
     draw = random.Random(seed)
     places = sorted(
@@ -36,9 +36,9 @@ def restore(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
-    """Name -> content of the folder's files, without those that end like one of `left_out`.
+    """Returns name -> content of the folder's files, without names that end with one of `left_out`.
 
-    SQLite makes a WAL's index again.
+    SQLite rebuilds the index of a WAL, so a test may leave it out.
     """
     return {
         path.name: path.read_bytes()

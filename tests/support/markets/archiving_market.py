@@ -1,6 +1,4 @@
-"""The scripted market with an archive beside it, which can be down: for tests of what happens to
-jobs that are over.
-"""
+"""The scripted market with an archive, for tests of finished jobs. The archive can be down."""
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect
@@ -31,7 +29,7 @@ class ArchivingMarket(Market):
             super()._perform(effect)
 
     def write(self) -> list[ArchiveRuns]:
-        """The first half of the effect: into the archive."""
+        """Performs the first half of the effect: writes the runs into the archive."""
         for effect in self.waiting:
             jobs = (self.core.state.jobs.get(job_id) for job_id in effect.jobs)
             runs = [archived(self.core.state, job) for job in jobs if job is not None]
@@ -41,13 +39,13 @@ class ArchivingMarket(Market):
         return self.waiting
 
     def perform_archive(self) -> None:
-        """Both halves."""
+        """Performs the whole effect: writes the runs, then tells the core."""
         done, self.waiting = self.write(), []
         for effect in done:
             self.send(ev.RunsArchived(effect.jobs))
 
     def until_archived(self, *job_ids: Hash32, seconds: int = 200) -> None:
-        """Beats until the state has none of these jobs."""
+        """Beats (lets seconds pass) until the state has none of these jobs."""
         for _ in range(seconds):
             if not any(job_id in self.core.state.jobs for job_id in job_ids):
                 return
@@ -56,7 +54,7 @@ class ArchivingMarket(Market):
 
 
 def archived_runs(count: int) -> list[ArchivedRun]:
-    """So many of two clients by turns, as a market left them."""
+    """Returns `count` archived runs of two clients in turn, as a market produced them."""
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     jobs = [market.order(number % 2, number + 1) for number in range(count)]
     market.until_archived(*jobs)

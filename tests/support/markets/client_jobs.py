@@ -1,4 +1,4 @@
-"""A small job for tests of the client, and how they wait for a condition."""
+"""A small job for tests of the client, and a function that waits for a condition."""
 
 import asyncio
 

@@ -1,5 +1,6 @@
-"""A deployed chain with a beacon, and coordinators that run on it in this process: for tests of
-the service as a whole.
+"""A deployed chain with a beacon, and coordinators that run on it in this process.
+
+It serves tests of the coordinator's whole service.
 """
 
 import asyncio
@@ -51,18 +52,18 @@ class Stage:
     session: aiohttp.ClientSession
 
     def service(self) -> Service:
-        """A coordinator on any free port."""
+        """Returns a coordinator on any free port."""
         return Service(
             Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys
         )
 
     @property
     def coordinator(self) -> Address:
-        """The account whose keys `service` has."""
+        """The account of the coordinator that `service` returns."""
         return self.keys.account.address
 
     def token(self, account: Address, key: KeySigner, seconds: int = 60) -> dict[str, str]:
-        """The header with which `key` asks the coordinator for this account."""
+        """Returns the HTTP header by which `key` asks the coordinator about this account."""
         return token(
             account, key, self.coordinator, self.deployment.chain_id, int(time.time()) + seconds
         )
@@ -76,8 +77,10 @@ class Stage:
         session: KeySigner | None = None,
         now: int = 0,
     ) -> Submission:
-        """A signed order for one execution; by a session key of the client's where one is named.
-        `now` makes it the same again.
+        """Returns a signed order for one execution, signed by the client's key or the given session
+        key.
+
+        With the same `now` the same order results.
         """
         at, domain, key = now or int(time.time()), self.deployment.domain(), session or client
         order = an_order(client.address, self.coordinator, spec, nonce, at + 3600)
@@ -87,7 +90,7 @@ class Stage:
         return Submission(seal(domain, order, key.sign), seal(domain, lent, client.sign), spec)
 
     async def fund(self, client: KeySigner, money: Amount) -> None:
-        """So much more of it, all allocated to the coordinator."""
+        """Gives the client so much more money, and allocates all of it to the coordinator."""
         contracts = Contracts.of(self.deployment)
         await self.send(
             client,
@@ -100,7 +103,7 @@ class Stage:
     async def register(
         self, owner: KeySigner, network: int, operator: Address | None = None
     ) -> None:
-        """A provider whose key is the owner's, unless an operator is named."""
+        """Registers a provider. Its operator key is the owner's key unless `operator` is given."""
         stakes, key = Contracts.of(self.deployment).stakes, operator or owner.address
         await self.send(
             owner,
@@ -110,7 +113,7 @@ class Stage:
         )
 
     async def send(self, key: KeySigner, *calls: Call) -> None:
-        """Sends these transactions in order, by a new sender with a new file."""
+        """Sends these transactions in order, through a new sender with a new file."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
         sender = Sender(
             ChainClient(Rpc(self.chain_url, self.session)),
@@ -139,7 +142,7 @@ def token(
 
 @contextlib.asynccontextmanager
 async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """Chain, beacon and contracts; accounts 1 to 4 are the coordinator's three keys and a
+    """Yields chain, beacon and contracts. Accounts 1 to 4 are the coordinator's three keys and a
     client.
     """
     beacon = BeaconConfig(
@@ -172,7 +175,7 @@ async def deploy(
     folder: Path,
     funded: tuple[Address, ...],
 ) -> Deployment:
-    """All contracts, and 5,000 USD for each account, in order."""
+    """Deploys all contracts and gives each account 5,000 USD, in order."""
     chain = ChainClient(Rpc(url, session))
     chain_id = await chain.chain_id()
     sender = Sender(
@@ -198,7 +201,7 @@ async def deploy(
 
 @contextlib.asynccontextmanager
 async def running(service: Service) -> AsyncIterator[Service]:
-    """The service from ready to stopped."""
+    """Starts the service, yields it when it is ready, and stops it at the end."""
     task = asyncio.create_task(service.run())
     ready = asyncio.create_task(service.ready.wait())
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=READY_SECONDS)
@@ -215,7 +218,7 @@ async def running(service: Service) -> AsyncIterator[Service]:
 
 
 async def until(read, good, seconds: float = 20.0):  # type: ignore[no-untyped-def]
-    """Polls until `good(value)`, bounded."""
+    """Polls `read` until `good(value)`; returns the value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         value = await read()

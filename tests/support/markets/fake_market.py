@@ -1,8 +1,7 @@
-"""A coordinator with providers in one process, for tests of the client: real messages,
-signatures, content and receipts, no scheduling.
+"""A coordinator with providers in one process, for tests of the client.
 
-It is strict about what a client sends (order.validate, tokens, sums), and can be told to cheat
-in one way at a time.
+Messages, signatures, content and receipts are real; nothing is scheduled. The fake checks strictly
+what a client sends (orders, tokens, sums). It can cheat in one way at a time.
 """
 
 import asyncio
@@ -71,12 +70,12 @@ __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
 
 class FakeMarket(FakeWork):
-    """The API."""
+    """The HTTP API of the fake coordinator."""
 
     # --------------------------------------------------------------------------------------- routes
 
     def app(self) -> web.Application:
-        """The API."""
+        """Returns the API as an aiohttp application."""
         app = web.Application(middlewares=[self._errors], client_max_size=1 << 30)
         route = app.router
         route.add_get("/v1/info", self.get_info)
@@ -119,7 +118,7 @@ class FakeMarket(FakeWork):
             return web.json_response(tree, status=meaning.status)
 
     async def _say_nothing(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Does what it was asked and never answers; a stream begins and stays silent."""
+        """Does what the request says and never answers. A stream begins and stays silent."""
         if request.path.endswith(("/events", "/logs")):
             response = web.StreamResponse()
             await response.prepare(request)
@@ -144,7 +143,7 @@ class FakeMarket(FakeWork):
         return "0x" + self._account(request).hex()
 
     async def get_info(self, _: web.Request) -> web.Response:
-        """InfoView."""
+        """Answers with an InfoView."""
         contracts = dict.fromkeys(
             ("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES
         )
@@ -165,7 +164,7 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(info))
 
     async def get_offers(self, _: web.Request) -> web.Response:
-        """One offer a provider."""
+        """Answers with one offer per provider."""
         views = []
         for owner in self.owners:
             slot = SlotOffer(HOST, Small(1), PRICE, PRICE, Price(0))
@@ -188,8 +187,8 @@ class FakeMarket(FakeWork):
         return _answer({"offers": [canonical.to_json(view) for view in views]})
 
     async def get_market_history(self, request: web.Request) -> web.Response:
-        """Two periods in two pages: one with supply and jobs, one of another class with neither
-        known name nor prices.
+        """Answers with two periods in two pages. The first has supply and jobs. The second is of
+        another class, without a known name or prices.
         """
         since, is_second = UnixSeconds(int(request.query["since"])), "after" in request.query
         band = PriceBand(Price(100_000), PRICE, Price(400_000))
@@ -202,7 +201,7 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(MarketHistory(by, since, since, periods, following)))
 
     async def post_plan(self, request: web.Request) -> web.Response:
-        """PlanView; strict about the body."""
+        """Checks the body strictly and answers with a PlanView."""
         tree = await _body(request)
         assert set(tree) == {
             "spec",
@@ -230,7 +229,7 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(view))
 
     async def post_order(self, request: web.Request) -> web.Response:
-        """Validates and starts the job."""
+        """Validates the order and starts the job."""
         submission = canonical.decode(Submission, await request.read())
         now = UnixSeconds(int(self.clock.now()))
         orders.validate(submission, self.domain, recover, self.coordinator.address, now, DEVNET)
@@ -270,13 +269,13 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(AckView(job_id, ack)))
 
     async def get_runs(self, request: web.Request) -> web.Response:
-        """This client's runs."""
+        """Answers with this client's runs."""
         account = self._account(request)
         mine = [job for job in self.jobs.values() if job.submission.order.message.client == account]
         return _answer({"runs": [canonical.to_json(self._view(job)) for job in mine]})
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """One run."""
+        """Answers with one run."""
         if self.cheat.away:
             self.cheat.away -= 1
             return web.Response(status=502)
@@ -288,7 +287,7 @@ class FakeMarket(FakeWork):
         )
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:
-        """SSE of one run or of all."""
+        """Streams the events (SSE) of one run or of all."""
         account = self._account(request)
         only = self._job(request).job_id if "job" in request.match_info else None
         after = int(request.query["after"])
@@ -309,12 +308,12 @@ class FakeMarket(FakeWork):
                     await self.changed.wait()
 
     async def get_logs(self, request: web.Request) -> web.Response:
-        """A fixed text, or none."""
+        """Answers with a fixed text, or with none."""
         self._job(request)
         return web.Response(text="" if self.cheat.no_text else "hello from the job\n")
 
     async def post_stop(self, request: web.Request) -> web.Response:
-        """Takes a stop of the session key."""
+        """Accepts a Stop that the session key signed."""
         stop: Envelope[Stop] = envelope.from_json(await _body(request), Stop)
         job = self.jobs[stop.message.job_id]
         if (
@@ -328,7 +327,7 @@ class FakeMarket(FakeWork):
         return web.json_response({})
 
     async def post_witness(self, request: web.Request) -> web.Response:
-        """Takes a witness of the session key, once a commit."""
+        """Accepts a Witness that the session key signed, once there is a commit."""
         witness: Envelope[Witness] = envelope.from_json(await _body(request), Witness)
         by = envelope.signer(self.domain, witness, recover)
         for job in self.jobs.values():
@@ -344,7 +343,7 @@ class FakeMarket(FakeWork):
         raise Refused(Code.UNKNOWN, "witness: no such commit")
 
     async def post_session(self, request: web.Request) -> web.Response:
-        """One that is signed by a client of ours."""
+        """Accepts a session that one of the fake market's clients signed."""
         session: Envelope[Session] = envelope.from_json(await _body(request), Session)
         if envelope.signer(self.domain, session, recover) != session.message.client:
             raise Refused(Code.WRONG_SIGNER, "session")
@@ -352,7 +351,7 @@ class FakeMarket(FakeWork):
         return web.json_response({})
 
     async def post_voucher(self, request: web.Request) -> web.Response:
-        """Sums must grow and never exceed the charges."""
+        """Accepts a voucher. Its sum must grow and never exceed the charges."""
         if self.cheat.is_session_ending:
             raise Refused(Code.EXPIRED, "voucher: its session ends")
         voucher: Envelope[Voucher] = envelope.from_json(await _body(request), Voucher)
@@ -371,7 +370,9 @@ class FakeMarket(FakeWork):
         return web.json_response({})
 
     async def get_receipt(self, request: web.Request) -> web.Response:
-        """{body, cid}, indented on purpose: the client has to bring it into canonical form."""
+        """Answers with {body, cid}, indented on purpose: the client has to bring it into
+        canonical form.
+        """
         job = self._job(request)
         if job.verdict is None:
             raise Refused(Code.TOO_EARLY, "receipt")
@@ -381,7 +382,7 @@ class FakeMarket(FakeWork):
         )
 
     async def get_account(self, request: web.Request) -> web.Response:
-        """AccountView."""
+        """Answers with an AccountView."""
         client = Address(bytes.fromhex(request.match_info["address"][2:]))
         nonces = [job.submission.order.message.nonce for job in self.jobs.values()]
         view = AccountView(

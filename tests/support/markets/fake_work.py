@@ -1,7 +1,6 @@
-"""The work behind the fake market: jobs, executions, draws, verdicts and receipts out of real
-messages and signatures.
+"""The work behind the fake market: jobs, executions, draws, verdicts and receipts.
 
-It can be told to cheat in one way at a time.
+Messages and signatures are real. The fake can cheat in one way at a time.
 """
 
 import asyncio
@@ -80,17 +79,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def key(name: str) -> KeySigner:
-    """A fixed test key."""
+    """Returns the test key that belongs to a name."""
     return KeySigner(sha256(name.encode()))
 
 
 @dataclass
 class Cheat:
-    """What goes wrong on purpose; every field off means an honest market."""
+    """What the fake market does wrong on purpose. With every field at its default the market is
+    honest.
+    """
 
     liars: frozenset[int] = frozenset()  # indices of providers that give a wrong output
     exit_status: int = 0
-    plan_fee: int = FEE  # what a plan says of it
+    plan_fee: int = FEE  # the fee that a plan shows
     no_files: bool = False  # the program left nothing, or its files were refused
     no_text: bool = False  # the program printed nothing, or its text was lost
     charge_extra: int = 0
@@ -100,21 +101,22 @@ class Cheat:
     foreign_verdict_key: bool = False
     swap_ciphertext: bool = False
     ack_other_job: bool = False
-    another_run: bool = False  # whatever run is asked for, the first one is told of
-    ack_twice: bool = False  # the receipt holds another Ack than the order was answered with
+    another_run: bool = False  # every request for a run is answered with the first run
+    ack_twice: bool = False  # the Ack in the receipt differs from the Ack that answered the order
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
-    # so many times a run's status is answered as by a proxy whose coordinator is starting again
+    # so many requests for a run's status get a proxy's answer, as while the coordinator restarts
     away: int = 0
     refuse_order: Code | None = None
-    refuse_again: Code | None = None  # every try of an order but the first
-    is_session_ending: bool = False  # vouchers are refused until a session is sent without an order
+    refuse_again: Code | None = None  # refuses every try of an order except the first
+    # refuses vouchers until the client sends a session without an order
+    is_session_ending: bool = False
     drop_first_order: bool = False  # closes the connection after taking the order
 
 
 @dataclass
 class FakeJob:
-    """One order and all that came of it."""
+    """One order and everything that resulted from it."""
 
     submission: Submission
     job_id: Hash32
@@ -132,7 +134,7 @@ class FakeJob:
 
 
 class FakeWork:
-    """Everything but the HTTP routes."""
+    """Everything of the fake market except the HTTP routes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -166,7 +168,7 @@ class FakeWork:
         self.stops: list[Envelope[Stop]] = []
         self.posts: dict[str, int] = {}
         self.is_silent: Callable[[web.Request], bool] | None = (
-            None  # does what it is asked, and never answers
+            None  # does what a request says, and never answers
         )
         self.vouched = Amount(0)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -175,7 +177,7 @@ class FakeWork:
 
     @property
     def charged(self) -> Amount:
-        """Sum over all jobs."""
+        """The sum of the charges of all jobs."""
         return Amount(sum(job.charged for job in self.jobs.values()))
 
     def _new_job(self, submission: Submission, job_id: Hash32) -> FakeJob:
@@ -197,7 +199,7 @@ class FakeWork:
     async def note(
         self, job: FakeJob, name: str, text: str, commit: Envelope[Commit] | None = None
     ) -> None:
-        """Adds an event."""
+        """Adds an event to a job."""
         async with self.changed:
             self.events.append(
                 JobEvent(
@@ -390,7 +392,7 @@ class FakeWork:
         return audit_draw.touched(seed, message.slots, len(self.slots))
 
     def receipt_of(self, job: FakeJob) -> Receipt:
-        """The receipt of a decided job."""
+        """Returns the receipt of a decided job."""
         assert job.verdict is not None
         by_owner = {slot.owner: slot for slot in self.slots}
         slots = [by_owner[item.assignment.message.provider] for item in job.executions]

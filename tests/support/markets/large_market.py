@@ -1,5 +1,5 @@
-"""The scripted market with enough owners for the adaptive rule: for tests of what is not
-audited.
+"""The scripted market with enough owners for the adaptive audit rate, for tests of jobs without
+an audit.
 """
 
 from quorate_coordinator.core.audit import trust
@@ -14,8 +14,9 @@ from support.markets.scripted_market import Party
 
 
 class LargeMarket(ArchivingMarket):
-    """Eight owners with a record, and the rule of large markets: most jobs are not audited, and
-    their pay is held.
+    """A market of eight owners with a trust record.
+
+    The rule of large markets applies: most jobs are not audited, and their pay is held.
     """
 
     slots = 8
@@ -25,10 +26,12 @@ class LargeMarket(ArchivingMarket):
         self.core.rules = replace(
             self.core.rules, limits=replace(DEVNET, name="mainnet", max_hold=MAINNET.max_hold)
         )
-        self.core._check = None  # the fund is a gift here
+        self.core._check = None  # no check of sums, because the test gives the fund its money
 
     def trust_all(self, job: Job) -> None:
-        """A record as of a thousand audits, and a fund that can pay more of them."""
+        """Gives all providers the trust of a thousand audits, and the fund money for more
+        audits.
+        """
         with self.core.state.transaction():
             trusts = Trusts({trust.trust_class_of(job): Trust(1000, Ppm(100))})
             for owner in self.parties:

@@ -1,5 +1,6 @@
-"""Matching as plain scans over all offers and all jobs: what the columns and the queue are
-compared with.
+"""Matching by plain scans over all offers and all jobs.
+
+Tests compare the columns and the queue of the real matching with it.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ WORD = (1 << 64) - 1
 
 
 def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candidate]:
-    """As `book.choose`."""
+    """Chooses like `offers.choose`."""
     chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
     found = [item for item in feasible(context, job) if item.provider.owner not in job.refused_by]
 
@@ -49,7 +50,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candi
 
 
 def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
-    """Everybody who could run it now."""
+    """Returns every provider that could run the job now."""
     order, host_class = job.submission.order.message, job.ack.message.host_class
     hosts, block = context.state.hosts.get(host_class), context.state.own.block
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
@@ -73,12 +74,12 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
 
 
 def fits(offer: Offer, job: Job) -> bool:
-    """Whether the machine can hold it."""
+    """Returns whether the provider's machine is large enough for the job."""
     return offers.fits(offer, job.submission.spec)
 
 
 def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> int:
-    """What its price is multiplied by."""
+    """Returns the factor by which a provider's price is multiplied, in millionths."""
     mixed = ((key_of(0, provider.index) & SPREAD_MASK) + chance) * 0xBF58476D1CE4E5B9 & WORD
     mixed = (mixed ^ (mixed >> 29)) * 0x94D049BB133111EB & WORD
     trusts, offer, spec = (
@@ -104,9 +105,7 @@ def _waits_for(phase: Running, owner: Address) -> bool:
 
 
 class ScanQueue:
-    """As `matching_queue.JobQueue`, looking at every live job each time and trying everybody who
-    waits.
-    """
+    """Acts like `JobQueue`, but looks at every live job each time and tries every waiting job."""
 
     def __init__(self, state: State, limits: Limits) -> None:
         self._state, self._limits = state, limits
@@ -117,7 +116,7 @@ class ScanQueue:
         return sorted(jobs, key=lambda job: (job.created_at, job.id))
 
     def kept_for(self, owner: Address) -> Job | None:
-        """As `JobQueue.kept_for`."""
+        """Like `JobQueue.kept_for`."""
         found = [
             job
             for job in self._live()
@@ -137,13 +136,13 @@ class ScanQueue:
         )
 
     def rounds(self) -> list[Round]:
-        """As `JobQueue.rounds`."""
+        """Like `JobQueue.rounds`."""
         return sorted(
             {job.phase.round for job in self._live() if isinstance(job.phase, AwaitingRound)}
         )
 
     def awaiting(self, number: Round) -> list[Job]:
-        """As `JobQueue.awaiting`."""
+        """Like `JobQueue.awaiting`."""
         return [
             job
             for job in self._live()
@@ -151,7 +150,7 @@ class ScanQueue:
         ]
 
     def due(self, at: UnixSeconds) -> list[Job]:
-        """As `JobQueue.due`."""
+        """Like `JobQueue.due`."""
         return [
             job
             for job in self._live()
@@ -160,7 +159,7 @@ class ScanQueue:
         ]
 
     def releasable(self, at: UnixSeconds) -> list[Job]:
-        """As `JobQueue.releasable`."""
+        """Like `JobQueue.releasable`."""
         held = [
             (job.phase.hold_until, job.id)
             for job_id in self._state.held
@@ -169,7 +168,7 @@ class ScanQueue:
         return [self._state.jobs[job_id] for until, job_id in sorted(held) if until <= at]
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """As `JobQueue.next`."""
+        """Like `JobQueue.next`."""
         running = self._running()
         waiting = [
             job
@@ -186,14 +185,14 @@ class ScanQueue:
         )
 
     def park(self, job: Job) -> bool:
-        """Tried in every step again."""
+        """Puts the job aside until `put_back`. It is then tried in every step."""
         self._aside.add(job.id)
         return True
 
     def set_aside(self, job: Job) -> None:
-        """As `JobQueue.set_aside`."""
+        """Like `JobQueue.set_aside`."""
         self._aside.add(job.id)
 
     def put_back(self, job_ids: list[Hash32]) -> None:
-        """Everybody."""
+        """Puts all jobs back, whatever `job_ids` names."""
         self._aside.clear()

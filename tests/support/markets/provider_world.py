@@ -1,5 +1,5 @@
-"""What provider tests share: terms, a coordinator's key, signed messages, and a core driven by
-hand.
+"""Shared by the provider tests: terms, a coordinator's key, signed messages, and a core that the
+test drives.
 """
 
 from dataclasses import dataclass
@@ -62,12 +62,12 @@ JOB = Hash32(b"\x44" * 32)
 
 
 def slots(count: int = 1) -> tuple[SlotOffer, ...]:
-    """One host class."""
+    """Returns the slot offers of one host class."""
     return (SlotOffer(HOST, Small(count), Price(0), Price(100_000), Price(0)),)
 
 
 def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
-    """A devnet provider of `count` run slots."""
+    """Returns the terms of a devnet provider with `count` run slots."""
     room = SlotResources(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
     policy = Policy(Price(50_000), (), (JobKind.TASK,), room)
     beacon = BeaconInfo(bytes(96), Seconds(2), GENESIS)
@@ -84,7 +84,7 @@ def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
 
 
 def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
-    """A small job."""
+    """Returns the spec of a small job."""
     return JobSpec(
         JobKind.TASK,
         name,
@@ -104,7 +104,7 @@ def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
 def make_assignment(
     spec: JobSpec, number: int = 1, at: UnixSeconds = NOW, price: int = 100_000
 ) -> Assignment:
-    """To this provider, to be answered within five seconds."""
+    """Returns an Assignment to this provider, which it must answer within five seconds."""
     number_id, accept_by = Hash32(number.to_bytes(32, "big")), UnixSeconds(at + 5)
     return Assignment(
         number_id,
@@ -121,20 +121,23 @@ def make_assignment(
 def signed_assignment(
     spec: JobSpec, number: int = 1, at: UnixSeconds = NOW
 ) -> Envelope[Assignment]:
-    """By the coordinator."""
+    """Returns an Assignment that the coordinator signed."""
     return seal(DOMAIN, make_assignment(spec, number, at), STATEMENT_KEY.sign)
 
 
 @dataclass
 class Driver:
-    """A core with a hand clock. Randomness counts up, so salts differ and tests repeat."""
+    """Drives a core with a clock that the test sets.
+
+    The random values count up, so salts differ and tests repeat exactly.
+    """
 
     core: ProviderCore
     now: UnixSeconds = NOW
     rolls: int = 0
 
     def do(self, event: events.Event, after: int = 0) -> tuple[Effect, ...]:
-        """Steps an event, some seconds later."""
+        """Steps an event, `after` seconds later; returns its effects."""
         self.now = UnixSeconds(self.now + after)
         self.rolls += 1
         return self.core.step(
@@ -152,7 +155,7 @@ class Driver:
         raise AssertionError(f"{type(event).__name__} was not refused")
 
     def assign(self, number: int = 1, spec: JobSpec | None = None) -> Hash32:
-        """An assignment arrives; its hash."""
+        """Steps a new assignment; returns its hash."""
         spec = spec or make_spec()
         envelope = signed_assignment(spec, number, self.now)
         self.do(
@@ -163,11 +166,11 @@ class Driver:
         return digest(DOMAIN, envelope.message)
 
     def execution(self, lease: Hash32) -> Execution:
-        """As it stands."""
+        """Returns the execution as it is now."""
         return self.core.executions[lease]
 
     def advance(self, lease: Hash32, until: type) -> Execution:
-        """Reports what the shell would, until the execution is in the phase."""
+        """Steps the events that the shell would report, until the execution is in the phase."""
         for event in script(lease):
             if isinstance(self.execution(lease).phase, until):
                 break
@@ -181,7 +184,7 @@ class Driver:
 
 
 def script(lease: Hash32) -> tuple[events.Event, ...]:
-    """A run without incidents, up to the commit."""
+    """Returns the events of a run without incidents, up to the commit."""
     return (
         events.AcceptDelivered(lease),
         events.InputsFetched(lease),
@@ -194,7 +197,7 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
 def receipt(
     execution: Execution, signer: KeySigner = STATEMENT_KEY
 ) -> events.CommitReceiptReceived:
-    """For the commit that was made."""
+    """Returns the coordinator's receipt for the commit."""
     commit = execution.commit()
     assert commit is not None
     message = CommitReceipt(digest(DOMAIN, commit), NOW)
@@ -207,7 +210,7 @@ def commit_set(
     others: tuple[CommitEntry, ...] = (),
     signer: KeySigner = STATEMENT_KEY,
 ) -> events.CommitSetReceived:
-    """With the execution's commit in it."""
+    """Returns a CommitSet that holds the execution's commit."""
     commit = execution.commit()
     assert commit is not None
     entry = CommitEntry(execution.assignment_hash, PROVIDER, digest(DOMAIN, commit))
@@ -229,7 +232,9 @@ def commit_set(
 
 
 def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetReceived:
-    """Signed, fresh, but with somebody else's commit."""
+    """Returns a signed, fresh CommitSet that holds another provider's commit in place of this
+    one.
+    """
     event = commit_set(execution, closed_at)
     entry = CommitEntry(execution.assignment_hash, PROVIDER, Hash32(b"\x77" * 32))
     message = replace(event.commit_set.message, ordered=(entry,))
@@ -239,7 +244,7 @@ def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.C
 def verdict(
     lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY
 ) -> events.VerdictReceived:
-    """Accepted, with this execution in the group."""
+    """Returns a verdict that accepts the execution."""
     message = Verdict(
         JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW
     )
@@ -247,7 +252,7 @@ def verdict(
 
 
 def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopReceived:
-    """By a client whose session the coordinator knows."""
+    """Returns a Stop from a client whose session the coordinator knows."""
     return events.StopReceived(lease, seal(DOMAIN, Stop(JOB, NOW), STRANGER.sign), coordinator)
 
 
@@ -258,7 +263,7 @@ def statement(
     signer: KeySigner = STATEMENT_KEY,
     provider: Address = PROVIDER,
 ) -> events.StatementReceived:
-    """The coordinator's debt."""
+    """Returns the coordinator's statement of its debt."""
     message = Statement(
         provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH
     )

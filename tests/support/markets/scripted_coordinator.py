@@ -1,5 +1,6 @@
-"""A coordinator by script: real sockets, real signatures, a real chain behind it; the test says
-what it sends and when.
+"""A coordinator that sends what the test says, when the test says it.
+
+Sockets, signatures and the chain behind it are real.
 """
 
 import asyncio
@@ -79,12 +80,12 @@ SPEC = JobSpec(
     Seconds(60),
     Compare(),
 )
-QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
+QUICK = SendPolicy(poll_seconds=0.1)  # seconds of a block while contracts are deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
 
 
 async def until(read: Callable[[], T | None], seconds: float = 20.0) -> T:
-    """Polls until there is something."""
+    """Polls `read` until it returns something; returns that value."""
     limit = time.monotonic() + seconds
     while (found := read()) is None:
         assert time.monotonic() < limit, "it did not happen in time"
@@ -94,7 +95,7 @@ async def until(read: Callable[[], T | None], seconds: float = 20.0) -> T:
 
 @dataclass
 class ScriptedCoordinator:
-    """Records every frame; answers Ok unless `refuse` names a code for its type."""
+    """Records every frame. It answers Ok unless `refuse` names a code for the frame's type."""
 
     deployment: Deployment
     chain_url: str
@@ -103,16 +104,16 @@ class ScriptedCoordinator:
     refuse: dict[type, Code] = field(default_factory=dict)
     proofs: dict[int, canonical.Json] = field(default_factory=dict)
     proofs_asked: int = 0
-    operator: Address = OPERATOR.address  # the key that it believes to be the provider's
+    operator: Address = OPERATOR.address  # the key that it takes for the provider's
     rule: Callable[[frames_module.Frame], Awaitable[None]] | None = (
-        None  # refuses what it raises for
+        None  # called with each frame; the coordinator refuses a frame for which it raises
     )
     url: str = ""
     peers: WebSocketPeers | None = None
 
     @contextlib.asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncIterator["ScriptedCoordinator"]:
-        """Listens."""
+        """Listens until the block ends."""
         self.peers = WebSocketPeers(COORDINATOR.address, self._handle, self._authorize)
         app = web.Application()
         app.add_routes(self.peers.routes())
@@ -126,24 +127,24 @@ class ScriptedCoordinator:
                 await self.peers.close()
 
     async def send(self, frame: frames_module.Frame) -> None:
-        """To the provider; Refused as it answered."""
+        """Sends a frame to the provider. Raises Refused if the provider refuses it."""
         assert self.peers is not None
         await until(lambda: self.peers.connected() or None)  # type: ignore[union-attr]
         answer = await self.peers.request(OWNER.address, frames_module.encode(frame), Seconds(5))
         assert frames_module.decode(answer) == frames_module.Ok()
 
     def got(self, kind: type[T]) -> list[T]:
-        """Frames of one type, in order."""
+        """Returns the received frames of one type, in order."""
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
     async def first(self, kind: type[T], seconds: float = 20.0) -> T:
-        """Waits for one."""
+        """Waits for a frame of one type; returns the first."""
         return await until(lambda: next(iter(self.got(kind)), None), seconds)
 
     def assignment(
         self, spec: JobSpec, number: int, host_class: Hash32
     ) -> frames_module.AssignmentSent:
-        """Signed, from now on five seconds to be accepted."""
+        """Returns a signed assignment, which the provider must accept within five seconds."""
         accept_by = UnixSeconds(int(time.time()) + DEVNET.accept_within)
         message = Assignment(
             Hash32(number.to_bytes(32, "big")),
@@ -158,21 +159,21 @@ class ScriptedCoordinator:
         return frames_module.AssignmentSent(self.seal(message), spec, (f"{self.url}/v1/content",))
 
     def seal(self, message: T) -> Envelope[T]:
-        """By the statement key."""
+        """Signs a message by the statement key."""
         return seal(self.deployment.domain(), message, STATEMENT.sign)
 
     def hash(self, message: object) -> Hash32:
-        """Digest in this deployment."""
+        """Returns the message's digest in this deployment."""
         return digest(self.deployment.domain(), message)
 
     def receipt(self, commit: Commit) -> frames_module.ReceiptSent:
-        """For a commit."""
+        """Returns the receipt frame for a commit."""
         return frames_module.ReceiptSent(
             self.seal(CommitReceipt(self.hash(commit), UnixSeconds(int(time.time()))))
         )
 
     def commit_set(self, commit: Commit, age: int = 0) -> frames_module.CommitSetSent:
-        """A batch of one."""
+        """Returns the CommitSet of a batch with only this commit."""
         entry = CommitEntry(commit.assignment_hash, OWNER.address, self.hash(commit))
         closed_at = UnixSeconds(int(time.time()) - age)
         message = CommitSet(
@@ -190,7 +191,7 @@ class ScriptedCoordinator:
         return frames_module.CommitSetSent(commit.assignment_hash, self.seal(message))
 
     async def opens(self, commit: Commit, reveal: frames_module.RevealSent) -> None:
-        """The ciphertext of a commit opens to what was revealed."""
+        """Asserts that the ciphertext of a commit opens to the revealed result."""
         cid = await self.store.resolve(commit.encrypted_output)
         assert cid is not None, "the ciphertext was uploaded before the commit"
         async with await self.store.lease(cid) as lease:
@@ -256,7 +257,7 @@ class ScriptedCoordinator:
 
 
 async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
-    """Waits until this execution has come there."""
+    """Waits until the execution is in a phase of this type."""
     assert daemon.core is not None
     core = daemon.core
     await until(
@@ -270,7 +271,7 @@ async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
 
 @dataclass
 class Stage:
-    """Chain, contracts, a registered coordinator's keys, a funded owner."""
+    """Chain, contracts, the keys of a registered coordinator, and a funded owner."""
 
     chain_url: str
     client: ChainClient
@@ -279,7 +280,7 @@ class Stage:
     home: Path
 
     def keys(self) -> ProviderKeys:
-        """The provider's."""
+        """The provider's keys."""
         peer, box = PeerKey(b"\x05" * 32).public, BoxKey(b"\x06" * 32).public
         return ProviderKeys(OWNER.address, OWNER.address, OPERATOR, peer, box, OWNER)
 
@@ -291,7 +292,7 @@ class Stage:
         stop_on_exit: bool = False,
         keys: ProviderKeys | None = None,
     ) -> ProviderDaemon:
-        """A provider with the noop executor, on the same home each time."""
+        """Returns a provider with the noop executor. Each call uses the same home folder."""
         config = Config(
             self.home,
             (url,),
@@ -309,7 +310,7 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def fast(self) -> AsyncIterator[None]:
-        """Ten blocks a second, so that chain time runs ahead, while something is waited for."""
+        """Makes ten blocks a second while the block runs, so that chain time runs ahead."""
         mining = asyncio.create_task(_mine(self.client))
         try:
             yield
@@ -317,14 +318,14 @@ class Stage:
             mining.cancel()
 
     async def assign(self, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
-        """A new assignment, sent; its hash."""
+        """Sends a new assignment; returns its hash."""
         assert daemon.core is not None
         sent = self.coordinator.assignment(spec, number, daemon.core.terms.slots[0].host.id())
         await self.coordinator.send(sent)
         return self.coordinator.hash(sent.assignment.message)
 
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
-        """Transactions of one key, in order."""
+        """Sends transactions of one key, in order."""
         sender = Sender(
             self.client,
             key,
@@ -345,7 +346,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage(folder: Path) -> AsyncIterator[Stage]:
-    """Deploys everything on a fresh chain: some seconds."""
+    """Deploys everything on a fresh chain, which takes some seconds."""
     info = BeaconInfo(
         bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")),
         Seconds(2),
@@ -396,7 +397,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
 
 
 async def _mine(client: ChainClient) -> None:
-    """Blocks as fast as they are wanted, while something is deployed."""
+    """Makes a block at once whenever one is wanted, while contracts are deployed."""
     while True:
         await client.rpc.request("evm_mine")
         await asyncio.sleep(0.1)
@@ -404,7 +405,7 @@ async def _mine(client: ChainClient) -> None:
 
 @contextlib.asynccontextmanager
 async def running(market: Stage, daemon: ProviderDaemon) -> AsyncIterator[ProviderDaemon]:
-    """From when it stands; stopped as by SIGTERM at the end."""
+    """Runs the daemon until the block ends, then stops it as SIGTERM would."""
     task = asyncio.create_task(daemon.run())
     try:
         async with market.fast():

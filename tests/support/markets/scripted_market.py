@@ -1,4 +1,4 @@
-"""The coordinator's core with scripted providers and clients in virtual time: for tests of whole
+"""The coordinator's core with scripted providers and clients in virtual time, for tests of whole
 jobs.
 """
 
@@ -70,8 +70,10 @@ STATEMENT = KeySigner(b"\x02" * 32)
 
 @dataclass
 class Party:
-    """A scripted provider: runs everything at once; a liar shifts the output (those of one
-    `tale` alike), a mute one never reveals.
+    """A scripted provider, which runs every job at once.
+
+    A provider that lies changes its output; those with the same `tale` agree on the change. A mute
+    provider never reveals. A deaf provider receives no frames.
     """
 
     number: int
@@ -79,7 +81,8 @@ class Party:
     is_mute: bool = False
     is_deaf: bool = False
     tale: int = 0
-    status: ExitStatus = ExitStatus(0)  # how its runs end; 512 and 513 give the empty directory
+    # how its runs end; 512 and 513 (killed) give the empty directory
+    status: ExitStatus = ExitStatus(0)
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -92,10 +95,11 @@ class Party:
 class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
-    slots = 1  # of each provider
-    limit = 60  # of each job, in seconds
-    ran_ms = 36_000  # what each provider says
-    hears_blocks = True  # and has heard of one lately whenever an order comes
+    slots = 1  # run slots of each provider
+    limit = 60  # maximum duration of each job, in seconds
+    ran_ms = 36_000  # run time that each provider claims, in milliseconds
+    # whether the core hears of a new block before an order if the last one is old
+    hears_blocks = True
 
     def __init__(self, *parties: Party) -> None:
         rules = Rules(
@@ -115,7 +119,7 @@ class Market:
         self.steps = 0
         self.chain: list[Effect] = []
         self.receipts: list[bytes] = []
-        self.effects: list[Effect] = []  # all there were
+        self.effects: list[Effect] = []  # all effects so far
         self.pending: list[Send] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
@@ -123,7 +127,9 @@ class Market:
         self._register()
 
     def send(self, event: ev.Event) -> object:
-        """One event at the present moment; its effects are performed at once."""
+        """Steps an event at the present moment and performs its effects at once; returns the
+        reply.
+        """
         self.steps += 1
         item = Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event)
         outcome = self.core.step(item)
@@ -189,7 +195,7 @@ class Market:
             self.receipts.append(data)
 
     def deliver(self) -> None:
-        """Providers answer everything that waits for them."""
+        """Makes the providers answer all frames that wait for them."""
         while self.pending:
             effect = self.pending.pop(0)
             party = self.parties[effect.peer]
@@ -240,7 +246,9 @@ class Market:
         )
 
     def beat(self) -> None:
-        """One second passes: heartbeats, time, rounds, answers, vouchers."""
+        """Lets one second pass: heartbeats, a tick, beacon rounds, the providers' answers,
+        vouchers.
+        """
         self.at += 1
         for owner, provider in list(self.core.state.providers.items()):
             if not self.parties[owner].is_deaf:
@@ -273,7 +281,7 @@ class Market:
                 )
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
-        """A small job of client `who`."""
+        """Orders a small job of client number `who`; returns its id."""
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
             self.send(
                 ev.ChainAdvanced(
@@ -303,7 +311,7 @@ class Market:
         return digest(DOMAIN, message)
 
     def job(self, job_id: Hash32) -> Job:
-        """A job's state."""
+        """Returns a job as the state has it now."""
         return self.core.state.jobs[job_id]
 
     def until_decided(self, *job_ids: Hash32, seconds: int = 120) -> None:
@@ -324,8 +332,9 @@ def an_order(
     /,
     **changes: object,
 ) -> Order:
-    """For one execution, whatever becomes of it, at the price that providers of tests ask;
-    `changes` are fields.
+    """Returns an order for one execution, at the price that the tests' providers ask.
+
+    It accepts a job without witness and without verification. `changes` replace fields.
     """
     order = Order(
         client=client,
@@ -353,6 +362,7 @@ def an_order(
 
 
 def a_spec(name: str) -> job_spec.JobSpec:
+    """Returns the spec of a small job."""
     image = document_cid(b"image")
     return job_spec.JobSpec(
         JobKind.TASK,

@@ -1,7 +1,7 @@
 """Scripted providers on real sockets, for tests of the coordinator as a service.
 
-They connect, offer, send heartbeats, upload and answer as daemons do. They run a job for exactly
-as long as the test says.
+They connect, offer, send heartbeats, upload and answer as daemons do. A run lasts exactly as long
+as the test says.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ ASK_SECONDS = Seconds(20)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The coordinator that they serve."""
+    """What a provider must know of the coordinator that it serves."""
 
     url: str
     coordinator: Address
@@ -63,7 +63,7 @@ class Place:
 
     @classmethod
     def of(cls, stage: Stage, url: str) -> "Place":
-        """A coordinator of this stage."""
+        """Returns the facts of a coordinator of this stage."""
         deployment = stage.deployment
         return cls(
             url,
@@ -76,8 +76,8 @@ class Place:
 
 @dataclass
 class Floor:
-    """All of them together: what was matched, in order, and the runs that wait for the test's
-    word.
+    """All wired providers together: the jobs matched so far, and the runs that the test has to
+    end.
     """
 
     place: Place
@@ -85,16 +85,16 @@ class Floor:
     matched: list[str] = field(default_factory=list)  # names of the jobs
     runs: list[asyncio.Event] = field(
         default_factory=list
-    )  # likewise; a run ends once its event is set
+    )  # one event per match; a run ends once its event is set
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until_matched(self, count: int, seconds: float = 30.0) -> None:
-        """Until so many jobs were matched in all."""
+        """Waits until `count` jobs were matched in all."""
         async with asyncio.timeout(seconds), self.moved:
             await self.moved.wait_for(lambda: len(self.matched) >= count)
 
     async def end_one(self, seconds: float = 30.0) -> str:
-        """The oldest run ends; the name of the job that gets its slot."""
+        """Ends the oldest run; returns the name of the job that gets its slot."""
         event = next(item for item in self.runs if not item.is_set())
         count = len(self.matched)
         event.set()
@@ -102,7 +102,7 @@ class Floor:
         return self.matched[count]
 
     async def begin(self, name: str) -> asyncio.Event:
-        """Notes a match."""
+        """Records a match; returns the event that ends its run."""
         async with self.moved:
             self.matched.append(name)
             self.runs.append(asyncio.Event())
@@ -112,8 +112,9 @@ class Floor:
 
 @dataclass
 class WiredProvider:
-    """One of them, with one slot. `key` is its operator's; `account` its owner's, where that is
-    another.
+    """One scripted provider with one slot.
+
+    `key` is its operator key. `account` is its owner's account, if that differs.
     """
 
     key: KeySigner
@@ -142,7 +143,7 @@ class WiredProvider:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["WiredProvider"]:
-        """Connected, on offer, alive, until the block ends."""
+        """Connects, offers and sends heartbeats until the block ends."""
         async with asyncio.TaskGroup() as self.group:
             self._spawn(self.dialer.run())
             async with asyncio.timeout(30):
@@ -236,8 +237,8 @@ class WiredProvider:
         await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
 
     async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:
-        """Digest of an output of one file; CID of its ciphertext, which the coordinator's store
-        has.
+        """Stores an output of one file with the coordinator; returns its digest and the CID of
+        its ciphertext.
         """
         folder = self.floor.folder / hashed.hex()
         folder.mkdir(parents=True)
