@@ -182,7 +182,17 @@ def terms_of(
         output_bytes=config.output_bytes,
         input_bytes=config.input_bytes,
     )
-    slot = SlotOffer(detect_cpu_class(), Small(config.slots), Price(0), config.price, Price(0))
+    slot = SlotOffer(
+        host=detect_cpu_class(),
+        gpu="",
+        count=Small(config.slots),
+        vram_bytes=0,
+        cpu_millis=resources.cpu_millis,
+        memory_bytes=resources.memory_bytes,
+        spot=Price(0),
+        on_demand=config.price,
+        reserved=Price(0),
+    )
     return Terms(
         provider=keys.account,
         domain=deployment.domain(),

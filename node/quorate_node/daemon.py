@@ -27,6 +27,7 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.market_entry import MarketEntry
 from quorate_node.messaging.announcements import OfferDetails
 from quorate_node.messaging.coordinator_client import discover, kept_path
+from quorate_node.messaging.inventory import publish_inventory
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.health_monitor import HealthMonitor
 from quorate_node.ops.node_gateway import Gateway
@@ -149,8 +150,9 @@ class ProviderDaemon:
         stack.push_async_callback(gateway.close)
         self.url = await gateway.listen(config.listen_host, config.listen_port)
         addresses = (config.public_url or self.url,)
+        inventory = await publish_inventory(parts.store, hardware)
         parts.announcements.bind(
-            OfferDetails(hardware, config.region, keys.peer_public, keys.box_public, addresses)
+            OfferDetails(inventory, config.region, keys.peer_public, keys.box_public, addresses)
         )
         self.core = parts.core
         log.info("provider 0x%s serves at %s", keys.account.hex(), self.url)

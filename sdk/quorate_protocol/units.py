@@ -14,7 +14,7 @@ Signature = NewType(
 )  # 65 bytes r | s | v, low s, v in {27, 28}; or 64 bytes Ed25519 for peer keys
 
 Amount = NewType("Amount", int)  # uint128, millionths of the deployment's stablecoin
-Price = NewType("Price", int)  # uint128, millionths of a USD per GPU-hour (per slot-hour for CPUs)
+Price = NewType("Price", int)  # uint128, millionths of a USD per run slot and hour
 UnixSeconds = NewType("UnixSeconds", int)  # uint64, a moment
 Seconds = NewType("Seconds", int)  # uint64, a duration
 Milliseconds = NewType("Milliseconds", int)  # uint64, a duration

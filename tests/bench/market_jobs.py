@@ -369,24 +369,30 @@ def an_offer(
 ) -> offers.Offer:
     """A live offer of one class."""
     expires = UnixSeconds(until or int(time.time()) + 900)
-    slot = offers.SlotOffer(host, Small(slots), Price(0), price, Price(0))
-    return offers.Offer(
-        owner,
-        seq,
-        expires,
-        (slot,),
-        HARDWARE,
-        "noop",
-        Small(0),
-        (JobKind.TASK,),
-        "eu",
-        ZERO_HASH,
-        ZERO_HASH,
-        (),
+    slot = offers.SlotOffer(
+        host=host,
+        gpu="GPU" if host.is_gpu else "",
+        count=Small(slots),
+        vram_bytes=1 << 34 if host.is_gpu else 0,
+        cpu_millis=64_000,
+        memory_bytes=1 << 37,
+        spot=Price(0),
+        on_demand=price,
+        reserved=Price(0),
     )
-
-
-HARDWARE = offers.Hardware(64, 1 << 37, 1 << 40)
+    return offers.Offer(
+        provider=owner,
+        seq=seq,
+        expires=expires,
+        slots=(slot,),
+        inventory=ZERO_HASH,
+        sandboxes=("noop",),
+        kinds=(JobKind.TASK,),
+        region="eu",
+        peer_key=ZERO_HASH,
+        box_key=ZERO_HASH,
+        addresses=(),
+    )
 
 
 async def measure(

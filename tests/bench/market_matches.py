@@ -28,7 +28,7 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.offer import Gpu, Hardware, Offer
+from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import (
@@ -40,6 +40,7 @@ from quorate_protocol.units import (
     Price,
     Seconds,
     Sequence,
+    Small,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -72,15 +73,16 @@ class Market:
         rules = Rules(DOMAIN, NOBODY, NOBODY, lambda _: UNSIGNED, MAINNET, Bps(0), 0, b"", ())
         self.core = CoordinatorCore(rules)
         self.hosts = [
-            HostClass("hopper", sm_count=64 + number, driver_branch="550")
+            HostClass(
+                "hopper",
+                sm_count=64 + number,
+                driver_branch="550",
+                world_size=Small(_gpus_of(number)),
+            )
             for number in range(CLASSES)
         ]
         weights = [1 / (1 + number) ** 0.9 for number in range(CLASSES)]
         kinds = self.random.choices(range(CLASSES), weights, k=offers)
-        sizes = [
-            Hardware(16, 64 * GIB << (number % 3), 1 << 40, self._gpus(number))
-            for number in range(CLASSES)
-        ]
         self.owners: list[Address] = []
         self.steps = 0
         with self.core.state.transaction():
@@ -90,7 +92,13 @@ class Market:
                 offer = an_offer(
                     owner, Sequence(1), price, 1 + index % 2, self.hosts[kind], NOW + 800
                 )
-                offer = replace(offer, hardware=sizes[kind])
+                slot = replace(
+                    offer.slots[0],
+                    gpu=f"GPU {kind}",
+                    vram_bytes=VRAM[kind % len(VRAM)] * GIB,
+                    memory_bytes=64 * GIB << (kind % 3),
+                )
+                offer = replace(offer, slots=(slot,))
                 network = Hash32(index.to_bytes(32, "big"))
                 alive = UnixSeconds(NOW + 600)
                 self.core.state.providers[owner] = Provider(
@@ -104,18 +112,11 @@ class Market:
         self.claims: list[tuple[Address, Hash32]] = []
         self.jobs = [self._job(number) for number in range(2000)]
 
-    def _gpus(self, kind: int) -> tuple[Gpu, ...]:
-        count = (1, 1, 2, 4, 8)[kind % 5]
-        return tuple(
-            Gpu(f"GPU {kind}", f"uuid-{number}", VRAM[kind % len(VRAM)] * GIB, "550")
-            for number in range(count)
-        )
-
     def _job(self, number: int) -> Job:
         kind = self.random.choices(
             range(CLASSES), [1 / (1 + item) ** 0.9 for item in range(CLASSES)]
         )[0]
-        gpus = len(self._gpus(kind))
+        gpus = _gpus_of(kind)
         price = self.random.randrange(200_000, 4_000_000)
         memory = 32 * GIB
         if self.random.random() < 0.05:
@@ -185,6 +186,11 @@ class Market:
         )
         state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
         self.claims.append((owner, digest))
+
+
+def _gpus_of(kind: int) -> int:
+    """GPUs in each slot of a class."""
+    return (1, 1, 2, 4, 8)[kind % 5]
 
 
 def measure(offers: int, matches: int) -> Figures:

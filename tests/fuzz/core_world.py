@@ -21,7 +21,7 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import (
     Accept,
     Commit,
@@ -48,7 +48,6 @@ from quorate_protocol.units import (
     JobKind,
     Milliseconds,
     Nonce,
-    Price,
     Round,
     Seconds,
     Sequence,
@@ -58,6 +57,7 @@ from quorate_protocol.units import (
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
+from support.offers import a_slot, an_offer
 
 HOSTS = (
     HostClass("x86_64", "v3", "AuthenticAMD"),
@@ -283,24 +283,10 @@ class World:
     ) -> bool:
         """An offer through the shell's checks."""
         slots = tuple(
-            SlotOffer(host, Small(count), Price(0), Price(price), Price(0))
+            a_slot(host, price, count)
             for host, price, count in zip(hosts, prices, counts, strict=False)
         )
-        gpu = offers.Gpu("L40S", "GPU-1", 48 << 30, "550")
-        offer = Offer(
-            owner.address,
-            Sequence(seq),
-            UnixSeconds(self.at + 900),
-            slots,
-            Hardware(8, 1 << 36, 1 << 40, (gpu,)),
-            "noop",
-            Small(0),
-            (JobKind.TASK,),
-            "eu",
-            ZERO_HASH,
-            ZERO_HASH,
-            (),
-        )
+        offer = an_offer(owner.address, seq, self.at + 900, slots)
         signed = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), owner.key.sign))
         return self.offer_signed(signed)
 

@@ -12,20 +12,18 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.lease import Lease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope
+from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Commit, Heartbeat, Reveal
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import (
     ZERO_HASH,
     ExitStatus,
     Hash32,
-    JobKind,
     Milliseconds,
     Round,
     Seconds,
     Sequence,
     Signature,
-    Small,
     UnixSeconds,
 )
 from sim import intruder_api, intruder_provider
@@ -33,6 +31,7 @@ from sim.network import Silence
 from sim.parties import DOMAIN, FOREIGN, key
 from sim.provider import Provider
 from sim.world import World
+from support.offers import an_offer
 
 EVERY_SECONDS = 2.5
 STRANGER = key("stranger")
@@ -219,20 +218,7 @@ def _offer(intruder: Intruder) -> Attack:
             (world.coordinator.clock.now + 60, "stale", 0, victim.operator.sign),
         ]
     )
-    offer = Offer(
-        victim.owner,
-        Sequence(number),
-        UnixSeconds(expires),
-        victim.slots,
-        Hardware(1, 1, 1),
-        "noop",
-        Small(0),
-        (JobKind.TASK,),
-        "eu",
-        ZERO_HASH,
-        ZERO_HASH,
-        (),
-    )
+    offer = an_offer(victim.owner, number, expires, victim.slots)
     known = world.coordinator.core.state.providers.get(victim.owner)
     if number == 0 and (known is None or known.offer is None):
         return None

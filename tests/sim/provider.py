@@ -10,11 +10,10 @@ from quorate_node.core.terms import Policy, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Hash32, JobKind, Price, Sequence, Small
+from quorate_protocol.units import Hash32, JobKind, Price, Sequence
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
@@ -27,6 +26,7 @@ from sim.plan import LYING, Behaviour, Plan
 from sim.process import Watcher
 from sim.provider_effects import ProviderEffects
 from sim.schedule import Schedule
+from support.offers import a_slot
 
 CODEC: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)
 
@@ -51,9 +51,7 @@ class Provider(ProviderEffects):
         self.planned = self.behaviour = plan.behaviours[number]
         self.is_leaving = self.is_rotating = False
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
-        self.slots = (
-            SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),
-        )
+        self.slots = (a_slot(HOST, price, self.random.choice([1, 1, 2])),)
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
         self.collected: dict[Hash32, Hash32] = {}  # lease -> output on disk; survives the daemon

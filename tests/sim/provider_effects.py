@@ -14,20 +14,11 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, SlotOffer
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Address,
-    ExitStatus,
-    Hash32,
-    JobKind,
-    Milliseconds,
-    Small,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from sim import workload
@@ -39,6 +30,7 @@ from sim.operator_keys import OperatorKeys
 from sim.parties import DOMAIN
 from sim.plan import LYING, Behaviour
 from sim.process import Again, Finish, Process
+from support.offers import an_offer
 
 SEND_SECONDS = 2.0
 
@@ -214,25 +206,12 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         if effect.seq < self.core.scalars.offer_seq:
             finish(None)
             return
-        hardware, expires = Hardware(64, 1 << 37, 1 << 41), effect.expires
+        expires = effect.expires
         if expires == WITHDRAWN and self.behaviour is Behaviour.DENIER:
             expires = UnixSeconds(
                 self.clock.now + self.terms.limits.offer_ttl
             )  # it wants to be drawn, and then to choose
-        offer = Offer(
-            self.owner,
-            effect.seq,
-            expires,
-            self.slots,
-            hardware,
-            "noop",
-            Small(0),
-            (JobKind.TASK,),
-            "eu",
-            ZERO_HASH,
-            ZERO_HASH,
-            (),
-        )
+        offer = an_offer(self.owner, effect.seq, expires, self.slots)
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )

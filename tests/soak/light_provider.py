@@ -138,7 +138,7 @@ class _Member:
         announcements = Announcements(terms, peers, operator_keys, clock)
         gateway_url = f"http://{config.listen_host}:{config.listen_port}"
         announcements.bind(
-            OfferDetails(hardware, "", keys.peer_public, keys.box_public, (gateway_url,))
+            OfferDetails(hardware.digest(), "", keys.peer_public, keys.box_public, (gateway_url,))
         )
         jury_service = JuryService(
             core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock

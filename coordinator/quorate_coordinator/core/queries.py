@@ -287,13 +287,11 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
     ]
     if not live:
         return "no provider is alive"
-    is_gpu = spec.resources.gpu is not None
-    fitting = [offer for offer in live if offers.fits(offer, spec)]
     prices = [
         offers.price_of(slot)
-        for offer in fitting
+        for offer in live
         for slot in offer.slots
-        if slot.host.is_gpu == is_gpu and offers.price_of(slot)
+        if offers.price_of(slot) and offers.fits(offer, slot, spec)
     ]
     if prices:
         return (
@@ -304,12 +302,14 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """The largest machine on offer, or the GPUs on offer if the job needs one."""
-    gpus = sorted({gpu.model for offer in live for gpu in offer.hardware.gpus})
+    """The largest CPU slot on offer, or the GPU slots on offer if the job needs one."""
+    slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
+        gpus = sorted({f"{slot.gpu}:{slot.host.world_size}" for slot in slots if slot.gpu})
         return f"GPUs on offer are {', '.join(gpus[:8])}" if gpus else "no GPU is on offer"
-    cores, memory = (
-        max(offer.hardware.cores for offer in live),
-        max(offer.hardware.memory_bytes for offer in live),
-    )
-    return f"the most on offer are {cores} cores and {memory / GIB:.1f} GiB of memory"
+    cpus = [slot for slot in slots if not slot.gpu]
+    if not cpus:
+        return "no CPU slot is on offer"
+    cores = max(slot.cpu_millis for slot in cpus) / 1000
+    memory = max(slot.memory_bytes for slot in cpus) / GIB
+    return f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"

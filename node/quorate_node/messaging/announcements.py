@@ -8,11 +8,11 @@ from quorate_node.core.terms import Terms
 from quorate_node.keys.operator_keys import OperatorKeys, under_any
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat
 from quorate_protocol.ports import Clock, Peers, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32, Seconds, Sequence, Small, UnixSeconds
+from quorate_protocol.units import Address, Hash32, Seconds, Sequence, UnixSeconds
 
 SEND_SECONDS = Seconds(10)
 NOT_SEEN_YET_SECONDS = 2.0
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 class OfferDetails:
     """The parts of the offer that the core's rules do not need.
 
-    `addresses` are the URLs of this provider's gateway. The keys are X25519 and Ed25519 public
-    keys.
+    `inventory` is the CID digest of the `Hardware` document. `addresses` are the URLs of this
+    provider's gateway. The keys are X25519 and Ed25519 public keys.
     """
 
-    hardware: Hardware
+    inventory: Hash32
     region: str
     peer_key: Hash32
     box_key: Hash32
@@ -63,9 +63,8 @@ class Announcements:
             seq=seq,
             expires=expires,
             slots=terms.slots,
-            hardware=details.hardware,
-            sandbox=terms.sandbox.value,
-            attestation_level=Small(0),
+            inventory=details.inventory,
+            sandboxes=(terms.sandbox.value,),
             kinds=terms.policy.kinds,
             region=details.region,
             peer_key=details.peer_key,

@@ -12,9 +12,10 @@ from quorate.job.packing import PackedJob
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView, RunView
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import JobKind, Label
+from quorate_protocol.units import JobKind, Label, Price
 
 PIPE_WIDTH = 500
 OWNERS_SHOWN = 8
@@ -88,24 +89,14 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
     for view in views:
         offer = view.offer
         for slot in offer.slots:
-            model = (
-                ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus}))
-                or f"CPU {slot.host.architecture} {slot.host.level}"
-            )
-            tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
-            prices = " ".join(
-                f"{name}{format_amount(price).removesuffix(' USD')}"
-                for name, price in tiers
-                if price
-            )
             rows.append(
                 [
                     short(offer.provider),
-                    model,
+                    _hardware(slot),
                     f"{view.free_slots}/{slot.count}",
-                    prices,
+                    " ".join(_prices(slot)),
                     offer.region,
-                    offer.sandbox,
+                    " ".join(offer.sandboxes),
                     str(view.audits_passed),
                     str(view.strikes),
                     "yes" if view.is_alive else "no",
@@ -114,11 +105,35 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
     return rows
 
 
+def _hardware(slot: SlotOffer) -> str:
+    """Describes what one run slot holds: "2 x H100", or the CPU."""
+    if not slot.gpu:
+        return f"CPU {slot.host.architecture} {slot.host.level}"
+    return slot.gpu if slot.host.world_size == 1 else f"{slot.host.world_size} x {slot.gpu}"
+
+
+def _prices(slot: SlotOffer) -> list[str]:
+    """Returns the prices per slot-hour; where a slot holds several GPUs, each with the price per
+    GPU-hour behind it.
+    """
+    tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
+    return [
+        f"{name}{_usd(price)}"
+        + (f" ({_usd(price_per_gpu_hour(slot, price))}/GPU)" if slot.host.world_size > 1 else "")
+        for name, price in tiers
+        if price
+    ]
+
+
+def _usd(price: Price) -> str:
+    return format_amount(price).removesuffix(" USD")
+
+
 OFFER_COLUMNS = [
     "PROVIDER",
     "HARDWARE",
     "FREE",
-    "USD/H",
+    "USD/SLOT-H",
     "REGION",
     "SANDBOX",
     "AUDITS",

@@ -123,9 +123,7 @@ def offers(
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
     def fits(offer: "Offer") -> bool:
-        has_model = gpu is None or any(
-            gpu.lower() in item.model.lower() for item in offer.hardware.gpus
-        )
+        has_model = gpu is None or any(gpu.lower() in slot.gpu.lower() for slot in offer.slots)
         prices = [
             price
             for slot in offer.slots

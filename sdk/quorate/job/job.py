@@ -48,7 +48,7 @@ class Job:
 
     sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
 
-    max_price: US dollars per GPU-hour (per slot-hour for CPUs). budget: US dollars for everything;
+    max_price: US dollars per run slot and hour. budget: US dollars for everything;
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
 
     Raises UsageError that names the wrong field.

@@ -10,7 +10,7 @@ SKYPILOT: dict[str, str] = {
     "use_spot": "spot_policy: spot (not offered yet)",
     "any_of": "one resources.gpu; alternatives are not offered",
     "ordered": "one resources.gpu; alternatives are not offered",
-    "max_hourly_cost": "max_price (USD per GPU-hour, at the top level)",
+    "max_hourly_cost": "max_price (USD per slot-hour, at the top level)",
     "disk_size": "resources.disk",
     "cpus": "resources.cpu",
     "instance_type": "resources.gpu and resources.memory; machines are matched by their hardware",

@@ -45,7 +45,7 @@ def parse_amount(value: Money, field: str) -> Amount:
 
 
 def parse_price(value: Money, field: str) -> Price:
-    """Parses a price above zero. Returns millionths of a dollar per GPU-hour."""
+    """Parses a price above zero. Returns millionths of a dollar per slot-hour."""
     return Price(_micro(value, field, PRICE_MAX))
 
 

@@ -11,7 +11,7 @@ from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.offer import OfferEnvelope, check_version
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
@@ -25,6 +25,7 @@ from quorate_protocol.messages.signed import (
     Stop,
     Verdict,
 )
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
 
 LOG_TEXT_MAX = 64 * 1024
@@ -159,4 +160,16 @@ def encode(frame: Frame) -> bytes:
 
 def decode(data: bytes) -> Frame:
     """The frame of canonical bytes. Raises `Refused` for any other bytes."""
-    return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame
+    try:
+        return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame
+    except Refused:
+        _refuse_old_offer(data)
+        raise
+
+
+def _refuse_old_offer(data: bytes) -> None:
+    """Refuses an offer of another version by name; any other bytes pass."""
+    tree = canonical.parse(data, FRAME_BYTES_MAX)
+    frame = tree.get("frame") if isinstance(tree, dict) else None
+    if isinstance(frame, dict) and frame.get("kind") == OfferSent.__name__:
+        check_version(frame.get("offer"))

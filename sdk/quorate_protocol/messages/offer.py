@@ -1,8 +1,10 @@
-"""The offer: what a provider offers, at which prices, until when.
+"""The offer: what a provider offers, at which prices, until when (PROTOCOL §3, Offer).
 
-An offer is a canonical document of at most 2 kB. The operator key signs its digest in
-`SignedOffer`.
+An offer is a canonical document of at most 4 KiB. The operator key signs its digest in
+`SignedOffer`. This module knows version 2 of the document; other versions are refused by name.
 """
+
+import re
 
 from msgspec import Struct
 
@@ -14,12 +16,31 @@ from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import SignedOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import Address, Hash32, JobKind, Price, Sequence, Small, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Hash32,
+    JobKind,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_protocol.values import replace
 
+VERSION = 2
+SLOTS_MAX = 16
 ADDRESSES_MAX = 4
-CACHED_MAX = 8
+SANDBOXES_MAX = 8
+CACHED_MAX = 32
+CACHED_PREFIX_BYTES = 8
 PRICE_MAX = 10**12
+BYTES_OF_SLOT_MAX = 1 << 53
+CPU_MILLIS_MAX = 1 << 30
 WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that withdraws all earlier ones
+EXPIRES_SLACK_SECONDS = 60  # an offer may outlive `offer_ttl` by so much, for clocks that differ
+_GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
+_SANDBOX_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 class Gpu(Struct, frozen=True):
@@ -32,25 +53,45 @@ class Gpu(Struct, frozen=True):
 
 
 class Hardware(Struct, frozen=True):
-    """The hardware of the provider's machine, as the provider reports it."""
+    """The inventory: the hardware of the provider's machine, as the provider reports it.
+
+    It is a canonical document of its own. An offer names its digest, and the provider's gateway
+    serves it as a raw block.
+    """
 
     cores: int
     memory_bytes: int
     disk_bytes: int
     gpus: tuple[Gpu, ...] = ()
 
+    def encode(self) -> bytes:
+        """Bytes of the canonical document."""
+        return canonical.encode(self)
+
+    def digest(self) -> Hash32:
+        """Digest of the document's CID (v1, raw, sha2-256)."""
+        return sha256(self.encode())
+
 
 class SlotOffer(Struct, frozen=True):
     """Run slots of one host class, with a price per slot-hour for each price tier.
 
-    A price of 0 means that the provider does not offer this tier.
+    A price of 0 means that the provider does not offer this tier. A GPU slot holds
+    `host.world_size` GPUs of one model. `cpu_millis` and `memory_bytes` are what one run slot gives
+    to a job.
     """
 
     host: HostClass
+    gpu: str  # catalogue name of the GPU model; "" for a CPU slot
     count: Small  # count of run slots
+    vram_bytes: int  # of one GPU; 0 for a CPU slot
+    cpu_millis: int  # thousandths of a core
+    memory_bytes: int
     spot: Price
     on_demand: Price
     reserved: Price
+    attestation_level: Small = Small(0)
+    record: Hash32 = ZERO_HASH  # CID digest of the attestation record; zero = none
 
 
 class Offer(Struct, frozen=True):
@@ -60,16 +101,15 @@ class Offer(Struct, frozen=True):
     seq: Sequence  # a higher one replaces this offer
     expires: UnixSeconds  # zero (WITHDRAWN) withdraws all earlier offers
     slots: tuple[SlotOffer, ...]
-    hardware: Hardware
-    sandbox: str  # ports.Sandbox value
-    attestation_level: Small
+    inventory: Hash32  # CID digest of the provider's `Hardware` document
+    sandboxes: tuple[str, ...]  # ports.Sandbox values
     kinds: tuple[JobKind, ...]
     region: str
-    peer_key: Hash32  # Ed25519 public key
+    peer_key: Hash32  # Ed25519 public key, of which the peer id is made
     box_key: Hash32  # X25519 public key
     addresses: tuple[str, ...]  # base URLs of the provider's gateway
-    cached: tuple[Hash32, ...] = ()  # digests of large CIDs in its cache
-    version: int = 1
+    cached: tuple[bytes, ...] = ()  # first 8 bytes of the digests of large CIDs in its cache
+    version: int = VERSION
 
     def encode(self) -> bytes:
         """Bytes of the canonical document."""
@@ -96,28 +136,114 @@ def validate(
     check: the coordinator then neither matches nor draws the provider (PROTOCOL §3, Offer).
     """
     offer = envelope.offer
-    if len(offer.encode()) > OFFER_BYTES_MAX:
-        raise Refused(Code.OVERSIZE, f"offer: at most {OFFER_BYTES_MAX} bytes")
+    size = len(offer.encode())
+    if size > OFFER_BYTES_MAX:
+        raise Refused(
+            Code.OVERSIZE,
+            f"offer: it has {size} bytes, at most {OFFER_BYTES_MAX} are taken; name fewer slots, "
+            "addresses or cached CIDs",
+        )
     if offer.signed() != envelope.signature.message:
         raise Refused(Code.BAD_SIGNATURE, "offer: the signature covers another document")
-    if offer.expires != WITHDRAWN and not now < offer.expires <= now + ttl_max + 60:
-        raise Refused(Code.EXPIRED, f"offer: expires must lie within {ttl_max} s ahead")
-    if (
-        offer.version != 1
-        or not 1 <= len(offer.slots) <= 16
-        or len(offer.addresses) > ADDRESSES_MAX
-        or len(offer.cached) > CACHED_MAX
+    if offer.expires != WITHDRAWN and not (
+        now < offer.expires <= now + ttl_max + EXPIRES_SLACK_SECONDS
     ):
+        raise Refused(Code.EXPIRED, f"offer: expires must lie within {ttl_max} s ahead")
+    check_form(offer)
+    return signer(domain, envelope.signature, recover)
+
+
+def check_form(offer: Offer) -> None:
+    """Refuses an offer whose fields are out of bounds. Size, expiry and signature are not
+    checked.
+    """
+    if offer.version != VERSION:
+        raise old_version(offer.version)
+    counts = (
+        ("slots", len(offer.slots), 1, SLOTS_MAX),
+        ("sandboxes", len(offer.sandboxes), 1, SANDBOXES_MAX),
+        ("addresses", len(offer.addresses), 0, ADDRESSES_MAX),
+        ("cached", len(offer.cached), 0, CACHED_MAX),
+    )
+    for name, count, least, most in counts:
+        if not least <= count <= most:
+            raise Refused(
+                Code.MALFORMED, f"offer.{name}: {count} are named, {least} to {most} are taken"
+            )
+    if not all(_SANDBOX_NAME.fullmatch(name) for name in offer.sandboxes):
+        raise Refused(Code.MALFORMED, "offer.sandboxes: a name is 1 to 32 letters a-z, digits or -")
+    if any(len(prefix) != CACHED_PREFIX_BYTES for prefix in offer.cached):
         raise Refused(
             Code.MALFORMED,
-            "offer: it needs version 1, 1 to 16 slots, at most 4 addresses and 8 cached",
+            f"offer.cached: each entry is the first {CACHED_PREFIX_BYTES} bytes of a digest",
         )
     for slot in offer.slots:
-        slot.host.validate()
-        if slot.count < 1 or not all(
-            0 <= price <= PRICE_MAX for price in (slot.spot, slot.on_demand, slot.reserved)
-        ):
-            raise Refused(Code.BAD_AMOUNT, "offer: a slot needs a count and prices below 10^12")
+        _check_slot(slot)
     if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
-        raise Refused(Code.MALFORMED, "offer: a host class occurs twice")
-    return signer(domain, envelope.signature, recover)
+        raise Refused(Code.MALFORMED, "offer.slots: a host class occurs twice")
+
+
+def _check_slot(slot: SlotOffer) -> None:
+    slot.host.validate()
+    prices = (slot.spot, slot.on_demand, slot.reserved)
+    if slot.count < 1 or not all(0 <= price <= PRICE_MAX for price in prices):
+        raise Refused(
+            Code.BAD_AMOUNT, "offer.slots: a slot needs a count from 1 and prices up to 10^12"
+        )
+    if not (
+        0 < slot.cpu_millis <= CPU_MILLIS_MAX
+        and 0 < slot.memory_bytes <= BYTES_OF_SLOT_MAX
+        and 0 <= slot.vram_bytes <= BYTES_OF_SLOT_MAX
+    ):
+        raise Refused(
+            Code.BAD_AMOUNT,
+            "offer.slots: cpuMillis and memoryBytes must be above 0 and say what one run slot "
+            "gives to a job",
+        )
+    has_gpu = _GPU_NAME.fullmatch(slot.gpu) is not None and slot.vram_bytes > 0
+    if not (has_gpu if slot.host.is_gpu else not slot.gpu and not slot.vram_bytes):
+        raise Refused(
+            Code.MALFORMED,
+            "offer.slots: a GPU slot names its model in gpu and its vramBytes; a CPU slot has "
+            "neither",
+        )
+    if (slot.attestation_level > 0) != (slot.record != ZERO_HASH):
+        raise Refused(
+            Code.MALFORMED,
+            "offer.slots: an attestation level above 0 needs the digest of its record, and level 0 "
+            "has none",
+        )
+
+
+def price_per_gpu_hour(slot: SlotOffer, price: Price) -> Price:
+    """A price per slot-hour as a price per GPU-hour, for people. It is rounded up, so that nobody
+    pays more than is shown. A CPU slot counts as one.
+    """
+    return Price(-(-price // max(1, slot.host.world_size)))
+
+
+def without_times(offer: Offer) -> Offer:
+    """The offer with `seq` and `expires` of zero. Two offers are the same but for a refresh if
+    these are equal.
+    """
+    return replace(offer, seq=Sequence(0), expires=UnixSeconds(0))
+
+
+def old_version(version: object) -> Refused:
+    """The refusal of an offer's document of another version than this module's."""
+    return Refused(
+        Code.UNSUPPORTED,
+        f"offer: version {str(version)[:16]} is not taken, only version {VERSION}; install a "
+        "release of Quorate on the provider that signs it",
+    )
+
+
+def check_version(tree: canonical.Json) -> None:
+    """Refuses the JSON tree of an `OfferEnvelope` by name if its document has another version.
+
+    The codec alone would only name the first field that it does not know. Any other tree passes.
+    """
+    offer = tree.get("offer") if isinstance(tree, dict) else None
+    version = offer.get("version") if isinstance(offer, dict) else None
+    if type(version) is int and version != VERSION:
+        raise old_version(version)

@@ -14,7 +14,7 @@ from quorate_node.chain.calls import ask
 from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
-from quorate_protocol.cids import document_cid
+from quorate_protocol.cids import RAW, cid_text, document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.limits import DEVNET
@@ -53,6 +53,7 @@ from support.markets.scripted_coordinator import (
 )
 
 
+@pytest.mark.rule("3.43")
 async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
@@ -69,6 +70,7 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
         assert (
             offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
         )
+        await gateway_serves_the_inventory(daemon, advert.offer.offer)
         beat = await coordinator.first(frames.HeartbeatSent)
         assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
         lease = await market.assign(daemon)
@@ -89,6 +91,19 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
         assert check_opens(commit, reveal.reveal)
         await coordinator.opens(commit, reveal)
         await finish(market, daemon, lease)
+
+
+async def gateway_serves_the_inventory(daemon: ProviderDaemon, offered: offer.Offer) -> None:
+    """The document that the offer names is a raw block of the provider's gateway (rule 3.43)."""
+    cid = cid_text(RAW, offered.inventory)
+    headers = {"Accept": "application/vnd.ipld.raw"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{daemon.url}/ipfs/{cid}", headers=headers) as answer,
+    ):
+        document = canonical.decode(offer.Hardware, await answer.read())
+    slot = offered.slots[0]
+    assert slot.cpu_millis <= document.cores * 1000 and slot.memory_bytes < document.memory_bytes
 
 
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:

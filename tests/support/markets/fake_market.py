@@ -22,7 +22,6 @@ from quorate_protocol.messages import envelope, receipt
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView, PriceBand
-from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
@@ -42,12 +41,9 @@ from quorate_protocol.units import (
     Amount,
     Bps,
     Hash32,
-    JobKind,
     Label,
     Nonce,
     Price,
-    Sequence,
-    Small,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -65,6 +61,7 @@ from support.markets.fake_work import (
     Handler,
     key,
 )
+from support.offers import a_slot, an_offer
 
 __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
@@ -167,22 +164,8 @@ class FakeMarket(FakeWork):
         """Answers with one offer per provider."""
         views = []
         for owner in self.owners:
-            slot = SlotOffer(HOST, Small(1), PRICE, PRICE, Price(0))
-            hardware = Hardware(4, 8 << 30, 100 << 30)
-            offer = Offer(
-                owner,
-                Sequence(1),
-                UnixSeconds(int(self.clock.now()) + 600),
-                (slot,),
-                hardware,
-                "noop",
-                Small(0),
-                (JobKind.TASK,),
-                "eu",
-                ZERO_HASH,
-                ZERO_HASH,
-                (),
-            )
+            slots = (a_slot(HOST, PRICE),)
+            offer = an_offer(owner, 1, int(self.clock.now()) + 600, slots)
             views.append(OfferView(offer, 1, 0, 3, True))
         return _answer({"offers": [canonical.to_json(view) for view in views]})
 

@@ -22,7 +22,6 @@ from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.messages.offer import Offer
 from quorate_protocol.units import Address, Hash32, Round, UnixSeconds
 
 WORD = (1 << 64) - 1
@@ -64,18 +63,13 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
             or (staked and provider.owner not in staked)
         ):
             continue
-        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not fits(
-            provider.offer, job
+        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not offers.fits(
+            provider.offer, slot, job.submission.spec
         ):
             continue
         if offers.free_slots(context, provider, host_class) > 0:
             found.append(offers.Candidate(provider, offers.price_of(slot)))
     return found
-
-
-def fits(offer: Offer, job: Job) -> bool:
-    """Returns whether the provider's machine is large enough for the job."""
-    return offers.fits(offer, job.submission.spec)
 
 
 def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> int:
@@ -90,7 +84,8 @@ def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> i
     strikes = (
         sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts else 0
     )
-    wanted = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
+    digests = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
+    wanted = {digest[:8] for digest in digests}
     cached = offer is not None and bool(wanted & set(offer.cached))
     return (
         1_000_000

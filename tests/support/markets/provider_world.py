@@ -47,6 +47,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
+from support.offers import a_slot
 
 PROVIDER = Address(b"\x11" * 20)
 OPERATOR = KeySigner(b"\x01" * 32)
@@ -63,7 +64,7 @@ JOB = Hash32(b"\x44" * 32)
 
 def slots(count: int = 1) -> tuple[SlotOffer, ...]:
     """Returns the slot offers of one host class."""
-    return (SlotOffer(HOST, Small(count), Price(0), Price(100_000), Price(0)),)
+    return (a_slot(HOST, 100_000, count),)
 
 
 def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:

@@ -18,7 +18,7 @@ from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
@@ -58,6 +58,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
+from support.offers import a_slot, an_offer
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")
@@ -153,29 +154,8 @@ class Market:
         ]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = SlotOffer(
-                HOST,
-                Small(self.slots),
-                Price(0),
-                Price(90_000 if party.lies else 100_000),
-                Price(0),
-            )
-            hardware = Hardware(8, 1 << 36, 1 << 40)
-            kinds = (JobKind.TASK,)
-            offer = Offer(
-                party.owner,
-                Sequence(1),
-                UnixSeconds(self.at + 900),
-                (slot,),
-                hardware,
-                "noop",
-                Small(0),
-                kinds,
-                "eu",
-                ZERO_HASH,
-                ZERO_HASH,
-                (),
-            )
+            slot = a_slot(HOST, 90_000 if party.lies else 100_000, self.slots)
+            offer = an_offer(party.owner, 1, self.at + 900, (slot,))
             self.send(
                 ev.OfferReceived(
                     OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)),

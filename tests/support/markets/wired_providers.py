@@ -21,24 +21,20 @@ from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Heartbeat, Reveal
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import (
     ZERO_ADDRESS,
-    ZERO_HASH,
     Address,
     ExitStatus,
     Hash32,
-    JobKind,
     Milliseconds,
-    Price,
     Round,
     Seconds,
     Sequence,
-    Small,
     UnixSeconds,
 )
 from quorate_runtime.clock import SystemClock
@@ -46,6 +42,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from support.markets.coordinator_stage import Stage, token
 from support.markets.scripted_market import HOST
+from support.offers import a_slot, an_offer
 
 BEAT_SECONDS = 2.0
 ASK_SECONDS = Seconds(20)
@@ -172,21 +169,8 @@ class WiredProvider:
         )
 
     async def _offer(self) -> None:
-        slot = SlotOffer(HOST, Small(1), Price(0), Price(100_000), Price(0))
-        offer = Offer(
-            self.account,
-            Sequence(1),
-            UnixSeconds(int(time.time()) + 900),
-            (slot,),
-            Hardware(8, 1 << 36, 1 << 40),
-            "noop",
-            Small(0),
-            (JobKind.TASK,),
-            "eu",
-            ZERO_HASH,
-            ZERO_HASH,
-            (),
-        )
+        slots = (a_slot(HOST, 100_000),)
+        offer = an_offer(self.account, 1, int(time.time()) + 900, slots)
         await self._send(
             frames.OfferSent(
                 OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))

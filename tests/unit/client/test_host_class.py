@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from quorate.errors import UsageError
 from quorate.job.host_class import class_name, classes_of, parse_host_class
 from quorate.job.job import Job
-from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.messages.views import OfferView
 from quorate_protocol.rules.classes import (
     CPU_ARCHITECTURES,
@@ -16,7 +15,8 @@ from quorate_protocol.rules.classes import (
     GPU_ARCHITECTURES,
     HostClass,
 )
-from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Small
+from support.offers import a_slot, an_offer
 
 CPUS = st.builds(
     HostClass,
@@ -58,22 +58,7 @@ WRONG = (
 
 
 def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
-    slot = SlotOffer(host, Small(2), Price(0), Price(price), Price(0))
-    address, hardware = Address(bytes([owner]) * 20), Hardware(4, 8 << 30, 100 << 30)
-    offer = Offer(
-        address,
-        Sequence(1),
-        UnixSeconds(600),
-        (slot,),
-        hardware,
-        "noop",
-        Small(0),
-        (JobKind.TASK,),
-        "eu",
-        ZERO_HASH,
-        ZERO_HASH,
-        (),
-    )
+    offer = an_offer(Address(bytes([owner]) * 20), 1, 600, (a_slot(host, price, 2),))
     return OfferView(offer, 1, 0, 3, True)
 
 

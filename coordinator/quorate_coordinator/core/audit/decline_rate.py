@@ -59,4 +59,4 @@ def _was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
     slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
     if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
         return False
-    return offers.fits(offer, job.submission.spec)
+    return offers.fits(offer, slot, job.submission.spec)

@@ -11,7 +11,7 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("bits", np.uint64),
     ("until", np.int64),
     ("memory", np.int64),
-    ("cores", np.int32),
+    ("cpu_millis", np.int32),
     ("vram", np.int64),
     ("gpus", np.int16),
     ("model", np.int32),
@@ -62,7 +62,8 @@ class ColumnStore:
             columns["until"].view(np.int64),
             columns["memory"].view(np.int64),
         )
-        self._vram, self._cores = columns["vram"].view(np.int64), columns["cores"].view(np.int32)
+        self._vram = columns["vram"].view(np.int64)
+        self._cpu_millis = columns["cpu_millis"].view(np.int32)
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
         self._sorted_key = self._key[: self._sorted]

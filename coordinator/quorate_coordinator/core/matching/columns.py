@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from quorate_coordinator.core.matching.column_store import ColumnStore
 from quorate_coordinator.core.matching.row import (
     FREE,
-    MIXED,
     PRICE_LIMIT,
     SPREAD_BITS,
     SPREAD_MASK,
     Needs,
     Row,
-    count_fitting,
+    model_number,
 )
 from quorate_protocol.units import Address
 
@@ -37,7 +36,6 @@ CHUNK_FIRST, CHUNK_MAX = 256, 65_536
 # for each REST_ROWS rows.
 REST_MIN, REST_ROWS = 16, 16
 FAILED_MAX = 1024
-MODELS_MAX = 1024
 
 
 class Bucket(ColumnStore):
@@ -45,8 +43,6 @@ class Bucket(ColumnStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._mixed: dict[int, tuple[tuple[str, int], ...]] = {}
-        self._models: dict[str, int] = {"": 0}
         self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
@@ -71,14 +67,6 @@ class Bucket(ColumnStore):
         local = self._locals.get(owner)
         return local is not None and int(self._places[local]) >= 0
 
-    def model_number(self, model: str) -> int:
-        """Number of a GPU model's name (lower case); 0: there are too many names already (a row
-        may say MIXED instead).
-        """
-        if len(self._models) >= MODELS_MAX:
-            return self._models.get(model, 0)
-        return self._models.setdefault(model, len(self._models))
-
     # ---- changes
 
     def put(self, owner: Address, row: Row) -> None:
@@ -100,15 +88,9 @@ class Bucket(ColumnStore):
             self._used += 1
             self._searches = 0
             self._places[local], self._key[at], self._local_column[at] = at, row.key, local
-        self._bits[at], self._until[at], self._memory[at], self._cores[at] = (
-            row.bits,
-            row.until,
-            row.memory,
-            row.cores,
-        )
+        self._bits[at], self._until[at] = row.bits, row.until
+        self._memory[at], self._cpu_millis[at] = row.memory, row.cpu_millis
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
-        if row.mixed:
-            self._mixed[local] = row.mixed
 
     def set_free(self, owner: Address, is_free: bool) -> None:
         """Says whether an owner that has a row has a free slot. An assignment and its end change
@@ -129,11 +111,10 @@ class Bucket(ColumnStore):
             bits,
             int(self._until[at]),
             int(self._memory[at]),
-            int(self._cores[at]),
+            int(self._cpu_millis[at]),
             int(self._vram[at]),
             int(self._gpus[at]),
             int(self._model[at]),
-            self._mixed.get(int(self._local_column[at]), ()) if bits & MIXED else (),
         )
 
     def remove(self, owner: Address) -> None:
@@ -175,26 +156,25 @@ class Bucket(ColumnStore):
         return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
     def _is_same_machine(self, row: Row, at: int) -> bool:
-        return (
+        return bool(
             row.memory == self._memory[at]
-            and row.cores == self._cores[at]
-            and not row.gpus
-            and not self._gpus[at]
+            and row.cpu_millis == self._cpu_millis[at]
+            and row.gpus == self._gpus[at]
+            and row.vram == self._vram[at]
+            and row.model == self._model[at]
         )
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
         if (
             row.bits & needs.bits != needs.bits
             or row.memory < needs.memory
-            or row.cores < needs.cores
+            or row.cpu_millis < needs.cpu_millis
         ):
             return False
-        if row.mixed:
-            return count_fitting(row.mixed, needs) >= needs.gpus
         return (
             row.gpus >= needs.gpus
             and row.vram >= needs.vram
-            and (not needs.model or row.model == self._models.get(needs.model))
+            and (not needs.model or row.model == model_number(needs.model))
         )
 
     # ---- needs for which no provider was found
@@ -363,8 +343,8 @@ class Bucket(ColumnStore):
         good: Truths = (self._bits[rows] & search.bits) == search.bits
         good &= self._until[rows] > search.at
         good &= self._memory[rows] >= needs.memory
-        if needs.cores:
-            good &= self._cores[rows] >= needs.cores
+        if needs.cpu_millis:
+            good &= self._cpu_millis[rows] >= needs.cpu_millis
         if needs.gpus:
             self._keep_with_gpus(good, search, rows)
         if search.without:
@@ -375,22 +355,12 @@ class Bucket(ColumnStore):
         needs = search.needs
         good &= self._gpus[rows] >= needs.gpus
         good &= self._vram[rows] >= needs.vram
-        if not self._mixed:
-            if needs.model:
-                good &= self._model[rows] == search.model
-            return
-        is_mixed = (self._bits[rows] & np.uint64(MIXED)) != 0
         if needs.model:
-            good &= is_mixed | (self._model[rows] == search.model)
-        local = self._local_column[rows]
-        for index in (good & is_mixed).nonzero()[0].tolist():
-            good[index] = count_fitting(self._mixed[int(local[index])], needs) >= needs.gpus
+            good &= self._model[rows] == search.model
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
-        named = self._models.get(needs.model, -1)
-        return _Search(
-            needs, at, [self._locals[owner] for owner in without if owner in self._locals], named
-        )
+        left_out = [self._locals[owner] for owner in without if owner in self._locals]
+        return _Search(needs, at, left_out, model_number(needs.model))
 
     def _merge_if_rested(self) -> None:
         """Merges a tail that is only searched. A tail is cheap to write to and expensive to

@@ -13,15 +13,14 @@ from msgspec import Struct
 from quorate_coordinator.core.entities import HostList, Provider
 from quorate_coordinator.core.matching import row as rows
 from quorate_coordinator.core.matching.columns import Bucket
+from quorate_coordinator.core.matching.needs import sandbox_bits
 from quorate_coordinator.core.matching.row import Row
 from quorate_coordinator.core.tables import StateTables
 from quorate_protocol.crypto.merkle import merkle_root
-from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
+from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
-
-MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
 
 
 class _Staked(Struct, frozen=True):
@@ -162,7 +161,7 @@ class MarketIndex:
                 if bucket is None:
                     bucket = self.buckets[host_class] = Bucket()
                     self.hosts[host_class] = slot.host
-                bucket.put(owner, self._row(bucket, provider, offer, slot, host_class))
+                bucket.put(owner, self._row(provider, offer, slot, host_class))
         if before != now:
             for host_class in before:
                 if host_class not in now:
@@ -201,11 +200,9 @@ class MarketIndex:
                 owner, _is_free(self._state, owner, slot.count, host_class)
             )
 
-    def _row(
-        self, bucket: Bucket, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32
-    ) -> Row:
-        owner, price, hardware = provider.owner, price_of(slot), offer.hardware
-        bits = _kind_bits(offer.kinds)
+    def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
+        owner, price = provider.owner, price_of(slot)
+        bits = _fixed_bits(offer.kinds, offer.sandboxes)
         if price > 0:
             bits |= rows.PRICED
         if _is_free(self._state, owner, slot.count, host_class):
@@ -217,26 +214,15 @@ class MarketIndex:
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
-        until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
-        memory, cores = (
-            max(0, min(hardware.memory_bytes, MEMORY_LIMIT)),
-            max(0, min(hardware.cores, COUNT_LIMIT)),
-        )
-        key = rows.key_of(price, provider.index)
-        if not hardware.gpus:
-            return Row(key, bits, until, memory, cores)
-        model, vram, mixed = _gpus_of(bucket, hardware)
-        bits |= rows.MIXED if mixed else 0
         return Row(
-            key,
+            rows.key_of(price, provider.index),
             bits,
-            until,
-            memory,
-            cores,
-            vram,
-            min(len(hardware.gpus), COUNT_LIMIT),
-            model,
-            mixed,
+            0 if provider.is_frozen else min(provider.alive_until, offer.expires),
+            slot.memory_bytes,
+            slot.cpu_millis,
+            slot.vram_bytes,
+            slot.host.world_size if slot.gpu else 0,
+            rows.model_number(slot.gpu.lower()),
         )
 
     # ---- stake, eligible slots and trust of a class
@@ -329,8 +315,8 @@ class MarketIndex:
 
 
 @lru_cache(maxsize=256)
-def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
-    bits = rows.PRESENT
+def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
+    bits = rows.PRESENT | sandbox_bits(sandboxes)
     for kind in kinds:
         bits |= 1 << rows.KIND_BIT + kind
     return bits
@@ -343,19 +329,3 @@ def _drained(changed: set[Address]) -> tuple[Address, ...]:
     owners = tuple(changed)
     changed.clear()
     return owners
-
-
-def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-    """(model number, VRAM, ()) if all GPUs are alike; else (0, largest VRAM, (model, VRAM) of
-    each).
-    """
-    first = hardware.gpus[0]
-    if len(hardware.gpus) > 1:
-        gpus = tuple(
-            (gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus
-        )
-        if len(set(gpus)) > 1:
-            return 0, max(size for _, size in gpus), gpus
-    name, vram = first.model.lower(), max(0, min(first.vram_bytes, MEMORY_LIMIT))
-    model = bucket.model_number(name)
-    return (model, vram, ()) if model else (0, vram, ((name, vram),) * len(hardware.gpus))

@@ -2,25 +2,50 @@
 
 from functools import lru_cache
 
-from quorate_coordinator.core.matching.row import FREE, KIND_BIT, PRESENT, PRICED, STAKED, Needs
+from quorate_coordinator.core.matching.row import (
+    FREE,
+    KIND_BIT,
+    PRESENT,
+    PRICED,
+    SANDBOX_BIT,
+    STAKED,
+    Needs,
+)
 from quorate_protocol.messages.job_spec import JobSpec, Resources
+from quorate_protocol.ports import Sandbox
 from quorate_protocol.units import JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
     """The needs of a job: a free machine with a price that can run it."""
-    return _needs(spec.kind, spec.resources)
+    return _needs(spec.kind, spec.sandbox, spec.resources)
+
+
+_SANDBOX_BITS = {kind.value: 1 << SANDBOX_BIT + index for index, kind in enumerate(Sandbox)}
+
+
+def sandbox_bits(names: tuple[str, ...]) -> int:
+    """The feature bits of sandboxes. A name that this version does not know has no bit."""
+    bits = 0
+    for name in names:
+        bits |= _SANDBOX_BITS.get(name, 0)
+    return bits
 
 
 @lru_cache(maxsize=4096)
-def _needs(kind: JobKind, resources: Resources) -> Needs:
-    bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind
+def _needs(kind: JobKind, sandbox: str, resources: Resources) -> Needs:
+    bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
     gpu = resources.gpu
     if gpu is not None:
         return Needs(
-            bits, resources.memory_bytes, 0, gpu.count, gpu.vram_bytes_min, gpu.model.lower()
+            bits,
+            resources.memory_bytes,
+            resources.cpu_millis,
+            gpu.count,
+            gpu.vram_bytes_min,
+            gpu.model.lower(),
         )
-    return Needs(bits, resources.memory_bytes, -(-resources.cpu_millis // 1000))
+    return Needs(bits, resources.memory_bytes, resources.cpu_millis)
 
 
 @lru_cache(maxsize=4096)

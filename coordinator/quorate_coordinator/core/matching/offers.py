@@ -18,7 +18,7 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
-from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES, Offer, SlotOffer
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
@@ -188,7 +188,7 @@ def _weights(
     weights: Positions = mixed.view(np.int64)  # far below 2^63
     remarkable = (bucket.bits_at(found) & _REMARKABLE).nonzero()[0]
     if remarkable.size:
-        wanted = frozenset(_digests_of(job.submission.spec))
+        wanted = frozenset(_prefixes_of(job.submission.spec))
         for index, owner in zip(
             remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True
         ):
@@ -202,7 +202,7 @@ _JITTER, _ONE = np.uint64(JITTER_PPM), np.uint64(PPM_ONE)
 _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
-def _record_of(context: StepContext, owner: Address, wanted: frozenset[Hash32]) -> int:
+def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
     strikes = (
         sum(trust.live_strikes(context.at) for trust in trusts.by_class.values())
@@ -213,29 +213,34 @@ def _record_of(context: StepContext, owner: Address, wanted: frozenset[Hash32]) 
     return STRIKE_PPM * min(strikes, 10) - CACHED_PPM * has_cached
 
 
-def _digests_of(spec: job_rules.JobSpec) -> list[Hash32]:
-    return [job_rules.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
+def _prefixes_of(spec: job_rules.JobSpec) -> list[bytes]:
+    digests = [
+        job_rules.image_digest(spec.image),
+        *(cid_parts(item.cid)[1] for item in spec.inputs),
+    ]
+    return [digest[:CACHED_PREFIX_BYTES] for digest in digests]
 
 
 # --------------------------------------------------------------------------------- which class fits
 
 
-def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
-    """Whether the machine can hold the job at all."""
+def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
+    """Whether one run slot of an offer can hold the job, at whatever price."""
     resources = spec.resources
-    if spec.sandbox not in ("", offer.sandbox):
+    if spec.sandbox not in ("", *offer.sandboxes) or spec.kind not in offer.kinds:
         return False
-    if spec.kind not in offer.kinds or resources.memory_bytes > offer.hardware.memory_bytes:
+    if (
+        resources.memory_bytes > slot.memory_bytes
+        or resources.cpu_millis > slot.cpu_millis
+        or slot.host.is_gpu != (resources.gpu is not None)
+    ):
         return False
-    if resources.gpu is not None:
-        big = [gpu for gpu in offer.hardware.gpus if gpu.vram_bytes >= resources.gpu.vram_bytes_min]
-        named = [
-            gpu
-            for gpu in big
-            if not resources.gpu.model or gpu.model.lower() == resources.gpu.model.lower()
-        ]
-        return len(named) >= resources.gpu.count
-    return resources.cpu_millis <= offer.hardware.cores * 1000
+    gpu = resources.gpu
+    return gpu is None or (
+        gpu.count <= slot.host.world_size
+        and gpu.vram_bytes_min <= slot.vram_bytes
+        and gpu.model.lower() in ("", slot.gpu.lower())
+    )
 
 
 def class_for(

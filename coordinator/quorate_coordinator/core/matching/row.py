@@ -1,10 +1,13 @@
 """One provider's offer in one host class as a row of numbers, and what a job asks of it."""
 
+import zlib
+from functools import lru_cache
 from typing import NamedTuple
 
 # Features of a row. A row without any is a tombstone: it was replaced or removed.
-PRESENT, FREE, PRICED, STAKED, MIXED, CACHING, STRUCK = (1 << bit for bit in range(7))
+PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK = (1 << bit for bit in range(6))
 KIND_BIT = 8  # and up: job kinds
+SANDBOX_BIT = 16  # and up: sandboxes, in the order of `ports.Sandbox`
 
 SPREAD_BITS = 24
 SPREAD_MASK = (1 << SPREAD_BITS) - 1
@@ -12,30 +15,27 @@ PRICE_LIMIT = (1 << 40) - 1
 
 
 class Row(NamedTuple):
-    """One provider in one class. If a machine's GPUs differ (MIXED), `vram` is the largest and
-    `model` is 0.
-    """
+    """One provider in one class. The numbers are those of one run slot."""
 
     key: int  # price << 24 | position in the ring of that price
     bits: int
     until: int  # the offer is live before this second
-    memory: int
-    cores: int
-    vram: int = 0
-    gpus: int = 0
-    model: int = 0  # see `Bucket.model_number`
-    mixed: tuple[tuple[str, int], ...] = ()  # (model, VRAM) of each GPU, when they differ
+    memory: int  # bytes
+    cpu_millis: int
+    vram: int = 0  # bytes of one GPU
+    gpus: int = 0  # GPUs of one slot
+    model: int = 0  # see `model_number`
 
 
 class Needs(NamedTuple):
-    """What a job asks of a machine, without the price. `model` is in lower case; "" means any.
+    """What a job asks of a run slot, without the price. `model` is in lower case; "" means any.
 
     It is a tuple because it serves as a dictionary key very often.
     """
 
     bits: int
     memory: int
-    cores: int
+    cpu_millis: int
     gpus: int = 0
     vram: int = 0
     model: str = ""
@@ -50,6 +50,11 @@ def key_of(price: int, number: int) -> int:
     return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
 
 
-def count_fitting(gpus: tuple[tuple[str, int], ...], needs: Needs) -> int:
-    """How many of a machine's GPUs fit."""
-    return sum(1 for model, vram in gpus if vram >= needs.vram and needs.model in ("", model))
+@lru_cache(maxsize=1024)
+def model_number(model: str) -> int:
+    """The number of a GPU model's name in lower case; 0 for "".
+
+    It is a checksum, so that no table of names can be filled up. A provider that makes two names
+    collide gains nothing: it could as well offer the other name.
+    """
+    return zlib.crc32(model.encode(errors="replace")) & 0x7FFFFFFF if model else 0

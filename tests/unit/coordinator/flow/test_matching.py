@@ -29,7 +29,7 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.offer import Gpu, Hardware, Offer, SlotOffer
+from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.classes import HostClass
@@ -39,7 +39,6 @@ from quorate_protocol.units import (
     Address,
     BlockNumber,
     Bps,
-    Hash32,
     JobKind,
     Price,
     Seconds,
@@ -51,12 +50,13 @@ from quorate_protocol.values import replace
 from support.markets.matching_scan import choose as scan
 from support.markets.scripted_market import a_spec
 from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
+from support.offers import a_slot, an_offer
 
 NOW = UnixSeconds(1_000_000)
 GIB = 1 << 30
 HOSTS = (
     HostClass("x86_64", "v3", "AuthenticAMD"),
-    HostClass("ampere", sm_count=108, driver_branch="550"),
+    HostClass("ampere", sm_count=108, driver_branch="550", world_size=Small(2)),
 )
 IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
 
@@ -191,22 +191,15 @@ def test_expired_offers_are_not_found_and_count_as_new_when_renewed() -> None:
 
 # ------------------------------------------------------------------------------------------- a book
 
-gpus = st.builds(
-    Gpu,
-    st.sampled_from(["A100", "a100", "L4"]),
-    st.just("u"),
-    st.sampled_from([24 * GIB, 80 * GIB]),
-    st.just("550"),
-)
-machines = st.builds(
-    Hardware,
-    st.integers(1, 4),
+Size = tuple[int, int, str, int]  # thousandths of a core, bytes, GPU model, bytes of one GPU
+sizes = st.tuples(
+    st.integers(1, 4).map(lambda cores: cores * 1000),
     st.sampled_from([1 * GIB, 4 * GIB]),
-    st.just(GIB),
-    st.lists(gpus, max_size=3).map(tuple),
+    st.sampled_from(["A100", "a100", "L4"]),
+    st.sampled_from([24 * GIB, 80 * GIB]),
 )
 providers = st.tuples(
-    machines,
+    sizes,
     st.integers(0, 4),  # price
     st.integers(1, 2),  # count
     st.integers(0, 2),  # held
@@ -223,34 +216,28 @@ requests = st.one_of(
         lambda count, model, vram: job_spec.Resources(
             1000, GIB, gpu=job_spec.GpuRequest(count, model, vram)
         ),
-        st.integers(1, 2),
+        st.integers(1, 3),
         st.sampled_from(["", "A100", "l4", "H100"]),
         st.sampled_from([1, 40 * GIB]),
     ),
 )
-Machine = tuple[Hardware, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]
+Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]
 
 
 def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     """Puts one provider with its leases and record into the state."""
-    hardware, price, count, held, life, is_frozen, kinds, network, strikes, caches = machine
+    size, price, count, held, life, is_frozen, kinds, network, strikes, caches = machine
     owner = owner_of(number + 1)
-    slot = SlotOffer(host, Small(count), Price(0), Price(price * 1000), Price(0))
-    cached = (job_spec.image_digest(IMAGES[0]),) if caches else ()
-    offer = Offer(
-        owner,
-        Sequence(1),
-        UnixSeconds(NOW + life + 1),
-        (slot,),
-        hardware,
-        "noop",
-        Small(0),
-        kinds,
-        "eu",
-        ZERO_HASH,
-        ZERO_HASH,
-        (),
-        cached,
+    millis, memory, gpu, vram = size
+    slot = a_slot(
+        host, price * 1000, count, cpu_millis=millis, memory_bytes=memory, gpu=gpu, vram_bytes=vram
+    )
+    cached = (job_spec.image_digest(IMAGES[0])[:CACHED_PREFIX_BYTES],) if caches else ()
+    offer = replace(
+        an_offer(owner, 1, NOW + life + 1, (slot,)),
+        kinds=kinds,
+        cached=cached,
+        sandboxes=("noop",) if number % 3 else ("bwrap", "not-known-yet"),
     )
     alive = UnixSeconds(NOW + life)
     state.providers[owner] = Provider(
@@ -289,9 +276,10 @@ def waiting_for(
     price: int,
     image: str = IMAGES[0],
     refused: tuple[Address, ...] = (),
+    sandbox: str = "",
 ) -> Job:
     """A job with these needs that waits for its primary, at `price` per hour at most."""
-    spec = replace(a_spec("job"), image=image, resources=resources)
+    spec = replace(a_spec("job"), image=image, resources=resources, sandbox=sandbox)
     return replace(waiting_job(spec, host, Price(price), NOW), refused_by=refused)
 
 
@@ -311,6 +299,7 @@ def turn_of(state: State, step: int = 0) -> StepContext:
     st.sets(st.integers(1, 12), max_size=3),
     st.sampled_from(IMAGES),
     st.sets(st.integers(0, 11), max_size=6),
+    st.sampled_from(["", "", "noop", "bwrap"]),
 )
 def test_the_same_provider_is_chosen_as_by_a_scan(
     market: list[Machine],
@@ -321,6 +310,7 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
     refused: set[int],
     image: str,
     staked: set[int],
+    sandbox: str,
 ) -> None:
     host = HOSTS[resources.gpu is not None]
     state = State()
@@ -333,7 +323,12 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
         ]
         state.hosts[host.id()] = HostList(tuple(slots))
     asked = waiting_for(
-        resources, host, price * 1000, image, tuple(owner_of(number) for number in sorted(refused))
+        resources,
+        host,
+        price * 1000,
+        image,
+        tuple(owner_of(number) for number in sorted(refused)),
+        sandbox,
     )
     offers.choose(turn_of(state), asked)  # builds the index before the changes
     state.begin()
@@ -352,7 +347,7 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
 @pytest.mark.rule("5.60")
 def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
     with state.transaction():
         for number in range(5):
             fill(state, plain, number, host)
@@ -370,11 +365,11 @@ def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken()
 @pytest.mark.rule("2.19")
 def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     state, host = State(), HOSTS[0]
-    small: Machine = (Hardware(1, GIB, GIB), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)
+    small: Machine = ((1000, GIB, "", 0), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)
     other = replace(host, level="v4")
     with state.transaction():
         fill(state, small, 0, host)
-        fill(state, (Hardware(4, 4 * GIB, GIB), *small[1:]), 1, other)
+        fill(state, ((4000, 4 * GIB, "", 0), *small[1:]), 1, other)
         state.hosts[host.id()] = HostList(
             (StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),)
         )
@@ -392,7 +387,7 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
 
 def test_an_image_named_by_cid_counts_as_cached() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
     image = document_cid(b"archive")
     with state.transaction():
         for number in range(4):
@@ -400,7 +395,7 @@ def test_an_image_named_by_cid_counts_as_cached() -> None:
         provider = state.providers[owner_of(3)]
         assert provider.offer is not None
         state.providers[owner_of(3)] = replace(
-            provider, offer=replace(provider.offer, cached=(Hash32(job_spec.image_digest(image)),))
+            provider, offer=replace(provider.offer, cached=(job_spec.image_digest(image)[:8],))
         )
     asked = waiting_for(job_spec.Resources(), host, 5000, image)
     assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {

@@ -1,0 +1,53 @@
+"""Offers and their slots, for tests that need one and do not look at most of its fields."""
+
+from collections.abc import Sequence as Ordered
+
+from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
+
+GIB = 1 << 30
+INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
+
+
+def a_slot(
+    host: HostClass,
+    price: int,
+    count: int = 1,
+    *,
+    cpu_millis: int = 64_000,
+    memory_bytes: int = 128 * GIB,
+    gpu: str = "L40S",
+    vram_bytes: int = 48 * GIB,
+) -> SlotOffer:
+    """Run slots of a class at one on-demand price. `gpu` and `vram_bytes` are those of a GPU
+    class; a CPU class has none.
+    """
+    return SlotOffer(
+        host=host,
+        gpu=gpu if host.is_gpu else "",
+        count=Small(count),
+        vram_bytes=vram_bytes if host.is_gpu else 0,
+        cpu_millis=cpu_millis,
+        memory_bytes=memory_bytes,
+        spot=Price(0),
+        on_demand=Price(price),
+        reserved=Price(0),
+    )
+
+
+def an_offer(owner: Address, seq: int, expires: int, slots: Ordered[SlotOffer]) -> Offer:
+    """An offer of tasks in no sandbox, without addresses."""
+    return Offer(
+        provider=owner,
+        seq=Sequence(seq),
+        expires=UnixSeconds(expires),
+        slots=tuple(slots),
+        inventory=INVENTORY,
+        sandboxes=("noop",),
+        kinds=(JobKind.TASK,),
+        region="eu",
+        peer_key=ZERO_HASH,
+        box_key=ZERO_HASH,
+        addresses=(),
+    )
