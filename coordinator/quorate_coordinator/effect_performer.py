@@ -109,7 +109,9 @@ class EffectPerformer:
             raise
         # Its log may be kept back; who waits for it would wait with everybody's money.
         await self.submit(
-            ev.ChainAsked((await newest_epoch(self.client, self.contracts, self.coordinator),))
+            ev.ChainStateQueried(
+                (await newest_epoch(self.client, self.contracts, self.coordinator),)
+            )
         )
 
     async def _open_case(self, effect: OpenCase) -> None:

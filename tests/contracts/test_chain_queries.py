@@ -69,7 +69,7 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     performer = _performer(world, told)
     first = _post(world, 1, 3 * USD)
     await performer(first)
-    assert told == [ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),))]
+    assert told == [ev.ChainStateQueried((ev.ChainNewestEpoch(1, first.root.hash),))]
     world.evm.send(
         CLIENTS[0].address,
         world.contracts.escrow.request_release(COORDINATOR.address, Amount(10 * USD)),
@@ -83,9 +83,9 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     two = ev.ChainAllocationChanged(
         CLIENTS[1].address, Amount(50 * USD), Amount(50 * USD), posted=Amount(0)
     )
-    assert told[1:] == [ev.ChainAsked((one, two, ev.ChainNewestEpoch(1, first.root.hash)))], (
-        "number 2 is to come"
-    )
+    assert told[1:] == [
+        ev.ChainStateQueried((one, two, ev.ChainNewestEpoch(1, first.root.hash)))
+    ], "number 2 is to come"
 
 
 async def test_before_the_first_posting_none_stands() -> None:
@@ -93,7 +93,7 @@ async def test_before_the_first_posting_none_stands() -> None:
     asked = await everything(
         cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, []
     )
-    assert asked == ev.ChainAsked((ev.ChainNewestEpoch(0, ZERO_HASH),))
+    assert asked == ev.ChainStateQueried((ev.ChainNewestEpoch(0, ZERO_HASH),))
 
 
 async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> None:
@@ -113,6 +113,6 @@ async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> 
         await performer(first)
     node.call = call  # type: ignore[method-assign]
     await performer(first)
-    assert told == [ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),))], (
+    assert told == [ev.ChainStateQueried((ev.ChainNewestEpoch(1, first.root.hash),))], (
         "the core learns it again when the effect is performed again"
     )

@@ -6,7 +6,7 @@ from hypothesis.stateful import rule
 from fuzz.core_machine import FLAGS, PICK, SPAN, U64, U128, WHO, BaseMachine
 from fuzz.core_world import HOSTS
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_protocol.units import Amount, BlockNumber, Hash32, Nonce, Price, Round, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 
@@ -101,14 +101,14 @@ class ChainRules(BaseMachine):
         """Every view there is."""
         state, rules, at = self.world.core.state, self.world.core.rules, UnixSeconds(self.world.at)
         for job in self.world.jobs()[-4:]:
-            queries.run_view(state, job, is_client)
-            queries.plan_view(state, rules, at, job.submission.spec, Price(price), is_client)
-        queries.offer_views(
+            views.run_view(state, job, is_client)
+            views.plan_view(state, rules, at, job.submission.spec, Price(price), is_client)
+        views.offer_views(
             state, at, 1 + pick % 8, self.world.owners[pick % len(self.world.owners)].address
         )
-        queries.case_views(state)
+        views.case_views(state)
         for owner in self.world.owners:
-            queries.provider_view(state, owner.address, at)
-            queries.account_view(state, owner.address)
+            views.provider_view(state, owner.address, at)
+            views.account_view(state, owner.address)
         for client in self.world.clients:
-            queries.account_view(state, client.address)
+            views.account_view(state, client.address)

@@ -162,7 +162,7 @@ class Chain:
             client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted
         )
 
-    def asked(self) -> ev.ChainAsked:
+    def asked(self) -> ev.ChainStateQueried:
         """The client's balance as the chain has it now, including blocks that the coordinator has
         not read.
         """
@@ -172,7 +172,9 @@ class Chain:
             if newest
             else ev.ChainNewestEpoch(0, Hash32(bytes(32)))
         )
-        return ev.ChainAsked((*(self._allocation(client) for client in self.allocated), posted))
+        return ev.ChainStateQueried(
+            (*(self._allocation(client) for client in self.allocated), posted)
+        )
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old key stays valid for everything up to this second."""

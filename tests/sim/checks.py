@@ -191,7 +191,7 @@ class Checks:
         job = core.state.jobs[lease.job_id]
         self.conduct.assigned(core, lease, frame, self.coordinator.at)
         assert isinstance(job.phase, Running), "I2: an assignment of a job that has no place open"
-        place = next(item for item in job.phase.places if item.lease == lease_hash)
+        place = next(item for item in job.phase.places if item.assignment_hash == lease_hash)
         if place.attempt < 0:
             assert len(job.phase.places) == 1 and not job.batches, "I2: a second primary"
             return
@@ -204,7 +204,7 @@ class Checks:
         bound = (
             self._last_reveal.get(job.id)
             if job.batches
-            else self._commit_time(core, job.phase.places[0].lease)
+            else self._commit_time(core, job.phase.places[0].assignment_hash)
         )
         assert bound is None or appeared > bound, (
             f"I9: round {beacon.round} was known when the results were bound"

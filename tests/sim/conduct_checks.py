@@ -135,7 +135,7 @@ class ConductChecks:
                     for owner, key in self.accused.items()
                     if core.state.cases[key].is_convicted is not False
                 }
-            case ev.ChainAsked(notes):
+            case ev.ChainStateQueried(notes):
                 # The chain answers a question with newer facts than its events have told so far.
                 self._learn_allocations(notes)
             case _:
@@ -370,7 +370,7 @@ class ConductChecks:
         """
         for faults in core.state.faults.values():
             for fault in faults:
-                phase = leases[fault.lease].phase
+                phase = leases[fault.assignment_hash].phase
                 assert isinstance(phase, Revealed | Silent), (
                     f"I5: a fault over a lease that is {type(phase).__name__}"
                 )

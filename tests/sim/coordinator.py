@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import (
     ArchiveRuns,
@@ -318,11 +318,11 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         seen = tuple(sorted(lines, key=lambda line: line.seq))
         named = {line.job_id for line in seen}
         runs = tuple(
-            queries.run_view(state, job, is_client=True)
+            views.run_view(state, job, is_client=True)
             for job in mine
             if job.id in named and job.id in state.jobs
         )
-        return PollAnswer(seen, runs, queries.account_view(state, client))
+        return PollAnswer(seen, runs, views.account_view(state, client))
 
     # ------------------------------------------------------------------ what there is and there was
 

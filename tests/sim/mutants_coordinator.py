@@ -3,7 +3,7 @@
 import dataclasses
 import os
 
-from quorate_coordinator.core import chain_events, nonces, queries
+from quorate_coordinator.core import chain_events, nonces, views
 from quorate_coordinator.core.audit import batches, beacon_time, decline_rate, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
 from quorate_coordinator.core.entities import Case, Client, Fault, Provider
@@ -283,7 +283,8 @@ def _batches_close_early(patch: Patch) -> None:
     def committed(context, phase):  # type: ignore[no-untyped-def]
         if phase.beacon is None:
             return committed_members(context, phase)
-        members = [context.state.leases[place.lease] for place in phase.places if place.lease]
+        hashes = [place.assignment_hash for place in phase.places if place.assignment_hash]
+        members = [context.state.leases[assignment_hash] for assignment_hash in hashes]
         return [lease for lease in members if type(lease.phase).__name__ == "Committed"] or None
 
     patch.setattr(batches, "committed_members", committed)
@@ -353,7 +354,7 @@ def _lapses_are_faults(patch: Patch) -> None:
 
 
 def _outputs_before_the_verdict(patch: Patch) -> None:
-    run_view = queries.run_view
+    run_view = views.run_view
 
     def early(state, job, is_client):  # type: ignore[no-untyped-def]
         view = run_view(state, job, is_client)
@@ -370,7 +371,7 @@ def _outputs_before_the_verdict(patch: Patch) -> None:
             return replace(view, output=output)
         return view
 
-    patch.setattr(queries, "run_view", early)
+    patch.setattr(views, "run_view", early)
 
 
 def _late_witnesses(patch: Patch) -> None:

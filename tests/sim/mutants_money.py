@@ -116,7 +116,7 @@ def _holds_are_short(patch: Patch) -> None:
 
 
 def _refunds_are_not_given(patch: Patch) -> None:
-    gone = held_pay.gone
+    gone = held_pay.refund_held_pay
 
     def kept(context, job, verdict):  # type: ignore[no-untyped-def]
         before = context.state.clients[job.submission.order.message.client]

@@ -23,7 +23,7 @@ from quorate_coordinator.api.responses import (
     Runs,
 )
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.reporting.history import HistoryQuery, query_of
@@ -127,8 +127,8 @@ class Api:
     async def get_offers(self, request: web.Request) -> web.Response:
         """Answers one page of Offers."""
         limit, after = page_of(request)
-        views = queries.offer_views(self.core.state, self.now(), limit, after)
-        return answer(Offers(tuple(views)))
+        found = views.offer_views(self.core.state, self.now(), limit, after)
+        return answer(Offers(tuple(found)))
 
     async def get_market_history(self, request: web.Request) -> web.Response:
         """Answers one page of MarketHistory."""
@@ -142,7 +142,7 @@ class Api:
         validate_spec(wanted.spec)
         state, rules = self.core.state, self.core.rules
         asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
-        view = queries.plan_view(state, rules, self.now(), *asked)
+        view = views.plan_view(state, rules, self.now(), *asked)
         return answer(view)
 
     async def post_session(self, request: web.Request) -> web.Response:
@@ -259,15 +259,15 @@ class Api:
         account = address_of(request)
         if self.auth.required(request) != account:
             raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
-        return answer(queries.account_view(self.core.state, account))
+        return answer(views.account_view(self.core.state, account))
 
     async def get_provider(self, request: web.Request) -> web.Response:
         """Answers ProviderView."""
-        return answer(queries.provider_view(self.core.state, address_of(request), self.now()))
+        return answer(views.provider_view(self.core.state, address_of(request), self.now()))
 
     async def get_cases(self, _: web.Request) -> web.Response:
         """Answers {"cases": [CaseView]}."""
-        return answer(Cases(tuple(queries.case_views(self.core.state))))
+        return answer(Cases(tuple(views.case_views(self.core.state))))
 
     async def get_epochs(self, _: web.Request) -> web.Response:
         """Answers the epochs whose proofs are still kept."""

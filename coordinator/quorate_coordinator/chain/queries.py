@@ -57,12 +57,12 @@ async def allocation_of(
 
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
-) -> ev.ChainAsked:
+) -> ev.ChainStateQueried:
     """All that an epoch depends on. It takes a request per client, so it is only for after a
     reorganisation or a refused posting.
     """
     allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
-    return ev.ChainAsked((*allocations, await newest_epoch(chain, contracts, coordinator)))
+    return ev.ChainStateQueried((*allocations, await newest_epoch(chain, contracts, coordinator)))
 
 
 def backers(state: State) -> list[Address]:

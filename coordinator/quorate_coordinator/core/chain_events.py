@@ -8,7 +8,6 @@ from quorate_coordinator.core.events import (
     ChainAccountIndexed,
     ChainAdvanced,
     ChainAllocationChanged,
-    ChainAsked,
     ChainCaseDecided,
     ChainCaseOpened,
     ChainEpochPosted,
@@ -22,6 +21,7 @@ from quorate_coordinator.core.events import (
     ChainReorganised,
     ChainSlotClosed,
     ChainSlotOpened,
+    ChainStateQueried,
     TransactionRefused,
 )
 from quorate_coordinator.core.holds import held_pay
@@ -42,16 +42,18 @@ from quorate_protocol.values import replace
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
 # Words in the reason for which `Court` refuses a case:
-NO_JURY = "owners"  # its class has too few owners for a jury
-CASE_PAIR = 2  # executions; how long clients had allocated counts only for such a case
-TOO_YOUNG = "allocation"  # it names two, and a client had allocated for less than 7 days
+NO_JURY = "owners"  # the class has too few owners for a jury
+CASE_PAIR = 2  # executions of a case to which `TOO_YOUNG` applies
+TOO_YOUNG = "allocation"  # the case names two, and a client had allocated for less than 7 days
 ELSEWHERE = "named"  # another case has named one of its executions
 TOO_LATE = "late"  # one of its executions is too old
-PLACES_MAX = 1 << 20  # of one host class's list; a chain node that names a later one is faulty
+LIST_SLOTS_MAX = (
+    1 << 20
+)  # slots in one class's list; a chain node that names a later slot is faulty
 
 
 def on_block(context: StepContext, event: ChainAdvanced) -> None:
-    """Takes a confirmed block; an older one changes nothing."""
+    """Applies a confirmed block. An older block changes nothing."""
     if event.block <= context.state.own.block:
         return
     context.change_own(block_time=event.block_time)
@@ -64,14 +66,16 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
 
 
 def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
-    """Goes back to the last block that both histories have, so that the new one is read."""
+    """Goes back to the last block that both histories have. The shell then reads the new history
+    from there.
+    """
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
     context.change_own(block=event.kept)
 
 
-def on_asked(context: StepContext, event: ChainAsked) -> None:
-    """Takes the chain's current state. The block up to which logs were read does not change."""
+def on_state_queried(context: StepContext, event: ChainStateQueried) -> None:
+    """Applies the chain's current state. The block up to which logs were read does not change."""
     for note in event.notes:
         _apply(context, note)
 
@@ -109,8 +113,10 @@ def _apply(context: StepContext, note: ChainNote) -> None:
 
 
 def _allocate(context: StepContext, note: ChainAllocationChanged) -> None:
-    """Records a client's allocation. A client that took everything back and never ordered is
-    forgotten; otherwise one deposit, passed on from account to account, would fill the table.
+    """Records a client's allocation.
+
+    Deletes a client that took everything back and never ordered. Otherwise one deposit, passed on
+    from account to account, would fill the table.
     """
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = context.state.clients.get(account) or Client(account)
@@ -134,7 +140,7 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     if known is not None:
         key = (
             known.operator_key if known.past_keys else note.operator_key
-        )  # a repeated log has the first key
+        )  # a log that is read again has the first key
         fresh = replace(
             known, index=note.index, operator_key=key, payout=note.payout, network=note.network
         )
@@ -174,7 +180,9 @@ def _change_slots(context: StepContext, owner: Address, **changes: object) -> No
                 else slot
                 for slot in hosts.slots
             )
-            context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
+            context.state.hosts[host_class] = _list_with_owners(
+                hosts, slots, context.state.own.block_time
+            )
 
 
 def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
@@ -185,7 +193,7 @@ def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
 
 def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
-    if provider is None or note.index >= PLACES_MAX:
+    if provider is None or note.index >= LIST_SLOTS_MAX:
         return  # `Stakes` opens no slot without a registration
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
@@ -210,15 +218,15 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
         note.active_from,
     )
     if provider.is_frozen:
-        _thaw(context, note.owner)  # it has staked again
-    context.state.hosts[note.host_class] = _listed(
+        _end_freeze(context, note.owner)  # it has staked again after a slash
+    context.state.hosts[note.host_class] = _list_with_owners(
         before, tuple(slots), context.state.own.block_time
     )
 
 
-def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """A class's list with the owners that have an open slot. A new owner counts from `at`, the
-    time of the block that changed the list, or later.
+def _list_with_owners(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
+    """Returns a class's list of stake slots with its owners that have an open slot. A new owner
+    counts from `at`, the time of the newest block.
     """
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
@@ -230,29 +238,29 @@ def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
     slots = list(before.slots)
     if note.index < len(slots):
         slots[note.index] = replace(slots[note.index], active_until=note.active_until)
-        context.state.hosts[note.host_class] = _listed(
+        context.state.hosts[note.host_class] = _list_with_owners(
             before, tuple(slots), context.state.own.block_time
         )
-        _audit_if_leaving(context, slots[note.index].owner)
+        _draw_if_exiting(context, slots[note.index].owner)
 
 
-def _audit_if_leaving(context: StepContext, owner: Address) -> None:
-    """A provider that closes its last slot exits. Its held jobs get their draw now, before it is
-    gone.
+def _draw_if_exiting(context: StepContext, owner: Address) -> None:
+    """Has a provider's held jobs drawn now if it has closed its last slot. Closing the last slot
+    means that the provider exits.
     """
     slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
-        for job in held_pay.held_by(context, owner):
-            held_pay.at_exit(context, job)
+        for job in held_pay.held_jobs_of(context, owner):
+            held_pay.draw_at_provider_exit(context, job)
 
 
 def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
-    """Records an opened case and freezes the accused. Our own case is recognised by its
-    executions.
+    """Records an opened case and freezes the accused: it gets no new work. The core recognises its
+    own case by the executions that the case names.
 
-    In another party's case, we open the executions that we know. Otherwise an accomplice of the
-    accused could name them and let the case end unopened, after the days in which they can be
-    named.
+    If another account opened the case, the coordinator publishes its evidence on the named
+    executions. Otherwise an accomplice of the accused could name executions and let the case end
+    without evidence, after the days in which they can be named.
     """
     if any(case.case_id == note.case_id for case in context.state.cases.values()):
         return  # the same log again, after a reorganisation
@@ -262,7 +270,12 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
         if case.accused == note.accused and case.case_id is None
     )
     ours = next(
-        (case for case in waiting if set(_named(context, case)) == set(note.assignments)), None
+        (
+            case
+            for case in waiting
+            if set(_executions_named(context, case)) == set(note.assignments)
+        ),
+        None,
     )
     if ours is None:
         known = faults.shown_here(context, note.assignments)
@@ -278,7 +291,7 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
     _freeze(context, note.accused, is_frozen=True)
 
 
-def _named(context: StepContext, case: Case) -> list[Hash32]:
+def _executions_named(context: StepContext, case: Case) -> list[Hash32]:
     return [context.digest(item.assignment.message) for item in case.executions]
 
 
@@ -291,7 +304,7 @@ def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
     if note.is_convicted:
         faults.use_up(context, case)
     else:
-        _thaw(context, case.accused)
+        _end_freeze(context, case.accused)
     for job_id in case.jobs:
         result = (
             f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
@@ -320,8 +333,8 @@ def _freeze(context: StepContext, owner: Address, is_frozen: bool) -> None:
         context.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
 
 
-def _thaw(context: StepContext, owner: Address) -> None:
-    """Ends a freeze, unless another case against the provider is open or it is barred."""
+def _end_freeze(context: StepContext, owner: Address) -> None:
+    """Gives a provider work again, unless another case against it is open or it is barred."""
     provider = context.state.providers.get(owner)
     if provider is not None and context.at < provider.barred_until:
         return
@@ -334,8 +347,8 @@ def _thaw(context: StepContext, owner: Address) -> None:
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """The chain will never take a transaction. An epoch is built again; a case is given up, and
-    its provider keeps its strikes.
+    """Applies that the chain will never take a transaction. An epoch is built again. A case is
+    given up, and its provider keeps its strikes.
     """
     if event.purpose.startswith("epoch-"):
         epochs.on_refused(context, event.purpose)
@@ -348,24 +361,24 @@ def on_refused(context: StepContext, event: TransactionRefused) -> None:
         )
         if NO_JURY in event.reason or TOO_LATE in event.reason.split():
             faults.bar(context, case.accused)
-        _thaw(context, case.accused)
+        _end_freeze(context, case.accused)
         is_young = TOO_YOUNG in event.reason and len(case.executions) == CASE_PAIR
         if is_young or ELSEWHERE in event.reason:
-            _try_otherwise(context, case, is_young)
+            _free_faults_for_another_case(context, case, is_young)
 
 
-def _try_otherwise(context: StepContext, case: Case, is_young: bool) -> None:
+def _free_faults_for_another_case(context: StepContext, case: Case, is_young: bool) -> None:
     """Lets the faults of a refused case be named in another one.
 
-    How long a client had allocated was fixed when the execution was assigned. So waiting does not
-    help; a third fault does. A fault that another case names is free again, or judged, when that
-    case ends.
+    A client's time since its first allocation was fixed when the execution was assigned. So waiting
+    does not help, but a third fault does. If another case names a fault, that fault is free again,
+    or judged, when that case ends.
     """
     faults.give_back(context, case, is_young)
     if is_young:
         why = (
-            "the court hears no two so soon after a client's first allocation: it takes a third "
-            "fault"
+            "refused: a client had first allocated too shortly before; a third fault of the "
+            "provider is needed"
         )
         for job_id in case.jobs:
             if job_id in context.state.jobs:

@@ -1,5 +1,6 @@
-"""The coordinator as one pure machine. `step` decides everything; the actor journals its inputs
-and performs its effects.
+"""The coordinator as one pure machine. `step` makes every decision.
+
+The actor journals the inputs of `step` and has its effects performed.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,9 @@ RELEASED_PER_TICK_MAX = 2048
 
 
 class CoordinatorCore:
-    """Holds the state. Every change goes through `step`, which applies all of it or nothing."""
+    """Holds the state. Every change goes through `step`, which applies the whole event or
+    nothing.
+    """
 
     def __init__(self, rules: Rules, check: Callable[[StepContext], None] | None = None) -> None:
         """`check` asserts invariants after every step. Only simulator and tests use it: its cost
@@ -41,7 +44,9 @@ class CoordinatorCore:
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
-        """Decides one event. When it raises Refused, it has changed nothing."""
+        """Applies one event and returns its effects. When it raises Refused, it has changed
+        nothing.
+        """
         context = StepContext(self.state, self.rules, item.at, item.random)
         self.state.begin()
         try:
@@ -63,7 +68,7 @@ class CoordinatorCore:
         self.state.restore(data)
 
     def rounds_wanted(self) -> list[Round]:
-        """Beacon rounds that jobs wait for."""
+        """Returns the beacon rounds that jobs wait for."""
         return self.queue.rounds()
 
     def needs_tick(self, at: int | None = None) -> bool:
@@ -111,8 +116,8 @@ class CoordinatorCore:
                 chain_events.on_block(context, event)
             case ev.ChainReorganised():
                 chain_events.on_reorganised(context, event)
-            case ev.ChainAsked():
-                chain_events.on_asked(context, event)
+            case ev.ChainStateQueried():
+                chain_events.on_state_queried(context, event)
             case ev.SessionReceived(session):
                 orders.on_session(context, session)
             case ev.TransactionRefused():
@@ -132,23 +137,24 @@ class CoordinatorCore:
 
 
 def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> None:
-    """Applies every deadline there is (I7)."""
+    """Applies every deadline that has passed (I7)."""
     for job in queue.due(context.at):
         deadlines.on_deadline(context, job)
     places.match_waiting(context, queue)
     for job in hold_queue.over(RELEASED_PER_TICK_MAX):
-        held_pay.window_passed(context, job)
+        held_pay.finish_after_window(context, job)
     for job in queue.releasable(context.at):
-        held_pay.at_limit(context, job)
+        held_pay.draw_at_hold_end(context, job)
     ledger.state_credits(context)
     epochs.build_if_due(context)
 
 
 def _on_restart(context: StepContext) -> None:
-    """Sends again what was closed when the process ended."""
+    """Sends the open CommitSets again. The process may have ended before they were delivered."""
     own = context.state.own
     if own.is_compared:
-        # Otherwise the start before ended too early, and what it began with counts.
+        # If it is false, the last start ended before it had compared. Then the epoch noted at that
+        # start still counts.
         context.change_own(is_compared=False, epoch_at_start=own.epoch)
     for job_id in list(context.state.live.keys()):
         job = context.state.jobs[job_id]

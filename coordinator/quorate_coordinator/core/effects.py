@@ -1,6 +1,6 @@
-"""The coordinator's effects: what the shell must do, with an idempotency key.
+"""The coordinator's effects: orders to the shell, each with an idempotency key.
 
-Effects of one lane are performed in order, lanes side by side.
+The shell performs the effects of one lane in their order. Lanes do not wait for each other.
 """
 
 from msgspec import Struct
@@ -13,8 +13,8 @@ from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
 class Send(Struct, frozen=True, tag=True):
-    """A frame to a provider. It is dropped when it cannot be delivered by `expires`; the deadline
-    of its lease decides what follows.
+    """Sends a frame to a provider. The shell drops it when it cannot deliver it by `expires`. What
+    then happens follows from the deadline of the lease.
     """
 
     key: str
@@ -24,15 +24,15 @@ class Send(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One lane for each provider and kind of frame. A verdict that cannot be delivered must
-        not delay a CommitSet, which has a deadline.
+        """One lane for each provider and kind of frame. A Verdict that cannot be delivered must not
+        delay a CommitSet, which has a deadline.
         """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
 class StoreSpec(Struct, frozen=True, tag=True):
-    """Stores a job's spec in the content store, pinned. The spec is encoded when the effect is
-    performed.
+    """Stores a job's spec in the content store, pinned. The shell encodes the spec when it performs
+    the effect.
     """
 
     key: str
@@ -40,17 +40,17 @@ class StoreSpec(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One of a few lanes, by the last letter of the key, which ends with a hash.
+        """One of a few lanes, chosen by the last letter of the key, which ends with a hash.
 
-        A store that is slow with one document must not hold up all others. Nor may each document
-        have a lane: clients' uploads need the store's threads too.
+        When the store is slow with one document, the others must not wait. One lane for each
+        document would be too many: clients' uploads need the store's threads too.
         """
         return f"documents-{self.key[-1:]}"
 
 
 class StoreReceipt(Struct, frozen=True, tag=True):
-    """Stores the receipt of a job's verdict in the content store, pinned. The receipt is built
-    from the state when the effect is performed (docs/decisions/0007).
+    """Stores the receipt of a job's verdict in the content store, pinned. The shell builds the
+    receipt from the state when it performs the effect (docs/decisions/0007).
     """
 
     key: str
@@ -65,14 +65,14 @@ class StoreReceipt(Struct, frozen=True, tag=True):
 
 
 class PaidVoucher(Struct, frozen=True):
-    """A voucher with the session that allows its key."""
+    """A voucher and the session that allows the voucher's key to sign."""
 
     voucher: Envelope[Voucher]
     session: Envelope[Session]
 
 
 class PostEpoch(Struct, frozen=True, tag=True):
-    """Post a Merkle-sum root with the newest vouchers."""
+    """Posts an epoch's Merkle-sum root to the chain, with the newest vouchers."""
 
     key: str
     number: int
@@ -81,13 +81,13 @@ class PostEpoch(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One lane: transactions of the posting key go one after the other."""
+        """One lane, so that the posting key sends one transaction after the other."""
         return "chain"
 
 
 class Evidence(Struct, frozen=True):
-    """One execution named in a case: all that `Court.open_case` checks, and the reveal for the
-    jury.
+    """One execution named in a case. It has all that `Court.open_case` checks, and the Reveal that
+    the jury reads. `index` and `blind` (a random value) open the `assignmentId`.
     """
 
     order: Envelope[Order]
@@ -100,7 +100,7 @@ class Evidence(Struct, frozen=True):
 
 
 class OpenCase(Struct, frozen=True, tag=True):
-    """Open a case on chain, with a bond."""
+    """Opens a case on chain, with a bond."""
 
     key: str
     accused: Address
@@ -109,7 +109,9 @@ class OpenCase(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane apart from postings: a case that waits for its bond must not hold up all pay."""
+        """A lane apart from `PostEpoch`: a case may wait for its bond, and all pay must not wait
+        with it.
+        """
         return "cases"
 
 
@@ -121,7 +123,7 @@ class ArchiveRuns(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One lane: one transaction after the other."""
+        """One lane, so that the archive writes one transaction after the other."""
         return "archive"
 
 

@@ -42,8 +42,8 @@ from quorate_protocol.units import (
 
 
 class PastKey(Struct, frozen=True):
-    """An operator key that its owner has replaced. `until` is its last valid second, and the first
-    one of the next key.
+    """An operator key that its owner has replaced. `until` is its last valid second; in that second
+    the next key is valid too.
     """
 
     key: Address
@@ -51,7 +51,7 @@ class PastKey(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """A registered owner: its keys from the chain, its daemon's offer and heartbeat, and its
+    """A registered provider: its keys from the chain, its newest offer and heartbeat, and its
     money.
     """
 
@@ -64,17 +64,19 @@ class Provider(Struct, frozen=True):
     heartbeat_seq: Sequence = Sequence(0)
     alive_until: UnixSeconds = UnixSeconds(0)
     is_frozen: bool = False
-    barred_until: UnixSeconds = UnixSeconds(0)  # frozen until then, whatever a court decides
+    barred_until: UnixSeconds = UnixSeconds(0)  # gets no work until then, whatever a court decides
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
     past_keys: tuple[PastKey, ...] = ()  # oldest first
     credits: Log = (
         Log()
-    )  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
+    )  # H(assignmentId, pay) of every credit, oldest first; its root is `receiptsRoot`
 
     def is_alive(self, now: UnixSeconds) -> bool:
-        """Whether it has sent heartbeats lately, has an unexpired offer and is not frozen."""
+        """Whether its heartbeats arrive in time, it has an unexpired offer, and it is not
+        frozen.
+        """
         return (
             self.offer is not None
             and now < self.alive_until
@@ -83,8 +85,8 @@ class Provider(Struct, frozen=True):
         )
 
     def key_at(self, moment: UnixSeconds) -> Address:
-        """The operator key that was valid at a moment. In the second of a rotation two are valid,
-        and this is the older one.
+        """Returns the operator key that was valid at a moment. In the second of a rotation two keys
+        are valid; this returns the older one.
         """
         return next(
             (past.key for past in self.past_keys if moment <= past.until), self.operator_key
@@ -96,12 +98,14 @@ class Provider(Struct, frozen=True):
 
 
 class HostList(Struct, frozen=True):
-    """A host class's list of stake slots as on chain. A slot's position is its index."""
+    """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position in the
+    list.
+    """
 
     slots: tuple[StakeSlot, ...] = ()
     since: dict[Address, UnixSeconds] = field(
         default_factory=dict
-    )  # owner with an open slot -> since when, by the blocks that we have read
+    )  # owner with an open slot -> time of the block that opened its first one
 
 
 # ------------------------------------------------------------------------------------------ clients
@@ -116,25 +120,25 @@ class Client(Struct, frozen=True):
     release_at: UnixSeconds = UnixSeconds(
         0
     )  # from when on an announced release may be finished; 0 = none
-    reserved: Amount = Amount(0)  # worst charges of jobs under way
+    reserved: Amount = Amount(0)  # the most that its jobs under way may be charged
     charged: Amount = Amount(0)
     vouched: Amount = Amount(
         0
-    )  # how much of its newest voucher counts: all, unless the chain holds less
+    )  # the part of its newest voucher that counts: all, unless the chain holds less
     voucher: Envelope[Voucher] | None = None
     voucher_session: Envelope[Session] | None = (
         None  # the session of that voucher; newer ones may be shorter or smaller
     )
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
-    refund: Amount = Amount(0)  # held pay that came back to it and is covered by its vouchers
+    refund: Amount = Amount(0)  # held pay that came back to it and that its vouchers cover
     refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
 
     def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
-        """The limit of vouchers: all that the chain holds; near the end of an announced release,
-        only what stays.
+        """Returns the highest cumulative amount that the chain honours. That is all the chain
+        holds; near the end of an announced release, it is only what the release leaves.
         """
         return (
             self.allocation
@@ -147,29 +151,31 @@ class Client(Struct, frozen=True):
 
 
 class BatchPlace(Struct, frozen=True):
-    """One execution that a batch wants. `lease` is the live or committed one. `retry_at` > 0 while
-    a busy provider keeps its place.
+    """A place of a batch: one execution that the batch wants, by the owner of `slot`.
+
+    `assignment_hash` names the lease of that execution; None while there is no lease. `retry_at` >
+    0 means that the provider was busy and keeps the place until it is assigned again.
     """
 
     slot: StakeSlot
     attempt: int  # try of the draw; -1 for the primary, which is matched
     since: UnixSeconds  # when it was drawn or matched
-    lease: Hash32 | None
+    assignment_hash: Hash32 | None
     retry_at: UnixSeconds = UnixSeconds(0)
 
 
 class Batch(Struct, frozen=True):
-    """Executions that commit together, then reveal together."""
+    """A closed batch: executions that have committed together and then reveal together."""
 
     number: int
     members: tuple[Hash32, ...]  # lease hashes in CommitSet order
-    slots: tuple[StakeSlot, ...]  # likewise, of their places
+    slots: tuple[StakeSlot, ...]  # their stake slots, in the same order
     commit_set: Envelope[CommitSet]
-    closings: int = 1  # how often it was signed
+    closings: int = 1  # how often the CommitSet was signed
 
 
 class BeaconUsed(Struct, frozen=True):
-    """A beacon round that decided a draw. The receipt shows it."""
+    """A beacon round that decided a draw. The receipt contains it."""
 
     round: Round
     signature: bytes
@@ -183,8 +189,9 @@ class Matching(Struct, frozen=True, tag=True):
 
 
 class Running(Struct, frozen=True, tag=True):
-    """Executions of a batch are placed or run. The batch wants `wanted` places; `next_attempt` is
-    the next try of its draw.
+    """A batch's executions are being assigned or run. The batch wants `wanted` places (executions),
+    and has `places`. `next_attempt` numbers the next try of its draw. `skipped` are tries whose
+    provider did not run it.
     """
 
     batch: int
@@ -194,11 +201,11 @@ class Running(Struct, frozen=True, tag=True):
     beacon: BeaconUsed | None
     skipped: tuple[Hash32, ...]
     audit_ppm: Ppm = Ppm(0)  # the audit rate at the draw
-    is_again: bool = False  # the same draw found nobody the first time
+    is_again: bool = False  # the draw found no provider the first time
 
 
 class AwaitingRound(Struct, frozen=True, tag=True):
-    """A draw waits for its beacon round."""
+    """The job waits for a beacon round, which draws the places (executions) of its next batch."""
 
     batch: int
     wanted: int
@@ -208,13 +215,13 @@ class AwaitingRound(Struct, frozen=True, tag=True):
 
 
 class Revealing(Struct, frozen=True, tag=True):
-    """A batch is closed, and its members reveal."""
+    """The batch is closed, and its providers reveal."""
 
     batch: Batch
 
 
 class Decided(Struct, frozen=True, tag=True):
-    """The job has a verdict, which is provisional until `is_final`."""
+    """The job has a verdict. It is provisional, and its pay is held, until `is_final`."""
 
     verdict: Envelope[Verdict]
     is_final: bool
@@ -233,29 +240,29 @@ JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
 class SlotList(Struct, frozen=True):
-    """A host class's list of slots as it was when snapshots were made of it."""
+    """A host class's list of stake slots at the time when snapshots of it were made."""
 
     host_class: Hash32
     slots: tuple[StakeSlot, ...]
-    snapshots: int  # how many are made of it
+    snapshots: int  # how many snapshots are made of it
 
 
 class EligibleSnapshot(Struct, frozen=True):
-    """Which slots of a list were eligible at some Ack. Jobs draw their auditors from it; most jobs
-    share one with their neighbours.
+    """The slots of a list that were eligible at some Ack. Jobs draw their auditors from them. Most
+    jobs acknowledged at about the same time share one snapshot.
     """
 
     list_number: int  # of the `SlotList` that it is made of
     alive: bytes  # bit `index & 7` of byte `index >> 3`
-    jobs: int  # how many draw from it
+    jobs: int  # how many jobs draw from it
 
     def slots_in(self, slots: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
-        """The eligible slots among a list's slots."""
+        """Yields the eligible slots among a list's slots."""
         return (slot for slot in slots if self.alive[slot.index >> 3] >> (slot.index & 7) & 1)
 
 
 class Job(Struct, frozen=True):
-    """One order, and everything that was signed for it."""
+    """One order, and everything that anybody signed for it."""
 
     id: Hash32
     submission: Submission
@@ -274,13 +281,13 @@ class Job(Struct, frozen=True):
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
     stop: Envelope[Stop] | None = (
-        # the client stopped it: it is not matched again, and a result cut short is not compared
+        # the client stopped it: nobody runs it again, and its partial result is not compared
         None
     )
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
     held_verdict: Envelope[Verdict] | None = (
-        None  # the first verdict of a job that is executed again
+        None  # the first verdict, while a job waits for or runs a re-execution
     )
     is_covered: bool = False
     is_released: bool = False
@@ -291,20 +298,25 @@ class Job(Struct, frozen=True):
 
 
 class Fault(Struct, frozen=True):
-    """One execution outside the accepted group."""
+    """One execution whose result was outside the accepted group."""
 
-    lease: Hash32
+    assignment_hash: Hash32
     job_id: Hash32
     client: Address
     at: UnixSeconds
     is_case_used: bool = False
-    checked: int = 0  # how many executions of its provider had been checked by then, with this one
-    # it takes a case of three: a client had allocated too shortly before (PROTOCOL §5)
+    checked: int = (
+        0  # how many of its provider's executions were checked by then, this one included
+    )
+    # the court hears it only in a case of three, because its client had allocated too shortly
+    # before (PROTOCOL §5)
     is_for_three: bool = False
 
 
 class Case(Struct, frozen=True):
-    """A case, by this coordinator or by another party. The chain sets `case_id`."""
+    """A case in court, opened by this coordinator or by another account. The chain gives
+    `case_id`.
+    """
 
     key: str
     accused: Address
@@ -318,7 +330,7 @@ class Case(Struct, frozen=True):
 
 
 class EpochRecord(Struct, frozen=True):
-    """One posting. Its leaves stay for as long as a proof may be asked for."""
+    """One epoch that was built. Its leaves stay as long as accounts may ask for proofs."""
 
     number: int
     leaves: tuple[Leaf, ...]
@@ -333,7 +345,7 @@ class OwnRecord(Struct, frozen=True):
 
     fee: Amount = Amount(0)  # covered by vouchers
     fee_held: Amount = Amount(0)
-    fund: Amount = Amount(0)
+    fund: Amount = Amount(0)  # the audit fund
     fund_held: Amount = Amount(0)
     block: BlockNumber = BlockNumber(0)
     block_time: UnixSeconds = UnixSeconds(0)
@@ -342,12 +354,12 @@ class OwnRecord(Struct, frozen=True):
     last_epoch_at: UnixSeconds = UnixSeconds(0)
     is_dirty: bool = False  # finals or vouchers changed since the last epoch
     next_index: int = 0
-    is_compared: bool = False  # since the start, others had the time to show what we have signed
-    epoch_at_start: int | None = None  # `epoch` at the start, until then
+    is_compared: bool = False  # after the start, chain and providers have shown what we had signed
+    epoch_at_start: int | None = None  # `epoch` at the start; None once compared
 
 
 class Trusts(Struct, frozen=True):
-    """Trust of one provider by job class."""
+    """A provider's trust, by job class."""
 
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
     kills: tuple[
@@ -357,14 +369,16 @@ class Trusts(Struct, frozen=True):
 
 
 class Windows(Struct, frozen=True):
-    """One provider's progress through its windows, by job class."""
+    """One provider's progress through its hold windows, by job class (PROTOCOL §5 Holding)."""
 
     by_class: dict[Hash32, Window] = field(default_factory=dict)
 
 
 class JobHold(Struct, frozen=True):
-    """The hold of a provisional job. It ends at the time in the job's phase, or when the owner's
-    progress in the class reaches `ends_at` (ppm of jobs).
+    """The hold of a job with a provisional verdict: its pay waits.
+
+    It ends at `Decided.hold_until`, or when `owner`'s progress in the class reaches `ends_at`
+    (counted jobs, in ppm of one job).
     """
 
     owner: Address
@@ -373,12 +387,12 @@ class JobHold(Struct, frozen=True):
 
 
 class MedianPrice(Struct, frozen=True):
-    """A host class's median price, which is used until a given time."""
+    """A host class's median price, which the coordinator uses until `until`."""
 
     price: Price
     until: UnixSeconds
 
 
-def drawn_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
-    """The place of a drawn auditor that has no assignment yet."""
+def unassigned_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
+    """Returns the place of a drawn auditor to which nothing is assigned yet."""
     return BatchPlace(drawn.slot, drawn.attempt, at, None)

@@ -1,8 +1,7 @@
 """The coordinator's events. The shell verifies them, and the actor journals them.
 
-The shell has checked each signature against its message and names the signer as `key`. The core
-decides whether that key may act for an account, from the state at that moment, so that a replay
-decides the same.
+The shell recovers the signer of each message and passes its address as `key`. The core decides from
+the state whether that key may act for the account, so that a replay decides the same.
 """
 
 from msgspec import Struct
@@ -27,35 +26,37 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, 
 
 
 class OfferReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A provider's offer. `key` signed it."""
 
     offer: OfferEnvelope
     key: Address
 
 
 class HeartbeatReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A provider's heartbeat. `key` signed it."""
 
     heartbeat: Envelope[Heartbeat]
     key: Address
 
 
 class AcceptReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A provider accepts an assignment. `key` signed it."""
 
     accept: Envelope[Accept]
     key: Address
 
 
 class DeclineReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A provider declines or postpones an assignment, or gives it up. `key` signed it."""
 
     decline: Envelope[Decline]
     key: Address
 
 
 class CommitReceived(Struct, frozen=True, tag=True):
-    """`key` signed it. `is_stored`: the staging store has its ciphertext."""
+    """A provider's commitment to a result. `key` signed it. `is_stored`: the staging store has the
+    ciphertext that it names.
+    """
 
     commit: Envelope[Commit]
     key: Address
@@ -63,7 +64,9 @@ class CommitReceived(Struct, frozen=True, tag=True):
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """`has_opened`: the stored ciphertext opens to the digest under this salt."""
+    """A provider opens its commitment. `has_opened`: the stored ciphertext gives the announced
+    digest under this salt.
+    """
 
     reveal: Reveal
     has_opened: bool
@@ -73,27 +76,27 @@ class RevealReceived(Struct, frozen=True, tag=True):
 
 
 class OrderReceived(Struct, frozen=True, tag=True):
-    """An order. Its signatures, spec and session have passed `orders.validate`."""
+    """A client's order. Its signatures, spec and session have passed `orders.validate`."""
 
     submission: Submission
 
 
 class WitnessReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A witness of a primary's commit. `key` signed it."""
 
     witness: Envelope[Witness]
     key: Address
 
 
 class VoucherReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A client's voucher. `key` signed it."""
 
     voucher: Envelope[Voucher]
     key: Address
 
 
 class StopReceived(Struct, frozen=True, tag=True):
-    """`key` signed it."""
+    """A client's stop of its job. `key` signed it."""
 
     stop: Envelope[Stop]
     key: Address
@@ -111,7 +114,7 @@ class RoundAppeared(Struct, frozen=True, tag=True):
 
 
 class ChainProviderRegistered(Struct, frozen=True, tag=True):
-    """From `Stakes`: an owner, its registration index and its current keys."""
+    """From `Stakes`: a provider is registered, with this registration index and these keys."""
 
     owner: Address
     index: int
@@ -121,8 +124,8 @@ class ChainProviderRegistered(Struct, frozen=True, tag=True):
 
 
 class ChainSlotOpened(Struct, frozen=True, tag=True):
-    """From `Stakes`: entry `index` of a host class's list now belongs to `owner`, active from a
-    block.
+    """From `Stakes`: slot `index` of a host class's list belongs to `owner`, active from a block
+    on.
     """
 
     host_class: Hash32
@@ -132,7 +135,7 @@ class ChainSlotOpened(Struct, frozen=True, tag=True):
 
 
 class ChainSlotClosed(Struct, frozen=True, tag=True):
-    """From `Stakes`: the entry is not active from a block on."""
+    """From `Stakes`: slot `index` is no longer active from a block on."""
 
     host_class: Hash32
     index: int
@@ -140,15 +143,15 @@ class ChainSlotClosed(Struct, frozen=True, tag=True):
 
 
 class ChainAccountIndexed(Struct, frozen=True, tag=True):
-    """From `Stakes`: registration index of a client or coordinator."""
+    """From `Stakes`: the registration index of a client or coordinator."""
 
     account: Address
     index: int
 
 
 class ChainAllocationChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: what a client has allocated to this coordinator, including what was charged,
-    less announced releases.
+    """From `Escrow`: what a client has allocated to this coordinator. It includes what was charged,
+    and excludes announced releases.
     """
 
     client: Address
@@ -159,14 +162,12 @@ class ChainAllocationChanged(Struct, frozen=True, tag=True):
     release_at: UnixSeconds = UnixSeconds(
         0
     )  # from when on, in the chain's time, an announced release may be finished; 0 = none
-    posted: Amount | None = (
-        None  # what vouchers have charged on the chain; None = what is known of it
-    )
+    posted: Amount | None = None  # what vouchers have charged on the chain; None = unchanged
 
 
 class ChainKeyRotated(Struct, frozen=True, tag=True):
-    """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is
-    valid up to and including `since`.
+    """From `Stakes`: a provider's new operator key, valid from `since` on. The old key is valid up
+    to and including `since`.
     """
 
     owner: Address
@@ -175,15 +176,15 @@ class ChainKeyRotated(Struct, frozen=True, tag=True):
 
 
 class ChainPayoutChanged(Struct, frozen=True, tag=True):
-    """From `Stakes`: where a provider's money goes."""
+    """From `Stakes`: the address to which a provider's money now goes."""
 
     owner: Address
     payout: Address
 
 
 class ChainProviderSlashed(Struct, frozen=True, tag=True):
-    """From `Stakes`: all slots of the owner are closed from a block on. It gets no work until it
-    opens new ones.
+    """From `Stakes`: a court took stake from an owner, and all its slots are closed from
+    `out_block` on. It gets no work until it opens new ones.
     """
 
     owner: Address
@@ -192,7 +193,7 @@ class ChainProviderSlashed(Struct, frozen=True, tag=True):
 
 
 class ChainEpochPosted(Struct, frozen=True, tag=True):
-    """From `Epochs`: the chain has a root of ours."""
+    """From `Epochs`: the chain has a root that our posting key posted."""
 
     number: int
     root: Hash32
@@ -208,7 +209,7 @@ class ChainNewestEpoch(Struct, frozen=True, tag=True):
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """From `Court`."""
+    """From `Court`: a case against `accused` is open, which names these executions."""
 
     case_id: Nonce
     accused: Address
@@ -216,14 +217,14 @@ class ChainCaseOpened(Struct, frozen=True, tag=True):
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
-    """From `Court`."""
+    """From `Court`: the jury of a case is drawn."""
 
     case_id: Nonce
     jurors: tuple[Address, ...]
 
 
 class ChainCaseDecided(Struct, frozen=True, tag=True):
-    """From `Court`."""
+    """From `Court`: the jury convicted the accused or not; `slashed` is the stake that it lost."""
 
     case_id: Nonce
     is_convicted: bool
@@ -248,7 +249,7 @@ ChainNote = (
 
 
 class ChainAdvanced(Struct, frozen=True, tag=True):
-    """A confirmed block (depth k), and what changed since the block before, in log order."""
+    """A confirmed block (depth k), and what changed since the block before it, in log order."""
 
     block: BlockNumber
     block_hash: Hash32
@@ -257,23 +258,23 @@ class ChainAdvanced(Struct, frozen=True, tag=True):
 
 
 class ChainReorganised(Struct, frozen=True, tag=True):
-    """The chain replaced its blocks above `kept`, which are read again. Notes state values and not
-    differences, so a repeated note is harmless.
+    """The chain replaced its blocks above `kept`, and the shell reads those blocks again. Notes
+    give values and not differences, so a repeated note is harmless.
     """
 
     kept: BlockNumber
 
 
-class ChainAsked(Struct, frozen=True, tag=True):
-    """The chain's answer to a query, apart from its blocks. Logs do not report events that a
-    reorganisation removed.
+class ChainStateQueried(Struct, frozen=True, tag=True):
+    """The chain's current state, which the shell queried. Logs do not report events that a
+    reorganisation removed, so logs alone would not correct them.
     """
 
     notes: tuple[ChainNote, ...]
 
 
 class SessionReceived(Struct, frozen=True, tag=True):
-    """A client's session, signed by its account, before its first order. Its key may then
+    """A client's session, signed by its account, before its first order. The session key may then
     upload.
     """
 
@@ -281,30 +282,32 @@ class SessionReceived(Struct, frozen=True, tag=True):
 
 
 class TransactionRefused(Struct, frozen=True, tag=True):
-    """The chain will never take a transaction. `purpose` is the key of its effect."""
+    """The chain will never take a transaction. `purpose` is the key of the effect that
+    ordered it.
+    """
 
     purpose: str
     reason: str
 
 
 class RunsArchived(Struct, frozen=True, tag=True):
-    """The archive has stored these runs durably, so the state may forget them."""
+    """The archive has stored these runs durably, so the state may delete them."""
 
     jobs: tuple[Hash32, ...]
 
 
 class Restarted(Struct, frozen=True, tag=True):
-    """The process has started again. Open CommitSets must be sent again."""
+    """The process has started again. The core then sends open CommitSets again."""
 
 
 class Compared(Struct, frozen=True, tag=True):
-    """Since the start, chain and providers had the time to show what we have signed, and the
+    """Since the start, chain and providers had time to show what this coordinator has signed. The
     state knows all of it.
     """
 
 
 class Tick(Struct, frozen=True, tag=True):
-    """Time passes."""
+    """Time has passed. The core applies the deadlines that are over."""
 
 
 Event = (
@@ -321,7 +324,7 @@ Event = (
     | RoundAppeared
     | ChainAdvanced
     | ChainReorganised
-    | ChainAsked
+    | ChainStateQueried
     | SessionReceived
     | TransactionRefused
     | RunsArchived

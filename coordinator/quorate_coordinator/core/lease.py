@@ -1,7 +1,8 @@
 """The lease machine: one provider's agreement to execute one order.
 
 Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
-Stopped. Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
+Stopped. Deadlines come from the signed messages. The machine reads no clock: `step` gets the time
+as `at`.
 """
 
 from enum import StrEnum
@@ -20,32 +21,34 @@ from quorate_protocol.units import Address, Hash32, UnixSeconds
 
 
 class Assigned(Struct, frozen=True, tag=True):
-    """The assignment is sent and not answered yet. It lapses at acceptBy."""
+    """The coordinator has sent the assignment, and the provider has not answered. It lapses at
+    `acceptBy`.
+    """
 
 
 class Accepted(Struct, frozen=True, tag=True):
-    """The provider runs it. Without a commit by `commit_by` it lapses."""
+    """The provider runs it. It lapses if no commit comes by `commit_by`."""
 
     accept: Envelope[Accept]
     commit_by: UnixSeconds
 
 
 class Committed(Struct, frozen=True, tag=True):
-    """The provider is bound to a hidden result. Its run slot is free again."""
+    """The provider has committed to a result that is still hidden. Its run slot is free again."""
 
     commit: Envelope[Commit]
     at: UnixSeconds
 
 
 class Closed(Struct, frozen=True, tag=True):
-    """It is in a signed CommitSet, and must reveal by `reveal_by`."""
+    """The execution is in a signed CommitSet, and its provider must reveal by `reveal_by`."""
 
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
 
 
 class Revealed(Struct, frozen=True, tag=True):
-    """The commitment is opened. `result` is the result digest."""
+    """The provider has opened its commitment. `result` is the result digest."""
 
     commit: Envelope[Commit]
     reveal: Reveal
@@ -53,27 +56,29 @@ class Revealed(Struct, frozen=True, tag=True):
 
 
 class Declined(Struct, frozen=True, tag=True):
-    """The provider did not take it. If `start_by` > 0, it keeps its place until then."""
+    """The provider did not take it. If `start_by` > 0, it keeps its place in the batch
+    until then.
+    """
 
     start_by: UnixSeconds
 
 
 class Lapsed(Struct, frozen=True, tag=True):
-    """There was no answer or no commit in time, or the provider gave up after its Accept. It is
-    unpaid, and counts against availability only.
+    """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
+    is unpaid, and counts only against the provider's availability.
     """
 
     was_accepted: bool
 
 
 class Silent(Struct, frozen=True, tag=True):
-    """It was in a CommitSet and did not reveal in time."""
+    """The execution was in a CommitSet, and its provider did not reveal in time."""
 
     commit: Envelope[Commit]
 
 
 class Stopped(Struct, frozen=True, tag=True):
-    """The client ended it before the commit."""
+    """The client stopped the job before the commit."""
 
 
 Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
@@ -81,8 +86,8 @@ TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
 class Lease(Struct, frozen=True):
-    """One execution. `assignment_hash` is the digest of the whole Assignment; `index` and `blind`
-    open its id.
+    """One execution. `assignment_hash` is the digest of the whole Assignment. `index` and `blind`
+    (a random value) open its `assignmentId`, which hides the job.
     """
 
     assignment: Envelope[Assignment]
@@ -96,17 +101,17 @@ class Lease(Struct, frozen=True):
 
     @property
     def provider(self) -> Address:
-        """The owner of the provider that executes it."""
+        """The owner's account of the provider that executes it."""
         return self.assignment.message.provider
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no event can change it any more."""
+        """Whether no event can change it."""
         return isinstance(self.phase, TERMINAL)
 
     @property
     def occupies_slot(self) -> bool:
-        """Whether it takes a run slot: from the assignment until commit or end (I2)."""
+        """Whether it takes a run slot: from the assignment until the commit or the end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
 
 
@@ -114,41 +119,41 @@ class Lease(Struct, frozen=True):
 
 
 class AcceptReceived(Struct, frozen=True, tag=True):
-    """Signed by the provider."""
+    """The provider's Accept arrived."""
 
     accept: Envelope[Accept]
 
 
 class DeclineReceived(Struct, frozen=True, tag=True):
-    """Signed by the provider."""
+    """The provider's Decline arrived."""
 
     decline: Envelope[Decline]
 
 
 class CommitReceived(Struct, frozen=True, tag=True):
-    """Signed by the provider; its ciphertext is stored."""
+    """The provider's Commit arrived, and the store has its ciphertext."""
 
     commit: Envelope[Commit]
 
 
 class BatchClosed(Struct, frozen=True):
-    """The coordinator signed a CommitSet with this lease, perhaps again."""
+    """The coordinator signed a CommitSet with this lease, for the first time or again."""
 
     closed_at: UnixSeconds
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """The provider opened its commitment. The stored ciphertext opens to the digest."""
+    """The provider's Reveal arrived, and the stored ciphertext gives its digest."""
 
     reveal: Reveal
 
 
 class ClientStopped(Struct, frozen=True):
-    """The client signed a Stop."""
+    """The client's Stop arrived."""
 
 
 class Tick(Struct, frozen=True, tag=True):
-    """The time is now `at`."""
+    """Time has passed."""
 
 
 Event = (
@@ -163,12 +168,12 @@ Event = (
 
 
 class Effect(StrEnum):
-    """What must follow from a step."""
+    """What the caller must do after a step."""
 
     SLOT_FREED = "slot-freed"
     RECEIPT_DUE = "receipt-due"
     PLACE_KEPT = "place-kept"
-    PLACE_OPEN = "place-open"  # the execution must be placed with somebody else
+    PLACE_OPEN = "place-open"  # another provider must get the execution
     RESULT_OPEN = "result-open"
     SILENCE = "silence"
 
@@ -176,8 +181,10 @@ class Effect(StrEnum):
 def step(
     lease: Lease, event: Event, at: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Steps a lease; nothing else changes one. A repeated message changes nothing. Any other
-    message that does not fit the phase is Refused.
+    """Applies one event to a lease; nothing else changes a lease. A repeated message changes
+    nothing.
+
+    Raises Refused if a message does not fit the lease's phase.
     """
     match event:
         case AcceptReceived(accept):
@@ -236,7 +243,7 @@ def _decline(
 ) -> tuple[Lease, tuple[Effect, ...]]:
     if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
         return lease, ()
-    if isinstance(lease.phase, Accepted):  # no Commit will come, so commitBy need not pass
+    if isinstance(lease.phase, Accepted):  # no Commit will come, so nothing waits for commitBy
         return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")

@@ -1,4 +1,4 @@
-"""Which nonces of a client's orders are used, so that no order runs twice."""
+"""The nonces that a client's orders have used, so that no order runs twice."""
 
 from bisect import bisect_left
 
@@ -6,29 +6,29 @@ from msgspec import Struct
 
 from quorate_protocol.units import Nonce
 
-LISTED_MAX = 1024  # orders of one client that may overtake each other on their way here
+LISTED_MAX = 1024  # a client's orders that may arrive in another order than it signed them
 
 
 class UsedNonces(Struct, frozen=True):
     """Every nonce below `floor` counts as used, and so do those in `listed`, in ascending order.
 
-    Clients take growing nonces. To bound the list, the oldest nonces are forgotten, and every
-    nonce below them is refused, used or not. To keep all nonces until their orders expire would
-    mean 30 days of every client's orders.
+    Clients take growing nonces. To bound the list, the core forgets the oldest nonces and refuses
+    every nonce below them, used or not. Keeping all nonces until their orders expire would mean 30
+    days of every client's orders.
     """
 
     floor: Nonce = Nonce(0)
     listed: tuple[Nonce, ...] = ()
 
     def is_used(self, nonce: Nonce) -> bool:
-        """Whether an order with this nonce is, or could be, a second one."""
+        """Whether an order with this nonce is, or could be, a repeated one."""
         if nonce < self.floor:
             return True
         place = bisect_left(self.listed, nonce)
         return place < len(self.listed) and self.listed[place] == nonce
 
     def using(self, nonce: Nonce) -> "UsedNonces":
-        """The same nonces and one more."""
+        """Returns the same nonces and one more."""
         place = bisect_left(self.listed, nonce)
         listed = (*self.listed[:place], nonce, *self.listed[place:])
         if len(listed) <= LISTED_MAX:
@@ -36,5 +36,5 @@ class UsedNonces(Struct, frozen=True):
         return UsedNonces(Nonce(listed[0] + 1), listed[1:])
 
     def next(self) -> Nonce:
-        """The lowest nonce that is above all used ones."""
+        """Returns the lowest nonce above all used ones."""
         return max(self.floor, Nonce(self.listed[-1] + 1)) if self.listed else self.floor

@@ -8,7 +8,9 @@ from quorate_protocol.rules.eligible_list import EligibleList
 
 
 class State(StateTables):
-    """The tables with the market's index and the cache of receipts, which no snapshot contains."""
+    """The tables, the index of the market's offers, and the cache of receipts. Snapshots contain
+    only the tables.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,21 +48,23 @@ class Rules(Struct, frozen=True):
         )
 
     def secret(self) -> Hash32:
-        """A secret from which this coordinator derives values that nobody else can foresee. It
-        follows from the statement key.
+        """Returns a secret from which this coordinator derives values that nobody else can foresee.
+        The secret follows from the statement key.
         """
         return _secret(self.statement_key, self.sign)
 
 
 @lru_cache(maxsize=16)
 def _secret(_: Address, sign: Sign) -> Hash32:
-    """The derived secret. It is cached, because it costs a signature."""
+    """Returns the derived secret. It is cached, because it costs a signature."""
     return keccak256(sign(hash_tuple("quorate-derive/2")))
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What the functions of one step share."""
+    """What the functions of one step share: the tables, the rules, the time, a random value, and
+    the effects so far.
+    """
 
     state: State
     rules: Rules
@@ -84,8 +86,8 @@ class StepContext:
         return eip712.digest(self.rules.domain, message)
 
     def derive(self, label: str) -> Hash32:
-        """A fresh secret value, from the step's journaled randomness and the signing key. So the
-        journal alone does not disclose it.
+        """Returns a new secret value. It follows from the step's journaled random value and from
+        the signing key, so the journal alone does not disclose it.
         """
         self.draws += 1
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
@@ -97,7 +99,7 @@ class StepContext:
         return own
 
     def put(self, job: Job, **changes: object) -> Job:
-        """Stores a job with changes, and returns it."""
+        """Stores a job with changes, and returns the changed job."""
         changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
         self.state.jobs[job.id] = changed
         return changed
@@ -105,9 +107,9 @@ class StepContext:
     def note(
         self, job_id: Hash32, name: str, text: str, commit: Envelope[Commit] | None = None
     ) -> None:
-        """Adds a line to a job's history, which its client follows."""
+        """Adds a line to a job's history. The job's client reads that history."""
         event = JobEvent(Sequence(self.count(LINES)), self.at, job_id, name, text, commit)
-        self.state.events[job_id] = _with(
+        self.state.events[job_id] = _with_line(
             self.state.events.get(job_id) or (), event, EVENTS_PER_JOB_MAX
         )
 
@@ -118,7 +120,9 @@ class StepContext:
         return counted
 
     def set_live(self, job: Job, is_live: bool) -> None:
-        """Counts a job among those under way, or stops counting it. A repeat changes nothing."""
+        """Adds a job to the live jobs (those without a verdict or an end) or removes it, and counts
+        it for its client. A repeat changes nothing.
+        """
         if (job.id in self.state.live) == is_live:
             return
         if is_live:
@@ -131,8 +135,8 @@ class StepContext:
         )
 
 
-def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
-    """A log with one more line. A full log loses its oldest quarter at once, so that most
-    additions copy it only once.
+def _with_line(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
+    """Returns a history with one more line. A full history loses its oldest quarter at once, so
+    that most additions copy it only once.
     """
     return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)

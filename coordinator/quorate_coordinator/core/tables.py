@@ -48,7 +48,7 @@ class StateTables(Tables):
         self.held: Table[Hash32, JobHold] = Table(Hash32, JobHold)
         self.finished: Table[Hash32, UnixSeconds] = Table(
             Hash32, UnixSeconds
-        )  # finished jobs, and when they may leave the state
+        )  # finished job -> when it may leave the state
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.leases_in_slots: Table[Address, tuple[Hash32, ...]] = Table(
@@ -60,7 +60,7 @@ class StateTables(Tables):
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
         self.answers: Table[Address, tuple[bool, ...]] = Table(
             Address, tuple[bool, ...]
-        )  # the answers to its last draws: True where it declined
+        )  # provider -> its answers to the last audits it was drawn for: True = it declined
         self.statements_due: Table[Address, bool] = Table(
             Address, bool
         )  # providers whose credit is newer than their last Statement
@@ -75,7 +75,7 @@ class StateTables(Tables):
         self.own_record: Table[str, OwnRecord] = Table(str, OwnRecord)
         self.counters: Table[str, int] = Table(
             str, int
-        )  # apart from `own_record`: one of them moves with every line of history
+        )  # not in `own_record`, because `LINES` changes with every line of history
 
     @property
     def event_seq(self) -> Sequence:

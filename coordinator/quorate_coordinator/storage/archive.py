@@ -19,9 +19,9 @@ RUNS_PER_LOOK = 512  # of one client, for a stream that reconnects after a long 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who may read a sealed output, and which lease made it."""
+    """The accounts that may read a sealed output, and the assignment that made it."""
 
-    lease: Hash32
+    assignment_hash: Hash32
     provider: Address
     client: Address
 
@@ -237,4 +237,4 @@ def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
     """Yields (ciphertext, who may read it) for every output that a provider committed to."""
     for lease in run.leases:
         if lease.output is not None:
-            yield lease.output, Readers(lease.hash, lease.provider, run.run.client)
+            yield lease.output, Readers(lease.assignment_hash, lease.provider, run.run.client)

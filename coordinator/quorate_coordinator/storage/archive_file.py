@@ -65,7 +65,7 @@ class FileArchive:
         """As `RunArchive`. `Unavailable` while the disk does not take the runs."""
         rows = [_columns(run) for run in runs]
         outputs = [
-            (digest, item.lease, item.provider, item.client)
+            (digest, item.assignment_hash, item.provider, item.client)
             for run in runs
             for digest, item in readers_of(run)
         ]

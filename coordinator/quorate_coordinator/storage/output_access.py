@@ -65,7 +65,7 @@ class Outputs:
         what was claimed.
         """
         over, is_asked = self._over(digest)
-        holder = self.by_digest.get(digest, lease) if over is None else over.lease
+        holder = self.by_digest.get(digest, lease) if over is None else over.assignment_hash
         if holder != lease:
             raise Refused(
                 Code.EQUIVOCATION,
@@ -127,7 +127,10 @@ class Outputs:
         if digest in self.unasked:
             over = self.archive.readers(digest)
             self.unasked.discard(digest)
-            if over is not None and self.by_digest.get(digest, over.lease) != over.lease:
+            if (
+                over is not None
+                and self.by_digest.get(digest, over.assignment_hash) != over.assignment_hash
+            ):
                 self._let_go(digest, self.by_digest[digest])  # another lease had it from the start
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
@@ -140,8 +143,8 @@ class Outputs:
         """Removes claims of runs that the archive has now."""
         for run in runs:
             for lease in run.leases:
-                for digest in tuple(self.claimed.get(lease.hash, ())):
-                    self._let_go(digest, lease.hash)
+                for digest in tuple(self.claimed.get(lease.assignment_hash, ())):
+                    self._let_go(digest, lease.assignment_hash)
 
     def _let_go(self, digest: Hash32, lease: Hash32) -> None:
         del self.by_digest[digest]

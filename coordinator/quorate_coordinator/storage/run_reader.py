@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_coordinator.core.entities import Decided, Ended, Job
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.state import State
@@ -104,7 +104,7 @@ class RunReader:
         """Returns a run as this account may see it, or Refused(UNKNOWN)."""
         job = self.state.jobs.get(job_id)
         if job is not None:
-            return queries.run_view(self.state, job, account == job.submission.order.message.client)
+            return views.run_view(self.state, job, account == job.submission.order.message.client)
         over = self._over(job_id)
         return over.view(account == over.run.client)
 
@@ -137,10 +137,10 @@ class RunReader:
         self.refresh()
         here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
         here = sorted(here, key=_age_of, reverse=True)[:limit]
-        views = {job.id: queries.run_view(self.state, job, is_client=True) for job in here}
+        found = {job.id: views.run_view(self.state, job, is_client=True) for job in here}
         for over in self.archive.runs_of(client, limit):
-            views.setdefault(over.run.job_id, over.run)
-        return sorted(views.values(), key=lambda view: view.created_at, reverse=True)[:limit]
+            found.setdefault(over.run.job_id, over.run)
+        return sorted(found.values(), key=lambda view: view.created_at, reverse=True)[:limit]
 
     def lines(self, client: Address, after: int) -> list[JobEvent]:
         """Returns the history lines of all runs of a client with greater sequence numbers, oldest

@@ -242,7 +242,7 @@ async def test_a_bug_is_told_to_the_log_and_to_nobody_else(
     def broken(*_: object) -> None:
         raise KeyError("a secret of the house")
 
-    monkeypatch.setattr("quorate_coordinator.core.queries.account_view", broken)
+    monkeypatch.setattr("quorate_coordinator.core.views.account_view", broken)
     with caplog.at_level(logging.ERROR):
         key = KeySigner(b"\x58" * 32)
         async with stage.session.get(

@@ -152,7 +152,7 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     add_staging_routes(app, store, uploader, may_read=may_read)
     over = archive.run(job.id)
     if over:
-        known = {item.hash: item.provider for item in over.leases}
+        known = {item.assignment_hash: item.provider for item in over.leases}
     else:
         known = {item.assignment_hash: item.provider for item in world.leases()}
     mine = {known[assignment_hash] for assignment_hash in job.leases if assignment_hash in known}

@@ -5,7 +5,7 @@ markets).
 import pytest
 from aiohttp import ClientSession, web
 
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_node.ops.diagnostics import _market
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.views import BeaconView, InfoView
@@ -35,7 +35,7 @@ async def test_node_check_says_how_many_owners_the_class_has() -> None:
 def test_plan_says_how_many_owners_the_class_has() -> None:
     for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
         market = Market(*[Party(number) for number in range(owners)])
-        view = queries.plan_view(
+        view = views.plan_view(
             market.core.state,
             market.core.rules,
             UnixSeconds(market.at),

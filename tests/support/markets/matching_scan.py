@@ -96,7 +96,9 @@ def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> i
 
 
 def _waits_for(phase: Running, owner: Address) -> bool:
-    return any(place.lease is None and place.slot.owner == owner for place in phase.places)
+    return any(
+        place.assignment_hash is None and place.slot.owner == owner for place in phase.places
+    )
 
 
 class ScanQueue:

@@ -26,7 +26,11 @@ def committed_members(context: StepContext, phase: Running) -> list[Lease] | Non
     """
     if len(phase.places) < phase.wanted:
         return None
-    members = [context.state.leases[place.lease] for place in phase.places if place.lease]
+    members = [
+        context.state.leases[place.assignment_hash]
+        for place in phase.places
+        if place.assignment_hash
+    ]
     if len(members) < len(phase.places) or not all(
         isinstance(lease.phase, leases.Committed) for lease in members
     ):

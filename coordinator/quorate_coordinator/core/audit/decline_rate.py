@@ -49,7 +49,8 @@ def _count(context: StepContext, lease: Lease, has_declined: bool) -> None:
 def _is_drawn(job: Job, lease: Lease) -> bool:
     phase = job.phase
     return isinstance(phase, Running) and any(
-        place.lease == lease.assignment_hash and place.attempt >= 0 for place in phase.places
+        place.assignment_hash == lease.assignment_hash and place.attempt >= 0
+        for place in phase.places
     )
 
 

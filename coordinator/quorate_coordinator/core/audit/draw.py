@@ -9,7 +9,7 @@ from quorate_coordinator.core.entities import (
     BeaconUsed,
     Job,
     Running,
-    drawn_place,
+    unassigned_place,
 )
 from quorate_coordinator.core.execution.assignment import assign
 from quorate_coordinator.core.holds import held_pay
@@ -73,7 +73,7 @@ def draw(
     seed = audit_draw.seed(beacon.randomness, job.id, job.secret, phase.batch)
     wanted = phase.wanted or (FIRST_AUDITORS if audit_draw.is_audited(seed, rate) else 0)
     if job.held_verdict is not None and not wanted:
-        return held_pay.not_drawn(context, job)
+        return held_pay.finish_without_reexecution(context, job)
     running = Running(
         phase.batch,
         len(phase.committed) + wanted,
@@ -111,7 +111,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
         if drawn is None:
             # The draw has no slot left: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
-        place = drawn_place(drawn, context.at)
+        place = unassigned_place(drawn, context.at)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
         job = assign_place(context, context.put(job, phase=phase), place)
         assert isinstance(job.phase, Running)
@@ -128,7 +128,9 @@ def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
-    kept = {place.lease for place in phase.places} if isinstance(phase, Running) else set()
+    kept = (
+        {place.assignment_hash for place in phase.places} if isinstance(phase, Running) else set()
+    )
     just_now = set(phase.skipped) if isinstance(phase, Running) else set()
     declined = Counter(
         lease.provider
@@ -191,7 +193,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
             job, phase=replace(before, places=others, skipped=(*before.skipped, ZERO_HASH))
         )
     if offers.free_slots(context, provider, host_class) <= 0:
-        waiting = replace(place, lease=None, retry_at=UnixSeconds(context.at + 1))
+        waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
     price = Price(min(offers.price_of(slot), job.submission.order.message.max_price_per_hour))
     job, lease = assign(context, job, place.slot, price, before.batch)
@@ -199,6 +201,9 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
         job,
         phase=replace(
             before,
-            places=(*others, replace(place, lease=lease.assignment_hash, retry_at=UnixSeconds(0))),
+            places=(
+                *others,
+                replace(place, assignment_hash=lease.assignment_hash, retry_at=UnixSeconds(0)),
+            ),
         ),
     )

@@ -1,8 +1,8 @@
-"""Stores from which slots jobs draw their auditors.
+"""Stores the slots from which each job draws its auditors, and counts the jobs that need them.
 
-Each missing heartbeat changes the list of eligible slots, but the slots themselves change only
-with the chain. So a snapshot is one bit for each slot of a list: 50 bytes for 400 slots, which
-would be 130 KB in full.
+Each missing heartbeat changes which slots are eligible, but the slots themselves change only with
+the chain. So a snapshot is one bit for each slot of a list: 50 bytes for 400 slots, which would be
+130 KB in full. Jobs with equal eligible lists share one snapshot.
 """
 
 from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
@@ -14,8 +14,10 @@ from quorate_protocol.values import replace
 SLOT_LISTS = "slot-lists"
 
 
-def take(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
-    """Counts one more job that draws from this list, the newest one of its class."""
+def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
+    """Stores the newest eligible list of a class for one more job, or counts the job if it is
+    stored.
+    """
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
@@ -27,8 +29,10 @@ def take(context: StepContext, host_class: Hash32, eligible: EligibleList) -> No
     state.eligible_snapshots[eligible.root] = EligibleSnapshot(number, _bits(eligible), 1)
 
 
-def release(context: StepContext, root: Hash32) -> None:
-    """Counts one job less that draws from a list, and forgets a list that no job needs."""
+def remove_job(context: StepContext, root: Hash32) -> None:
+    """Counts one job less that draws from the list with this root. Deletes the list's snapshot
+    after its last job, and the slot list after its last snapshot.
+    """
     state, snapshot = context.state, context.state.eligible_snapshots[root]
     if snapshot.jobs > 1:
         state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
@@ -46,6 +50,7 @@ def release(context: StepContext, root: Hash32) -> None:
 
 
 def _list_number(context: StepContext, host_class: Hash32) -> int:
+    """Returns the number of the class's slot list as on chain now; stores it if it is new."""
     state = context.state
     slots = (state.hosts.get(host_class) or HostList()).slots
     number = state.newest_slot_lists.get(host_class)
@@ -54,13 +59,13 @@ def _list_number(context: StepContext, host_class: Hash32) -> int:
         number, known = context.count(SLOT_LISTS), SlotList(host_class, slots, 0)
         state.newest_slot_lists[host_class] = number
     # After a restore the two are equal but not the same object. Storing the newer one makes the
-    # next
-    # comparison fast.
+    # next comparison fast.
     state.slot_lists[number] = replace(known, slots=slots)
     return number
 
 
 def _bits(eligible: EligibleList) -> bytes:
+    """Returns one bit for each slot: 1 if it is eligible."""
     found = bytearray((eligible.length + 7) // 8)
     for slot in eligible:
         found[slot.index >> 3] |= 1 << (slot.index & 7)

@@ -50,7 +50,7 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
                 f"strike for 90 days"
             ),
         )
-        held_pay.reexamine(context, lease.provider, job)
+        held_pay.reexecute_after_fault(context, lease.provider, job)
         open_case_if_due(context, lease.provider)
 
 
@@ -113,21 +113,21 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
         return
     host_class = _class_of(context, chosen[0])
     executions = tuple(_evidence(context, fault) for fault in chosen)
-    key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
+    key = f"case-{accused.hex()}-{chosen[0].assignment_hash.hex()[:16]}"
     while context.state.cases.get(key) is not None:
         # The case before was refused, and a key that was sent is not sent again.
         key += f"-{context.at}"
     jobs = tuple(fault.job_id for fault in chosen)
     context.state.cases[key] = Case(key, accused, jobs, executions)
-    named = {fault.lease for fault in chosen}
+    named = {fault.assignment_hash for fault in chosen}
     used = tuple(
-        replace(fault, is_case_used=fault.is_case_used or fault.lease in named)
+        replace(fault, is_case_used=fault.is_case_used or fault.assignment_hash in named)
         for fault in context.state.faults[accused]
     )
     context.state.faults[accused] = used
     context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=True)
     context.emit(OpenCase(key, accused, host_class, executions))
-    held_pay.reexamine_all(context, accused)
+    held_pay.reexecute_all(context, accused)
     for job_id in jobs:
         context.note(job_id, "case", f"a case is opened against 0x{accused.hex()}")
 
@@ -155,7 +155,7 @@ def bar(context: StepContext, owner: Address) -> None:
     context.state.faults[owner] = tuple(
         replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ()
     )
-    held_pay.reexamine_all(context, owner)
+    held_pay.reexecute_all(context, owner)
 
 
 def _is_due(context: StepContext, faults: list[Fault]) -> bool:
@@ -179,7 +179,7 @@ def _can_be_heard(context: StepContext, fault: Fault) -> bool:
 
 def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
     """The time from which no case can name this fault; 0 if none ever could."""
-    lease, order = context.state.leases[fault.lease], job.submission.order.message
+    lease, order = context.state.leases[fault.assignment_hash], job.submission.order.message
     if (
         fault.is_case_used
         or order.comparator is not Comparator.EXACT
@@ -201,7 +201,7 @@ def heard_until(context: StepContext, job: Job) -> UnixSeconds:
     found = [UnixSeconds(0)]
     for digest in job.leases:
         for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
-            if fault.lease == digest:
+            if fault.assignment_hash == digest:
                 found.append(_heard_until(context, job, fault))
     return max(found)
 
@@ -237,9 +237,9 @@ def use_up(context: StepContext, case: Case) -> None:
 def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) -> None:
     named = {context.digest(item.assignment.message) for item in case.executions}
     known = context.state.faults.get(case.accused) or ()
-    if any(fault.lease in named for fault in known):
+    if any(fault.assignment_hash in named for fault in known):
         context.state.faults[case.accused] = tuple(
-            change(fault) if fault.lease in named else fault for fault in known
+            change(fault) if fault.assignment_hash in named else fault for fault in known
         )
 
 
@@ -265,7 +265,7 @@ def forget_old_cases(context: StepContext) -> None:
 
 
 def _class_of(context: StepContext, fault: Fault) -> Hash32:
-    return context.state.leases[fault.lease].assignment.message.host_class
+    return context.state.leases[fault.assignment_hash].assignment.message.host_class
 
 
 def _choose_in_one_class(context: StepContext, faults: list[Fault]) -> list[Fault]:
@@ -287,7 +287,7 @@ def _choose(faults: list[Fault]) -> list[Fault]:
 
 
 def _evidence(context: StepContext, fault: Fault) -> Evidence:
-    lease = context.state.leases[fault.lease]
+    lease = context.state.leases[fault.assignment_hash]
     assert isinstance(lease.phase, Revealed)
     return _shown(context.state.jobs[fault.job_id], lease, lease.phase)
 

@@ -95,7 +95,7 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
         job.id, "verdict", f"accepted ({name}): {len(group)} agree, {len(faulted)} faulted"
     )
     if job.held_verdict is not None:
-        job = held_pay.confirmed_or_caught(context, job, verdict, group, faulted)
+        job = held_pay.apply_reexecution(context, job, verdict, group, faulted)
         faults.judge(context, job, group, faulted)
     else:
         job = _settle_accepted(context, job, verdict, group, faulted)
@@ -137,7 +137,7 @@ def _unresolved(
 ) -> Job:
     verdict = _sign_verdict(context, job, Outcome.UNRESOLVED, [], [])
     if job.held_verdict is not None:
-        job = held_pay.gone(context, job, verdict)
+        job = held_pay.refund_held_pay(context, job, verdict)
         context.note(
             job.id,
             "verdict",

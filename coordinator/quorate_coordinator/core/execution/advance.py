@@ -1,6 +1,7 @@
-"""The next phase of a job: the one place where it is chosen.
+"""Chooses the next phase of a job. No other module does.
 
-Handlers of events change what they must (a lease, a place, the stop) and then call `advance`.
+Handlers of events change what their event changes (a lease, a place of a batch, the stop) and then
+call `advance`.
 """
 
 from typing import assert_never
@@ -26,8 +27,8 @@ ROUNDS_UNTIL_AGAIN = 5
 def advance(context: StepContext, job: Job) -> Job:
     """Takes a job as far as it can go now. Returns the same job when nothing is due.
 
-    The matcher, the beacon and the hold move a job out of `Matching`, `AwaitingRound` and
-    `Decided`; nothing follows from `Ended`.
+    The matcher takes a job out of `Matching`, a beacon round out of `AwaitingRound`, and the end of
+    the hold out of `Decided`. `Ended` is the last phase.
     """
     match job.phase:
         case Running(beacon=None):
@@ -43,7 +44,7 @@ def advance(context: StepContext, job: Job) -> Job:
 
 
 def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
-    """Once the matched provider has committed, a draw decides about auditors."""
+    """Lets a draw decide about auditors once the matched provider has committed."""
     members = batches.committed_members(context, phase)
     if members is None:
         return job
@@ -61,7 +62,7 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
 
 
 def _advance_drawn(context: StepContext, job: Job) -> Job:
-    """Closes a drawn batch once all of its places have committed."""
+    """Closes a drawn batch once all of its places (wanted executions) have committed."""
     phase = job.phase
     assert isinstance(phase, Running)
     members = batches.committed_members(context, phase)
@@ -78,7 +79,7 @@ def _advance_drawn(context: StepContext, job: Job) -> Job:
 
 
 def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
-    """Decides once every member of the batch has revealed or run out of time."""
+    """Decides the job once every member of the batch has revealed or its time to reveal is over."""
     members = batches.members_of(context, phase.batch)
     if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
         return job

@@ -1,4 +1,4 @@
-"""Signing and sending assignments, and changing the lease that each of them begins."""
+"""Signs and sends assignments, and changes the leases that follow from them."""
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import Send
@@ -17,7 +17,9 @@ from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, usd
 def assign(
     context: StepContext, job: Job, slot: StakeSlot, price: Price, batch: int
 ) -> tuple[Job, Lease]:
-    """Signs and sends an assignment. Its blind hides from the provider which job and role it is."""
+    """Signs and sends an assignment. A random value, the blind, hides in `assignmentId` which job
+    and role it is.
+    """
     index = len(job.leases)
     blind = context.derive("blind")
     spec = job.submission.spec
@@ -49,8 +51,8 @@ def assign(
 def step_lease(
     context: StepContext, lease: Lease, event: leases.Event
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Steps a lease and stores it. When the lease no longer occupies its run slot, frees the
-    slot.
+    """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
+    needs it.
     """
     moved, effects = leases.step(lease, event, context.at, context.rules.limits)
     context.state.leases[moved.assignment_hash] = moved
@@ -64,7 +66,11 @@ def step_lease(
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
-    """The lease of an assignment, for a message signed by its provider's operator key."""
+    """Returns the lease of an assignment, for a message that `key` signed.
+
+    Raises Refused if the assignment is unknown, or if `key` was not its provider's operator key at
+    `acceptBy`.
+    """
     lease = context.state.leases.get(assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{assignment_hash.hex()}")
@@ -80,7 +86,7 @@ def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lea
 
 
 def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
-    """Ends a job with nothing charged."""
+    """Ends a job without charging its client."""
     job = context.put(release_reservation(context, job), phase=Ended(reason))
     context.set_live(job, False)
     context.state.finished[job.id] = context.at

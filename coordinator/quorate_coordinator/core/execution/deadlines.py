@@ -1,4 +1,4 @@
-"""What follows when time passes or a beacon round appears."""
+"""Applies beacon rounds and deadlines to jobs."""
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import batches, draw
@@ -20,8 +20,8 @@ from quorate_protocol.units import Hash32, UnixSeconds
 
 
 def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round. All rates are taken before the first draw,
-    so that what one draw releases cannot change the rate of the next.
+    """Draws for every job that waits for this round. The core computes all audit rates before the
+    first draw, so that one draw cannot change the rate of the next.
     """
     if waiting:  # a round that no job waits for is not used as a clock
         context.state.counters[NEWEST_ROUND] = max(
@@ -38,7 +38,7 @@ def on_deadline(context: StepContext, job: Job) -> None:
     """Applies all deadlines of one live job."""
     if isinstance(job.phase, Matching):
         if context.at >= job.submission.order.message.expiry:
-            end_unpaid(context, job, "nobody could be matched before the order expired")
+            end_unpaid(context, job, "no provider could be matched before the order expired")
         return
     for digest in _due_leases(context, job):
         lease = context.state.leases[digest]

@@ -1,4 +1,7 @@
-"""Who executes a job: the match of its primary, and its places that lost their provider."""
+"""Finds who executes a job: matches its primary, and refills places that lost their provider.
+
+A place is one execution that a batch wants.
+"""
 
 from quorate_coordinator.core.audit import draw
 from quorate_coordinator.core.entities import BatchPlace, Job, Matching, Running
@@ -17,8 +20,8 @@ ASK_AGAIN_SECONDS = 10
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
-    """Places waiting primaries, clients in turn: the client with the fewest executions running
-    goes first, then the oldest job.
+    """Matches waiting jobs with providers, in turns: the client with the fewest running executions
+    comes first, then the oldest job.
     """
     aside: list[Hash32] = []
     placed = 0
@@ -34,15 +37,15 @@ def match_waiting(context: StepContext, queue: JobQueue) -> None:
 
 
 def _may_be_placed(context: StepContext, job: Job) -> bool:
-    """Not after its expiry, which the next tick declares. Not before its time either, which can
-    happen when the clock was set back.
+    """Whether the order is unexpired and the job's waiting time is over. The next tick ends expired
+    jobs. The waiting time may lie ahead if the clock was set back.
     """
     assert isinstance(job.phase, Matching)
     return job.phase.not_before <= context.at < job.submission.order.message.expiry
 
 
 def place_primary(context: StepContext, job: Job) -> bool:
-    """Tries to give a waiting job to the best free provider that fits; says whether it did."""
+    """Assigns a waiting job to the best free provider that fits. Returns whether there was one."""
     assert isinstance(job.phase, Matching)
     found = offers.choose(context, job)
     if not found:
@@ -73,12 +76,14 @@ def place_primary(context: StepContext, job: Job) -> bool:
 
 
 def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) -> Job:
-    """Takes a lease out of its place. The provider keeps the place until `retry_at`; with 0, the
-    place goes to another provider.
+    """Takes a lease out of its place in the batch. The provider keeps the place until `retry_at`;
+    with 0, another provider gets the place.
     """
     if not isinstance(job.phase, Running):
         return job
-    place = next((item for item in job.phase.places if item.lease == lease.assignment_hash), None)
+    place = next(
+        (item for item in job.phase.places if item.assignment_hash == lease.assignment_hash), None
+    )
     if place is None:
         return job
     if place.attempt < 0 and job.stop is not None:
@@ -90,21 +95,22 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         return context.put(job, phase=later, refused_by=(*job.refused_by, lease.provider))
     others = tuple(item for item in job.phase.places if item is not place)
     if retry_at:
-        kept = replace(place, lease=None, retry_at=retry_at)
+        kept = replace(place, assignment_hash=None, retry_at=retry_at)
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
     skipped = (*job.phase.skipped, lease.assignment_hash)
     return context.put(job, phase=replace(job.phase, places=others, skipped=skipped))
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:
-    """Assigns kept places again whose provider said that it would be free by now, or is free
+    """Assigns places again whose busy provider said that it would be free by now, or is free
     (`freed`).
     """
     assert isinstance(job.phase, Running)
     due = [
         place
         for place in job.phase.places
-        if place.lease is None and (place.retry_at <= context.at or place.slot.owner == freed)
+        if place.assignment_hash is None
+        and (place.retry_at <= context.at or place.slot.owner == freed)
     ]
     for place in due:
         job = draw.assign_place(context, job, place)

@@ -1,4 +1,4 @@
-"""What providers answer to an assignment: Accept, Decline, Commit and Reveal."""
+"""Applies providers' answers to an assignment: Accept, Decline, Commit and Reveal."""
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import decline_rate
@@ -25,7 +25,7 @@ RECEIPT_SECONDS = 600
 
 
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
-    """A provider takes the execution."""
+    """Applies a provider's Accept."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
@@ -35,7 +35,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
 
 
 def on_decline(context: StepContext, event: DeclineReceived) -> None:
-    """A provider declines, postpones, or gives up what it had accepted."""
+    """Applies a Decline: the provider declines, postpones, or gives up what it had accepted."""
     lease = lease_of(context, event.decline.message.assignment_hash, event.key)
     moved, effects = step_lease(context, lease, leases.DeclineReceived(event.decline))
     if not effects:
@@ -57,8 +57,8 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
 
 
 def on_commit(context: StepContext, event: CommitReceived) -> None:
-    """A provider binds itself to a result that nobody can read yet. The ciphertext must be stored
-    before the Commit counts.
+    """Applies a provider's commitment to a result that stays hidden. Raises Refused if the staging
+    store does not have the ciphertext.
     """
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
@@ -94,8 +94,8 @@ def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> 
 def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) -> None:
     """Gives the run slot that a commit freed to a drawn execution that waits for this provider.
 
-    It comes before all primaries, which may run anywhere. Otherwise, as long as primaries wait, no
-    drawn execution would ever find its provider free, and no job would end.
+    Drawn executions come before primaries, which may run anywhere. Otherwise a busy provider would
+    never be free for a drawn execution, and the job of that execution would not end.
     """
     owner = context.state.leases[committed.commit.message.assignment_hash].provider
     job = queue.kept_for(owner)
@@ -104,8 +104,8 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """A provider opens its commitment. A ciphertext that does not open is refused; if no valid
-    reveal follows, the lease ends as silent.
+    """Applies a Reveal, with which a provider opens its commitment. Raises Refused if the
+    ciphertext does not open to it; without a valid Reveal the lease ends as silent.
     """
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:

@@ -1,11 +1,11 @@
-"""Held pay: how a provisional job becomes final, by age or by re-execution (PROTOCOL §5 Holding,
-Faults).
+"""Held pay: the pay of a job whose verdict is provisional (PROTOCOL §5 Holding, Faults). Functions
+here make it final or take it back.
 
-At the end of the hold, a fresh draw decides at the job's own rate whether it is executed once
-more. After a fault of its provider, the provider's held jobs are executed again, those of the same
-client first. The fund pays for a re-execution. If it finds another result, the provider loses the
-held pay, which pays for the re-execution. If a job cannot be executed again, the held pay goes
-back to the client, and no stake is at risk.
+At the end of the hold, the beacon draws once more, at the job's own audit rate, whether the job is
+executed again. After a fault of its provider, the provider's held jobs are executed again, those of
+the same client first. The audit fund pays for a re-execution that gives the same result. If it
+gives another result, the provider loses the held pay, and that pay goes to the auditors. If nobody
+can execute the job again, the held pay goes back to the client. No stake is at risk there.
 """
 
 from collections.abc import Sequence
@@ -25,59 +25,63 @@ from quorate_protocol.values import replace
 OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 
 
-def at_limit(context: StepContext, job: Job) -> None:
-    """Ends a hold: a fresh draw decides whether the job is audited after all."""
-    _look_again(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
+def draw_at_hold_end(context: StepContext, job: Job) -> None:
+    """Ends a hold after its longest time: the beacon draws whether the job is executed again."""
+    _await_redraw(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
 
 
-def at_exit(context: StepContext, job: Job) -> None:
-    """Ends a hold early, because the provider exits: a fresh draw decides before it is gone."""
-    _look_again(context, job, wanted=0, since=context.state.own.block_time)
+def draw_at_provider_exit(context: StepContext, job: Job) -> None:
+    """Ends a hold early, because its provider exits: the beacon draws before the provider
+    is gone.
+    """
+    _await_redraw(context, job, wanted=0, since=context.state.own.block_time)
 
 
-def window_passed(context: StepContext, job: Job) -> None:
-    """Makes a verdict final, because its provider has served W further jobs that were as likely to
-    be audited.
+def finish_after_window(context: StepContext, job: Job) -> None:
+    """Makes a provisional verdict final, because its provider has served enough further jobs. Each
+    of them was as likely to be audited.
     """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is held"
     )
     del context.state.held[job.id]
-    context.note(job.id, "confirmed", "its provider has served enough further jobs")
-    _finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
+    context.note(
+        job.id, "confirmed", "its provider has served enough further jobs: the verdict is final"
+    )
+    _finish_and_release(context, context.put(job, phase=replace(job.phase, is_final=True)))
 
 
-def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
-    """Has held jobs of `owner` executed again after a fault: all of the same client, and some of
-    other clients.
+def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> None:
+    """Has held jobs of `owner` executed again after a fault: all of the faulty job's client, and at
+    most `OTHERS_MAX` of other clients.
 
-    The beacon chooses those of other clients, by the round that drew the faulty job's last batch.
-    Everyone can check that choice, and no party could influence it.
+    The randomness of the beacon round that drew the faulty job's last batch chooses among the other
+    clients' jobs. Everyone can check that choice, and nobody could influence it.
     """
-    held = held_by(context, owner)
+    held = held_jobs_of(context, owner)
     client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
     same = [job for job in held if job.submission.order.message.client == client]
     others = sorted(
         (job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id)
     )
     for job in (*same, *others[:OTHERS_MAX]):
-        _look_again(context, job, wanted=1, since=_closed_at(faulty))
+        _await_redraw(context, job, wanted=1, since=_closed_at(faulty))
 
 
-def reexamine_all(context: StepContext, owner: Address) -> None:
-    """Has all held jobs of a provider executed again, because a case is opened against it or it is
-    barred.
+def reexecute_all(context: StepContext, owner: Address) -> None:
+    """Has all held jobs of a provider executed again. The caller has opened a case against it or
+    barred it from work.
     """
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
     ]
     since = max((_closed_at(job) for job in faulty if job is not None), default=0)
-    for job in held_by(context, owner):
-        _look_again(context, job, wanted=1, since=since)
+    for job in held_jobs_of(context, owner):
+        _await_redraw(context, job, wanted=1, since=since)
 
 
-def held_by(context: StepContext, owner: Address) -> list[Job]:
-    """The jobs whose pay is held for one provider."""
+def held_jobs_of(context: StepContext, owner: Address) -> list[Job]:
+    """Returns the jobs whose pay is held for one provider."""
     return [
         context.state.jobs[job_id]
         for job_id, hold in context.state.held.items()
@@ -89,12 +93,15 @@ def _closed_at(job: Job) -> int:
     return job.batches[-1].commit_set.message.closed_at
 
 
-def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None:
-    """Waits for a round to draw a held job again. The round follows from a time that others know,
-    within what the job's receipt can show, so nobody can choose it (I9).
+def _await_redraw(context: StepContext, job: Job, wanted: int, since: int) -> None:
+    """Makes a held job wait for a beacon round, which draws its re-execution.
+
+    `wanted` auditors are drawn; 0 means that the draw decides whether there is one. The round
+    follows from `since`, a time that others know, and lies within what the receipt can show. So
+    nobody can choose the round (I9).
     """
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
-        "only a provisional job is looked at again"
+        "only a provisional job is drawn again"
     )
     timing, closed_at = context.rules.timing, _closed_at(job)
     later = max(
@@ -108,61 +115,67 @@ def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None
     context.note(
         job.id,
         "re-examined",
-        "its provider was faulted elsewhere"
+        "its provider had a fault in another job: this job is executed again"
         if wanted
-        else "the hold is over: the beacon decides on an audit",
+        else f"its hold is over: beacon round {later} decides whether it is audited",
     )
 
 
-def not_drawn(context: StepContext, job: Job) -> Job:
-    """Makes a held verdict final, because the draw wants no re-execution."""
+def finish_without_reexecution(context: StepContext, job: Job) -> Job:
+    """Makes a provisional verdict final, because the draw wants no re-execution."""
     assert job.held_verdict is not None
-    return _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
+    return _finish_and_release(
+        context, context.put(job, phase=Decided(job.held_verdict, True, context.at))
+    )
 
 
-def confirmed_or_caught(
+def apply_reexecution(
     context: StepContext,
     job: Job,
     verdict: Envelope[Verdict],
     group: Sequence[Lease],
     faulted: Sequence[Lease],
 ) -> Job:
-    """Applies a re-execution. If it agreed, the fund pays for it. If not, the primary loses its
-    held pay, which pays for it.
+    """Applies the verdict of a re-execution. If the primary is in the accepted group, the audit
+    fund pays the auditors. If not, the primary loses its held pay, from which the auditors are
+    paid.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
-    helpers = [lease for lease in group if lease.assignment_hash != primary.assignment_hash]
+    auditors = [lease for lease in group if lease.assignment_hash != primary.assignment_hash]
     if any(lease.assignment_hash == primary.assignment_hash for lease in faulted):
-        job, helpers = _forfeit(context, job, primary, helpers)
-    ledger.pay_from_fund(context, job, helpers)
-    return _finish(context, job)
+        job, auditors = _pay_from_forfeit(context, job, primary, auditors)
+    ledger.pay_from_fund(context, job, auditors)
+    return _finish_and_release(context, job)
 
 
-def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> Job:
-    """Returns the held pay to the client, because the job could not be decided again."""
+def refund_held_pay(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> Job:
+    """Returns the held pay to the client, because nobody could execute the job again or no result
+    was accepted.
+    """
     job = context.put(job, phase=Decided(verdict, True, context.at))
-    held = _take_back(context, job, _primary(context, job))
+    held = _cancel_held_credit(context, job, _primary(context, job))
     client = context.state.clients[job.submission.order.message.client]
     context.state.clients[client.account] = replace(
         client, refund_held=Amount(client.refund_held + held)
     )
     job = context.put(job, split=replace(job.split, credits=(), refund=held))
-    return _finish(context, job)
+    return _finish_and_release(context, job)
 
 
 def _primary(context: StepContext, job: Job) -> Lease:
     return context.state.leases[job.batches[0].members[0]]
 
 
-def _finish(context: StepContext, job: Job) -> Job:
+def _finish_and_release(context: StepContext, job: Job) -> Job:
+    """Ends the job's life as a live job, and makes its pay final if a voucher covers it."""
     context.set_live(job, False)
     return ledger.release(context, job)
 
 
-def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away, and returns its amount. The log of credits only grows,
-    so a later entry of zero replaces the first one.
+def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amount:
+    """Takes the primary's held credit away, and returns its amount. The provider's log of credits
+    only grows, so a later entry of zero replaces the first one.
     """
     amount = Amount(
         sum(
@@ -182,16 +195,16 @@ def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
     return amount
 
 
-def _forfeit(
-    context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]
+def _pay_from_forfeit(
+    context: StepContext, job: Job, primary: Lease, auditors: Sequence[Lease]
 ) -> tuple[Job, list[Lease]]:
-    """Pays the helpers, in order, from the pay that the primary loses. What is left goes to the
-    fund. Returns the helpers that the pay did not reach.
+    """Pays the auditors, in order, from the pay that the primary loses. What is left goes to the
+    audit fund. Returns the auditors for whom it was not enough.
     """
-    left = _take_back(context, job, primary)
+    left = _cancel_held_credit(context, job, primary)
     credits: list[Credit] = []
     unpaid: list[Lease] = []
-    for lease in helpers:
+    for lease in auditors:
         pay = ledger.pay_of(context, job, lease)
         if pay > left:
             unpaid.append(lease)

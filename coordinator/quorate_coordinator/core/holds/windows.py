@@ -1,6 +1,5 @@
-"""Makes held jobs final once their provider has served W further ones (PROTOCOL §5 Holding).
-
-`held_pay` has the other ways in which a hold ends.
+"""Makes provisional verdicts final once their provider has served W further jobs (PROTOCOL §5
+Holding). `held_pay` has the other ways in which a hold ends.
 """
 
 from collections.abc import Iterator
@@ -19,15 +18,16 @@ MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all of
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """Counts an accepted job of a primary for its held jobs of the class. Call `hold` for the same
-    job after it.
+    """Counts an accepted job towards the windows of its primary's held jobs in the same class. Call
+    `hold` for the same job after it.
     """
     trust_class, order = trust_class_of(job), job.submission.order.message
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(context, job.ack.message.host_class)
-    # Shares are counted over stretches of one length, whatever tiers clients choose. Otherwise an
-    # order of another tier would end a stretch.
+    # One client may count for only a share of the jobs in a stretch (see `hold_window`). All
+    # stretches have the length of the standard tier. Otherwise an order of another verify tier
+    # would end a stretch early.
     length = window_jobs(VerifyTier.STANDARD, context.rules.limits)
     further = after_job(
         window, order.client, primary.assignment.message.price_per_hour, median, length
@@ -36,7 +36,9 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def hold(context: StepContext, job: Job, primary: Lease) -> None:
-    """Holds a job. The end in time is in its phase, the end of its window here."""
+    """Holds a job's pay. `Decided.hold_until` bounds the hold in time; the table `held` has the
+    progress at which its window ends.
+    """
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
     length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
@@ -44,7 +46,7 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def _median(context: StepContext, host_class: Hash32) -> Price:
-    """A class's median price. It is stored, because a replay must use the same one."""
+    """Returns a class's median price. It is stored, because a replay must use the same one."""
     known = context.state.median_prices.get(host_class)
     if known is None or context.at >= known.until:
         known = context.state.median_prices[host_class] = MedianPrice(
@@ -54,8 +56,8 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
 
 
 class HoldQueue:
-    """Held jobs by the progress that ends their windows, derived from the tables `held` and
-    `windows`.
+    """Held jobs, ordered by the progress that ends their windows. Derived from the tables `held`
+    and `windows`.
     """
 
     def __init__(self, state: State) -> None:
@@ -64,7 +66,9 @@ class HoldQueue:
         self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
 
     def over(self, most: int) -> Iterator[Job]:
-        """At most `most` jobs whose windows have ended. The caller takes each out of `held`."""
+        """Yields at most `most` jobs whose windows have ended. The caller must remove each of them
+        from `held`.
+        """
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:

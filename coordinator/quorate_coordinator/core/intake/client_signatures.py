@@ -70,7 +70,7 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
     if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
         return  # it has committed, so its verdict ends it soon
     for place in job.phase.places:
-        lease = context.state.leases.get(place.lease or ZERO_HASH)
+        lease = context.state.leases.get(place.assignment_hash or ZERO_HASH)
         if lease is None:
             continue
         if isinstance(lease.phase, leases.Assigned):

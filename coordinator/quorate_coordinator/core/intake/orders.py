@@ -238,7 +238,7 @@ def _new_job(
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    eligible_snapshots.take(context, host_class, eligible)
+    eligible_snapshots.add_job(context, host_class, eligible)
     return Job(
         job_id,
         submission,

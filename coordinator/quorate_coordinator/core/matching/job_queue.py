@@ -395,7 +395,9 @@ def _waiting_for(job: Job) -> tuple[Address, ...]:
     if not isinstance(job.phase, Running):
         return ()
     return tuple(
-        dict.fromkeys(place.slot.owner for place in job.phase.places if place.lease is None)
+        dict.fromkeys(
+            place.slot.owner for place in job.phase.places if place.assignment_hash is None
+        )
     )
 
 
@@ -427,7 +429,7 @@ def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
         case Matching():
             found.append(job.submission.order.message.expiry)
         case Running(places=places):
-            found += [place.retry_at for place in places if place.lease is None]
+            found += [place.retry_at for place in places if place.assignment_hash is None]
         case Revealing(batch) if batch.closings < CLOSINGS_MAX:
             found.append(batch.commit_set.message.closed_at + limits.beacon_period + 2)
         case _:

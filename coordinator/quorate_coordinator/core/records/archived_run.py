@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import State
@@ -16,7 +16,7 @@ from quorate_protocol.units import Address, Amount, Hash32
 class ArchivedLease(Struct, frozen=True):
     """One assignment of the run. `output` is the digest of the ciphertext that it committed to."""
 
-    hash: Hash32
+    assignment_hash: Hash32
     provider: Address
     output: Hash32 | None
 
@@ -40,7 +40,7 @@ class ArchivedRun(Struct, frozen=True):
 
     def view(self, is_client: bool) -> RunView:
         """The same view as when the run was in the state."""
-        return self.run if is_client else queries.for_strangers(self.run)
+        return self.run if is_client else views.for_strangers(self.run)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:
@@ -51,7 +51,7 @@ def archived(state: State, job: Job) -> ArchivedRun:
     )
     session_key = job.submission.session.message.session_key
     return ArchivedRun(
-        queries.run_view(state, job, True),
+        views.run_view(state, job, True),
         job.ack,
         session_key,
         kept,

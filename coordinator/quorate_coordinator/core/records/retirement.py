@@ -114,7 +114,7 @@ def _forget(context: StepContext, job: Job) -> None:
         state.accepts.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
-    eligible_snapshots.release(context, job.ack.message.eligible_root)
+    eligible_snapshots.remove_job(context, job.ack.message.eligible_root)
     state.events.pop(job.id, None)
     state.finished.pop(job.id, None)
     del state.jobs[job.id]

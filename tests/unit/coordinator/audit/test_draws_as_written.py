@@ -102,7 +102,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
             market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH
         )
         for owner in market.parties:
-            jobs = held_pay.held_by(context, owner)
+            jobs = held_pay.held_jobs_of(context, owner)
             if len(jobs) > 2:
                 break
         if len(jobs) > 2:

@@ -28,8 +28,8 @@ def test_lists_of_one_class_share_its_slots() -> None:
     sizes = []
     for made in lists:
         with state.transaction():
-            eligible_snapshots.take(context, HOST.id(), made)
-            eligible_snapshots.take(context, HOST.id(), made)
+            eligible_snapshots.add_job(context, HOST.id(), made)
+            eligible_snapshots.add_job(context, HOST.id(), made)
         sizes.append(len(market.core.snapshot()))
     assert (len(state.eligible_snapshots), len(state.slot_lists)) == (LISTS, 1)
     assert sizes[-1] - sizes[0] < LISTS * BYTES_MAX, "a frame writes its slots down once more"
@@ -39,15 +39,15 @@ def test_lists_of_one_class_share_its_slots() -> None:
         found = state.market.list_of(made.root)
         assert (found.root, found.slots, found.length) == (made.root, made.slots, SLOTS)
     with state.transaction():
-        eligible_snapshots.take(context, HOST.id(), EligibleList((), SLOTS))
+        eligible_snapshots.add_job(context, HOST.id(), EligibleList((), SLOTS))
     assert len(state.slot_lists) == 1, "equal, if not the same, after a restore"
     with state.transaction():
         state.hosts[HOST.id()] = HostList(whole[:-1])
-        eligible_snapshots.take(context, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
+        eligible_snapshots.add_job(context, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
     assert len(state.slot_lists) == 2, "the chain changed the list"
     with state.transaction():
         for made in (*lists, *lists, EligibleList((), SLOTS), EligibleList(whole[:-1], SLOTS - 1)):
-            eligible_snapshots.release(context, made.root)
+            eligible_snapshots.remove_job(context, made.root)
     assert (
         not len(state.eligible_snapshots)
         and not len(state.slot_lists)

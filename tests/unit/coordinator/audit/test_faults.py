@@ -170,7 +170,7 @@ def market_with_held_jobs() -> tuple[LargeMarket, Address]:
     for number in range(2, 60):
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
         for owner in market.parties:
-            mine = held_pay.held_by(turn_of(market), owner)
+            mine = held_pay.held_jobs_of(turn_of(market), owner)
             if len(mine) > 3 and len({job.submission.order.message.client for job in mine}) == 2:
                 return market, owner
     raise AssertionError("nobody has enough jobs that are held")
@@ -178,7 +178,7 @@ def market_with_held_jobs() -> tuple[LargeMarket, Address]:
 
 def accuse(market: Market, owner: Address) -> None:
     """Records faults for the newest held jobs of a provider."""
-    jobs = held_pay.held_by(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(turn_of(market), owner)
     one = jobs[-1].submission.order.message.client
     other = next(job for job in jobs if job.submission.order.message.client != one)
     clients = ((job, job.submission.order.message.client) for job in (other, jobs[-1]))
@@ -199,10 +199,10 @@ def opened(market: Market, owner: Address) -> list[Effect]:
 @pytest.mark.rule("5.60")
 def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
     market, owner = market_with_held_jobs()
-    jobs = held_pay.held_by(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(turn_of(market), owner)
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase) and market.core.state.providers[owner].is_frozen
-    assert not held_pay.held_by(turn_of(market), owner)
+    assert not held_pay.held_jobs_of(turn_of(market), owner)
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
 
 
@@ -301,14 +301,14 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     state, extra = market.core.state, third(market, owner)
     mine = digest(DOMAIN, case.executions[0].assignment.message)
     market.send(ev.TransactionRefused(case.key, "named"))
-    foreign = ev.ChainCaseOpened(Nonce(7), owner, (mine, extra.lease))
+    foreign = ev.ChainCaseOpened(Nonce(7), owner, (mine, extra.assignment_hash))
     with state.transaction():
         context = turn_of(market)
         chain_events._apply(context, foreign)
         found = state.cases["foreign-7"]
         assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [
             mine,
-            extra.lease,
+            extra.assignment_hash,
         ]
         assert state.providers[owner].is_frozen
         chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), False, Amount(0)))
@@ -381,7 +381,7 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
     monkeypatch.setattr(held_pay, "OTHERS_MAX", 1)
     market, owner = market_with_held_jobs()
     before = market.core.snapshot()
-    jobs = held_pay.held_by(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(turn_of(market), owner)
     by_client = [
         [job for job in jobs if job.submission.order.message.client == client.address]
         for client in market.clients
@@ -392,8 +392,10 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
     for random in range(8):
         market.core.restore(before)
         with market.core.state.transaction():
-            held_pay.reexamine(turn_of(market, random=Hash32(bytes([random]) * 32)), owner, faulty)
-        drawn.add(frozenset(job.id for job in held_pay.held_by(turn_of(market), owner)))
+            held_pay.reexecute_after_fault(
+                turn_of(market, random=Hash32(bytes([random]) * 32)), owner, faulty
+            )
+        drawn.add(frozenset(job.id for job in held_pay.held_jobs_of(turn_of(market), owner)))
     assert len(drawn) == 1 and len(min(drawn)) == len(others) - 1
 
 
@@ -401,14 +403,14 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
 def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = market_with_held_jobs()
     index = list(market.parties).index(owner)
-    count = len(held_pay.held_by(turn_of(market), owner))
+    count = len(held_pay.held_jobs_of(turn_of(market), owner))
     block = BlockNumber(market.core.state.own.block + 1)
     other = next(party for party in market.parties if party != owner)
     for place in (list(market.parties).index(other), index):
-        assert len(held_pay.held_by(turn_of(market), owner)) == count, (
+        assert len(held_pay.held_jobs_of(turn_of(market), owner)) == count, (
             "somebody else's exit changes nothing"
         )
         note = ev.ChainSlotClosed(HOST.id(), place, BlockNumber(block + 1))
         market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
         block = BlockNumber(block + 1)
-    assert not held_pay.held_by(turn_of(market), owner)
+    assert not held_pay.held_jobs_of(turn_of(market), owner)

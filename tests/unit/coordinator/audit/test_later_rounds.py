@@ -231,7 +231,7 @@ def test_a_held_job_is_drawn_again_by_a_round_that_follows_from_signed_times() -
                 context = StepContext(
                     market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH
                 )
-                held_pay._look_again(context, market.job(job.id), wanted=1, since=since)
+                held_pay._await_redraw(context, market.job(job.id), wanted=1, since=since)
             phase = market.job(job.id).phase
             assert isinstance(phase, AwaitingRound) and phase.round == expected
 
@@ -267,15 +267,15 @@ def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
     faulty = replace(
         faulty, batches=(*faulty.batches[:-1], replace(faulty.batches[-1], commit_set=moved))
     )
-    assert of(lambda context: held_pay.reexamine(context, owner, faulty)) == timing.later_round(
-        closed + 40
-    )
-    assert of(lambda context: held_pay.at_exit(context, market.job(job.id))) == max(
+    assert of(
+        lambda context: held_pay.reexecute_after_fault(context, owner, faulty)
+    ) == timing.later_round(closed + 40)
+    assert of(lambda context: held_pay.draw_at_provider_exit(context, market.job(job.id))) == max(
         timing.later_round(block), timing.later_round(closed)
     )
-    assert of(lambda context: held_pay.at_limit(context, market.job(job.id))) == timing.later_round(
-        closed + timing.max_hold
-    )
+    assert of(
+        lambda context: held_pay.draw_at_hold_end(context, market.job(job.id))
+    ) == timing.later_round(closed + timing.max_hold)
 
 
 @pytest.mark.rule("5.50")
@@ -283,7 +283,7 @@ def test_a_receipt_of_a_held_job_shows_a_round_of_its_holding_time() -> None:
     market, job = held_job()
     context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     with market.core.state.transaction():
-        held_pay.reexamine_all(context, market.core.state.held[job.id].owner)
+        held_pay.reexecute_all(context, market.core.state.held[job.id].owner)
     market.until_decided(job.id)
     body = canonical.decode(Receipt, market.receipts[-1])
     assert len(body.batches) == 2 and failures(body) == []

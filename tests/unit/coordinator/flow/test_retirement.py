@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Case, Fault
@@ -104,7 +104,7 @@ def test_the_same_order_is_not_run_again(market: ArchivingMarket) -> None:
     assert market.history is not None and market.history.ack(job_id) is not None, (
         "and the API answers with the first Ack"
     )
-    assert queries.account_view(market.core.state, market.clients[0].address).next_nonce == 2
+    assert views.account_view(market.core.state, market.clients[0].address).next_nonce == 2
 
 
 def test_late_messages_about_an_archived_job_are_refused(market: ArchivingMarket) -> None:

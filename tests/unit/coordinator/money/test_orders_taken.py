@@ -6,7 +6,7 @@ many owners.
 
 import pytest
 
-from quorate_coordinator.core import queries
+from quorate_coordinator.core import views
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Price, Seconds, UnixSeconds
@@ -52,10 +52,10 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
         False,
     )
     assert (
-        "names no class needs 9" in queries.plan_view(*asked).nearest
-        and queries.plan_view(*asked, HOST.id()).nearest == ""
+        "names no class needs 9" in views.plan_view(*asked).nearest
+        and views.plan_view(*asked, HOST.id()).nearest == ""
     )
-    assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith(
+    assert views.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith(
         "no live offer of host class 0x0101"
     )
     market.order(0, 2, host_class=HOST.id())

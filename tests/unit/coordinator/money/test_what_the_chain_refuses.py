@@ -172,7 +172,7 @@ def test_a_posting_whose_log_never_comes_is_found_by_a_chain_query() -> None:
     first = _newest_post(market)
     client = market.clients[0].address
     assert market.core.state.clients[client].posted == 0
-    market.send(ev.ChainAsked((ev.ChainNewestEpoch(1, first.root.hash),)))
+    market.send(ev.ChainStateQueried((ev.ChainNewestEpoch(1, first.root.hash),)))
     assert market.core.state.epochs[1].is_posted and market.core.state.clients[client].posted > 0
     market.until_decided(market.order(1, 2))
     next_epoch(market, 2)
@@ -189,7 +189,7 @@ def test_a_posting_that_a_reorganisation_took_away_is_made_again() -> None:
     second = _newest_post(market)
     # The chain forgets the first, refuses the second for its number, and is asked what stands.
     asked = ev.ChainAllocationChanged(client, Amount(50_000_000), posted=Amount(0))
-    market.send(ev.ChainAsked((asked, ev.ChainNewestEpoch(0, ZERO_HASH))))
+    market.send(ev.ChainStateQueried((asked, ev.ChainNewestEpoch(0, ZERO_HASH))))
     market.send(ev.TransactionRefused(second.key, "epoch"))
     assert market.core.state.own.epoch == 0
     next_epoch(market, 1)
@@ -209,7 +209,7 @@ def test_an_invented_posting_is_dropped_after_a_chain_query() -> None:
     _advanced(market, ev.ChainEpochPosted(2**40, Hash32(b"\x07" * 32)))
     next_epoch(market, 2**40 + 1)
     refused = _newest_post(market)
-    market.send(ev.ChainAsked((ev.ChainNewestEpoch(0, ZERO_HASH),)))
+    market.send(ev.ChainStateQueried((ev.ChainNewestEpoch(0, ZERO_HASH),)))
     market.send(ev.TransactionRefused(refused.key, "epoch"))
     next_epoch(market, 1)
 
@@ -220,7 +220,7 @@ def test_an_allocation_that_a_reorganisation_removed_does_not_stop_the_epoch() -
     next_epoch(market, 1)
     refused, client = _newest_post(market), market.clients[0].address
     market.send(
-        ev.ChainAsked(
+        ev.ChainStateQueried(
             (
                 ev.ChainAllocationChanged(client, Amount(0), posted=Amount(0)),
                 ev.ChainNewestEpoch(0, ZERO_HASH),

@@ -1,4 +1,4 @@
-"""Read-only views over the state, for the API. Pure: (state, ...) -> view."""
+"""Builds the API's views from the state. Pure, and changes nothing."""
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
@@ -37,8 +37,8 @@ from quorate_protocol.values import replace
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """The view of one run. It names a provider once the CommitSet has published it. Its client
-    sees the output after the verdict (I8).
+    """Returns the view of one run. It names a provider once the CommitSet has published that
+    provider. The run's client sees the output after the verdict (I8).
     """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
@@ -66,10 +66,10 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """The run without what only its client may see.
+    """Returns a run without what only its client may see.
 
-    That is how to get the output and, until the run is final, also its name and its money. Once it
-    is final, its receipt is public and shows name and money. A run that ends without a verdict is
+    That is the access to the output and, until the run is final, also its name and its money. A
+    final run's receipt is public and shows name and money. A run that ends without a verdict is
     never final.
     """
     if view.is_final:
@@ -81,8 +81,8 @@ def for_strangers(view: RunView) -> RunView:
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:
-    """Whether to show result digests. Other accounts see them only after finality, because until
-    then another provider may still execute the job as an audit.
+    """Whether to show result digests. Accounts other than the client see them only when the verdict
+    is final, because until then a provider may still execute the job as an audit.
     """
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
@@ -149,8 +149,8 @@ def _output(state: State, job: Job) -> SealedOutput | None:
 def offer_views(
     state: State, now: UnixSeconds, limit: int, after: Address | None = None
 ) -> list[OfferView]:
-    """At most `limit` offers, live or not, in the order of registration. With `after`, those that
-    follow this provider.
+    """Returns at most `limit` offers, live or not, in the order of registration. With `after`,
+    those that follow this provider.
     """
     views: list[OfferView] = []
     is_skipping = after in state.providers
@@ -181,7 +181,7 @@ def _record(state: State, provider: Provider, now: UnixSeconds) -> tuple[int, in
 
 
 def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderView:
-    """One provider's record and money."""
+    """Returns one provider's record and money."""
     provider = state.providers.get(owner)
     if provider is None:
         raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
@@ -198,7 +198,7 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
 
 
 def account_view(state: State, account: Address) -> AccountView:
-    """A client's money here."""
+    """Returns a client's money at this coordinator."""
     client = state.clients.get(account) or Client(account)
     floor = client.voucher.message.nonce_floor if client.voucher else Nonce(0)
     following = max(Nonce(floor + 1), (state.nonces.get(account) or UsedNonces()).next())
@@ -214,7 +214,7 @@ def account_view(state: State, account: Address) -> AccountView:
 
 
 def case_views(state: State) -> list[CaseView]:
-    """All cases known."""
+    """Returns all known cases."""
     return [
         CaseView(
             int(case.case_id or 0),
@@ -238,8 +238,8 @@ def plan_view(
     accepts_unverified: bool,
     named: Hash32 = ZERO_HASH,
 ) -> PlanView:
-    """What an order for this spec and host class would find now. If nothing fits, `nearest` says
-    which limit to relax.
+    """Returns what an order for this spec and host class would find now. If nothing fits, `nearest`
+    says which limit to relax.
     """
     context = StepContext(state, rules, now, ZERO_HASH)
     host_class = offers.class_for(context, named, spec, price_max)
