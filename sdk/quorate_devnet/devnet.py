@@ -23,8 +23,8 @@ from quorate.client.profile import Profile, create_profile
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
+from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.chain.evm_chain import CHAIN_ID
 from quorate_devnet.config import (
     BONDS,
     CLIENT_DEPOSIT,

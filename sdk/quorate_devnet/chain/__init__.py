@@ -5,3 +5,5 @@
 (eth_getLogs) · `json_forms`, `rpc_params`, `rpc_errors`, `rpc_methods` (JSON-RPC) · `server` (HTTP
 and the clock) · `anvil_process` (the same chain by anvil).
 """
+
+CHAIN_ID = 31337  # as every development chain has

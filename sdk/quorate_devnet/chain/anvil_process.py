@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 
+from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, MNEMONIC
-from quorate_devnet.chain.evm_chain import CHAIN_ID
 from quorate_protocol.refusals import Unavailable
 
 START_SECONDS = 15.0

@@ -28,12 +28,12 @@ from eth_typing import Address, BlockNumber
 from eth_utils.exceptions import ValidationError
 from rlp.exceptions import DecodingError, DeserializationError  # type: ignore[import-untyped]
 
+from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.block_records import Block, Call, Mined, Outcome, mined_record, outcome
 from quorate_devnet.chain.precompiles import NativeVM
 from quorate_devnet.chain.rpc_errors import INVALID_PARAMS, SERVER_ERROR, RpcError
 from quorate_devnet.chain.transaction_pool import Pending, Pool
 
-CHAIN_ID = 31337
 BLOCK_GAS = 30_000_000
 TRANSACTION_GAS_MAX = 16_777_216  # EIP-7825
 RAW_BYTES_MAX = 128 * 1024

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from eth_typing import Address
 
-from quorate_devnet.chain import event_logs, json_forms
+from quorate_devnet.chain import CHAIN_ID, event_logs, json_forms
 from quorate_devnet.chain.block_records import Outcome
-from quorate_devnet.chain.evm_chain import CHAIN_ID, TRANSACTION_GAS_MAX, Ledger
+from quorate_devnet.chain.evm_chain import TRANSACTION_GAS_MAX, Ledger
 from quorate_devnet.chain.json_forms import Json
 from quorate_devnet.chain.rpc_errors import (
     INVALID_PARAMS,

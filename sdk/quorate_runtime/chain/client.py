@@ -7,11 +7,13 @@ a contract refuses is Refused(CHAIN, reason).
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
+from quorate_runtime.chain.eth_account_import import import_eth_account
 from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
@@ -58,7 +60,7 @@ class ChainClient:
         """Returns the AsyncWeb3 that this client reads through. The first call imports web3."""
         if self._w3 is None:
             # In a thread: the import takes more than a second, and other tasks go on meanwhile.
-            module = await asyncio.to_thread(import_module, "quorate_runtime.chain.web3_provider")
+            module = await asyncio.to_thread(_import_provider)
             self._w3 = self._w3 or module.make_web3(self.rpc, raise_failures=True)
         return self._w3
 
@@ -252,7 +254,7 @@ class ChainClient:
                 return await request(w3)
             except ExtraDataLengthError:
                 # Blocks of a proof-of-authority chain: asked again with web3's middleware for them.
-                provider = import_module("quorate_runtime.chain.web3_provider")
+                provider = _import_provider()
                 provider.accept_long_extra_data(w3)
                 return await request(w3)
         except (Unavailable, RpcFailure):
@@ -273,6 +275,12 @@ class ChainClient:
                 raise Unavailable(f"block {number} vanished while its logs were read")
             found[number] = head.time
         return found
+
+
+def _import_provider() -> ModuleType:
+    """Returns our web3 provider's module. The first call takes a second to import web3."""
+    import_eth_account()
+    return import_module("quorate_runtime.chain.web3_provider")
 
 
 def _as_any(value: Any) -> Any:
