@@ -1,4 +1,4 @@
-"""Builds the parts of the provider daemon and connects them. Nothing runs yet."""
+"""Builds the parts of the provider daemon and connects them. It starts none of them."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -23,7 +23,7 @@ from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.keys.operator_keys import HelloSigner, OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Announcements
-from quorate_node.messaging.coordinator_client import Coordinator, deployment_of
+from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.drain import Drain
 from quorate_protocol.messages.offer import Hardware, SlotOffer
@@ -40,14 +40,14 @@ from quorate_runtime.keys.crypto import SecretStream, recover
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from quorate_runtime.process.health import Board
 
-MEMORY_SHARE = (9, 10)  # of the machine's memory, for all jobs together
+MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The connected parts of one daemon.
 
-    `terms` are those of today's configuration; the core's state may still hold earlier ones.
+    `terms` come from today's configuration. The core's state may still hold earlier ones.
     """
 
     terms: Terms
@@ -72,7 +72,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the daemon was given and has found out before it builds its parts."""
+    """The input of `assemble`: what the daemon was given, and what it found out first."""
 
     config: Config
     keys: ProviderKeys
@@ -80,23 +80,23 @@ class Surroundings:
     clock: Clock
     board: Board
     session: aiohttp.ClientSession
-    infos: tuple[InfoView, ...]  # of the coordinators, in the order of `config.coordinators`
+    infos: tuple[InfoView, ...]  # one per coordinator, in the order of `config.coordinators`
     hardware: Hardware
-    is_on_offer: asyncio.Event  # set once the provider is on offer
+    is_on_offer: asyncio.Event  # set once the provider has sent its first offer
 
 
 def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
-    """Builds all parts. What has to be closed is pushed onto `stack`.
+    """Builds all parts. It pushes onto `stack` what must be closed at the end.
 
-    The actor comes first and gets its performer last (`Actor.bind`), because what performs effects
-    also reports events to the actor.
+    It builds the actor first and gives the actor its performer last (`Actor.bind`), because the
+    performer also reports events to the actor.
     """
     config, keys, clock = given.config, given.keys, given.clock
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
     stack.push_async_callback(journal.close)
     terms = terms_of(config, keys, given.executor, given.infos, given.hardware)
-    core, contracts = ProviderCore(terms), Contracts.of(deployment_of(given.infos[0]))
+    core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     actor = Actor(core, journal, clock, _codec(), SecretStream())
     client = ChainClient(
         Rpc(chain_url_of(config, given.infos[0]), given.session), config.fee_cap_gwei * GWEI
@@ -166,12 +166,12 @@ def terms_of(
 
     Raises Unavailable if the coordinators work on different deployments.
     """
-    deployment = deployment_of(infos[0])
+    deployment = deployment_from_info(infos[0])
     for info in infos[1:]:
         if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
             raise Unavailable(
-                "all coordinators of one daemon must work on the same deployment; run another "
-                "daemon for the other",
+                "all coordinators of one daemon must work on the same deployment; run a second "
+                "daemon for the other deployment",
                 0,
             )
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots

@@ -36,7 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-LEAVE_SECONDS = 3  # at exit, to tell the coordinators that the offer is withdrawn
+LEAVE_SECONDS = 3  # how long the exit may take to tell the coordinators of the withdrawn offer
 
 
 def check(
@@ -48,10 +48,10 @@ def check(
     something is missing.
     """
     # Imported here, as below: commands such as `health` must start fast.
-    from quorate_node.ops.diagnostics import check_up
+    from quorate_node.ops.diagnostics import check_node
 
     config, keys = _config_to_check(home_of(home), password_file, as_json)
-    found = asyncio.run(check_up(config, keys, SystemClock()))
+    found = asyncio.run(check_node(config, keys, SystemClock()))
     is_good = all(item.is_good for item in found)
     if as_json:
         typer.echo(json.dumps({"good": is_good, "findings": [asdict(item) for item in found]}))
@@ -66,7 +66,10 @@ def check(
 def _config_to_check(
     folder: Path, password_file: Path | None, as_json: bool
 ) -> tuple[Config, ProviderKeys | None]:
-    """Configuration and keys; before `init` an empty configuration, to check the machine only."""
+    """Returns configuration and keys.
+
+    Before `init` the configuration is empty and there are no keys, so only the machine is checked.
+    """
     try:
         settings = settings_file.read(folder)
         config = settings.config(folder, None, None, stop_on_exit=False)
@@ -89,8 +92,9 @@ def up(
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second signal ends it at once. If the owner's key is here
-    and funded, register and stake first.
+    """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
+
+    If the owner's key is here and funded, register and stake first.
     """
     folder = home_of(home)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
@@ -98,7 +102,7 @@ def up(
         logs.setup(is_json=log_json or as_json, file=log_file)
     except OSError as error:
         fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"), as_json)
-    # One line for each request would be most of the log.
+    # Without this, most of the log would be one line for each request.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     try:
         settings = settings_file.read(folder)
@@ -117,8 +121,10 @@ def up(
 
 
 async def _serve(config: Config, keys: ProviderKeys) -> None:
-    """Runs the daemon until a signal. The journal holds all that was acknowledged, so the daemon
-    only has to tell the coordinators before it ends.
+    """Runs the daemon until a signal comes.
+
+    The journal has all that the daemon acknowledged, so at the end it only has to tell the
+    coordinators.
     """
     from quorate_node.daemon import ProviderDaemon
     from quorate_node.executors.selection import BANNER, choose

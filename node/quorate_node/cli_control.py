@@ -77,7 +77,7 @@ def drain(
     if as_json:
         typer.echo(json.dumps({"draining": not off}))
     else:
-        typer.echo("taking work again" if off else "draining: no new work is taken")
+        typer.echo("taking work again" if off else "draining: the provider takes no new work")
 
 
 async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:

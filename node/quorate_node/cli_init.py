@@ -164,7 +164,10 @@ def _chain_url(text: str) -> str:
 
 
 def _public_url(text: str) -> str:
-    """Returns a URL with an IP address in it, which decides the provider's network on chain."""
+    """Checks a URL and returns it.
+
+    It must have an IP address, which decides the provider's network on chain.
+    """
     if not text:
         return ""
     from quorate_node.chain.registration import network_of
@@ -175,7 +178,10 @@ def _public_url(text: str) -> str:
 
 
 def _image(text: str) -> str:
-    """Returns an image as job specs name it. A tag would match no job, so it is refused."""
+    """Checks an image as job specs name it and returns it.
+
+    It refuses a tag, because no job spec has one.
+    """
     try:
         image_digest(text)
     except Refused as error:

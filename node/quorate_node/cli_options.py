@@ -113,7 +113,9 @@ StopOnExit = Annotated[
 NoopMilliseconds = Annotated[int, typer.Option("--noop-ms", hidden=True)]
 DrainSeconds = Annotated[
     int,
-    typer.Option("--drain-seconds", min=0, help="At exit, wait at most so long for running jobs"),
+    typer.Option(
+        "--drain-seconds", min=0, help="At exit, seconds to wait at most for running jobs"
+    ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
 LogFile = Annotated[
@@ -169,9 +171,9 @@ def fail(error: BaseException, as_json: bool = False) -> NoReturn:
 
 
 def address_of(text: str, option: str) -> Address:
-    """Returns the address in an option's text; the zero address for an empty text.
+    """Returns the address in an option's text, or the zero address for an empty text.
 
-    Raises `Refused` otherwise.
+    Raises Refused if the text is no address.
     """
     try:
         value = bytes.fromhex(text.removeprefix("0x"))
@@ -187,7 +189,10 @@ def address_of(text: str, option: str) -> Address:
 def open_keystore(
     folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
 ) -> Keystore:
-    """Returns the keystore of a provider's folder. `is_first`: its passphrase is chosen now."""
+    """Returns the keystore of a provider's folder.
+
+    If `is_first`, the user chooses its passphrase now.
+    """
     passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
     return Keystore.at(folder / KEYS_FOLDER, passphrase, DEVNET if settings.is_devnet else MAINNET)
 
@@ -200,7 +205,9 @@ def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> P
 
 
 def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None]:
-    """Returns the accounts that the owner named; None where the settings name none."""
+    """Returns the owner and payout accounts that the settings name; None for one that they do
+    not.
+    """
     owner, payout = settings.owner, settings.payout
     return (None if owner == ZERO_ADDRESS else owner, None if payout == ZERO_ADDRESS else payout)
 

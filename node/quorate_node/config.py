@@ -9,7 +9,7 @@ from pathlib import Path
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
-STORE_GIB = 20  # of the content store: inputs, and outputs for two weeks after their pay
+STORE_GIB = 20  # size of the content store: inputs, and outputs until two weeks after their pay
 
 
 class ExecutorKind(StrEnum):
@@ -48,15 +48,15 @@ class Config:
     region: str = ""
     listen_host: str = "127.0.0.1"
     listen_port: int = 7710
-    public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
+    public_url: str = ""  # where others reach the gateway; empty = http://host:port as it listens
     store_quota_bytes: int = STORE_GIB * GIB
     stop_on_exit: bool = False
     # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
     drain_seconds: int = 0
-    claim_least: Amount = Amount(1)  # a smaller credit waits for a later epoch
+    claim_least: Amount = Amount(1)  # the node claims a smaller credit only with a later epoch
     chain_url: str = ""  # empty = the node that the first coordinator names
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction may pay per gas
-    declined_keep_seconds: int = 600  # how long a declined assignment is remembered
+    declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
     noop_milliseconds: int = 0  # noop executor only: how long a task takes
     engine_url: str = ""  # docker only; empty = as the environment says
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
@@ -64,7 +64,7 @@ class Config:
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB
     input_bytes: int = 16 * GIB  # also the largest image of a registry
-    # For job images in the container engine; those that were not used longest are removed first.
+    # Room for job images in the container engine. The longest unused image is removed first.
     engine_image_bytes: int = 64 * GIB
 
     def path(self, name: str) -> Path:

@@ -1,9 +1,10 @@
-"""The provider daemon: meets its coordinators, builds its parts and runs them as one task group.
+"""The provider daemon: asks its coordinators who they are, builds its parts and runs them as one
+task group.
 
 A library: `ProviderDaemon(config, keys, executor, clock).run()` serves until cancelled. The caller
-gives the executor, so that a test or a devnet can use another one. When `run` is cancelled (by
-SIGTERM), tasks go on running unless `stop_on_exit`. A later daemon on the same home attaches to
-tasks that run and to tasks that have finished.
+gives the executor, so that a test or a devnet can use another one. When SIGTERM cancels `run`,
+tasks go on running unless `stop_on_exit`. A later daemon on the same home attaches to tasks that
+run and to tasks that have finished.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from quorate_node.executors.host_class_probe import detect_hardware
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.market_entry import MarketEntry
 from quorate_node.messaging.announcements import OfferDetails
-from quorate_node.messaging.coordinator_client import discover, kept_path
+from quorate_node.messaging.coordinator_client import fetch_info, saved_info_path
 from quorate_node.messaging.inventory import publish_inventory
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.health_monitor import HealthMonitor
@@ -49,9 +50,9 @@ log = logging.getLogger(__name__)
 class ProviderDaemon:
     """One provider.
 
-    `url` is the URL of its gateway once that listens. `is_on_offer` is set once the provider is
-    registered and staked and its coordinators are checked. `core` and `drain` are None until the
-    journal is replayed.
+    `url` is the URL of its gateway, once the gateway listens. `is_on_offer` is set once the
+    provider is registered and staked and has checked its coordinators. `core` and `drain` are None
+    until the daemon has replayed the journal.
     """
 
     config: Config
@@ -98,7 +99,7 @@ class ProviderDaemon:
 
         The caller bounds how long it waits, then cancels `run`.
         """
-        self.notifier.stopping("no new work is taken")
+        self.notifier.stopping("the provider takes no new work")
         self.board.put("stopping", "the provider was told to stop")
         if self.drain is not None:
             drain = self.drain
@@ -107,14 +108,14 @@ class ProviderDaemon:
     async def _meet(self, session: aiohttp.ClientSession, url: str) -> InfoView:
         home = self.config.home
         try:
-            return await discover(
-                session, url, kept_path(self.config.path("coordinators"), url), home
+            return await fetch_info(
+                session, url, saved_info_path(self.config.path("coordinators"), url), home
             )
         except Unavailable as error:
-            # Only a coordinator that this provider never met ends the daemon.
+            # The daemon starts without a coordinator that it knows, but not without a new one.
             init = f"quorate node init --home {shlex.quote(str(home))} --coordinator URL"
             raise Unavailable(
-                f"{error}, and this provider has never met it: start again once it answers, or "
+                f"{error}, and this provider has never reached it: start again once it answers, or "
                 f"name another: {init}",
                 error.retry_after,
             ) from error
@@ -140,7 +141,7 @@ class ProviderDaemon:
         return found.failures
 
     async def _listen(self, parts: Parts, hardware: Hardware, stack: AsyncExitStack) -> None:
-        """Opens the gateway. From here on the offer can say where it is."""
+        """Opens the gateway. The offer needs its URL."""
         config, keys = self.config, self.keys
 
         def status() -> Status:
@@ -193,7 +194,7 @@ class ProviderDaemon:
                 group.create_task(task, name=name)
 
     async def _report(self, parts: Parts, failed: tuple[events.TaskFailed, ...]) -> None:
-        """Submits what changed while the daemon was away."""
+        """Submits what changed while the daemon did not run."""
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))
         for event in failed:

@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MarketEntry:
-    """Runs once at each start; the tasks that it starts belong to `group`.
+    """Registers and connects the provider, once at each start.
 
-    `url` is the gateway's. `is_on_offer` is set when all is done.
+    The tasks that it starts belong to `group`. `url` is the gateway's. `is_on_offer` is set when
+    all is done.
     """
 
     parts: Parts
@@ -43,10 +44,10 @@ class MarketEntry:
     group: asyncio.TaskGroup
 
     async def run(self) -> None:
-        """Registers the provider, checks and dials each coordinator, then sends offers.
+        """Registers the provider, checks and connects to each coordinator, then sends offers.
 
-        A provider that was registered before dials first: it must reach the coordinators of its
-        leases even while the chain is away.
+        If the provider was registered before, it connects first: it must reach the coordinators of
+        its leases even while the chain node does not answer.
         """
         parts = self.parts
         was_registered = bool(_read(self._marker))
@@ -93,7 +94,7 @@ class MarketEntry:
                     await self._check(coordinator)
                 except (Unavailable, Refused) as error:
                     # Not re-raised: the chain may come back, or the coordinator may register.
-                    # Nothing is signed for this coordinator before.
+                    # Until then the provider signs nothing for this coordinator.
                     log.warning("coordinator %s is not served: %s", coordinator.url, error)
                     continue
                 del unchecked[address]
@@ -103,9 +104,10 @@ class MarketEntry:
                 await self.clock.sleep(RETRY_SECONDS)
 
     async def _check(self, coordinator: Coordinator) -> None:
-        """Checks a coordinator once for each of its statement keys.
+        """Checks a coordinator against the chain, once for each of its statement keys.
 
-        A file remembers the check, so that a restart while the chain is away reaches it.
+        A file records the check. So a restart can reach the coordinator while the chain node does
+        not answer.
         """
         folder, key = self.config.path("coordinators"), coordinator.info.statement_key.hex()
         marker = folder / f"{coordinator.address.hex()}.checked"
@@ -118,7 +120,7 @@ class MarketEntry:
 
     @property
     def _marker(self) -> Path:
-        """Remembers that the provider was registered, where and with what."""
+        """The file that records that the provider was registered, where and with what."""
         return self.config.path("registration_state")
 
     async def _register(self) -> None:
@@ -145,7 +147,7 @@ class MarketEntry:
                 owner.close()
 
     async def _try_to_register(self, owner: Sender | None) -> str | None:
-        """None when the provider is registered and staked, else what is in the way."""
+        """Returns None if the provider is registered and staked, else what is missing."""
         host_class, count = self._wanted()
         mark = (
             f"{self.parts.contracts.deployment.stakes.hex()} {self.keys.operator.address.hex()} "
@@ -155,7 +157,7 @@ class MarketEntry:
             lacking, open_slots = await self._look_and_stake(owner, host_class, count)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
-            # is. Others try again.
+            # is. Any other provider tries again.
             return None if _read(self._marker) == mark else str(error)
         except Refused as error:
             return str(error)  # not re-raised: the caller shows it and tries again
@@ -171,7 +173,10 @@ class MarketEntry:
     async def _look_and_stake(
         self, owner: Sender | None, host_class: Hash32, count: int
     ) -> tuple[str, int]:
-        """Returns (what is missing, open stake slots). Stakes when the owner's key is here."""
+        """Returns (what is missing, number of open stake slots).
+
+        It registers and stakes if the owner's key is here.
+        """
         client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
         fees = await client.fees()
         found = await registration_state(client, contracts, keys, host_class, count)
@@ -184,7 +189,7 @@ class MarketEntry:
         return "", found.open_slots
 
     def _wanted(self) -> tuple[Hash32, int]:
-        """Returns (host class, stake slots) of the offer."""
+        """Returns (host class, number of stake slots) that the offer needs."""
         slot = self.parts.terms.slots[0]
         return slot.host.id(), int(slot.count)
 

@@ -1,4 +1,6 @@
-"""Loops of the daemon: ticks, heartbeats, offers, status. Each is one task of its group."""
+"""Loops of the daemon: ticks, heartbeats, offers, status. Each is one task of the daemon's
+group.
+"""
 
 import logging
 import random
@@ -19,7 +21,9 @@ log = logging.getLogger(__name__)
 
 
 async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
-    """Submits a Tick when something is due, and only then: every event is journaled."""
+    """Submits a Tick when something is due, and only then, because the journal keeps every
+    event.
+    """
     while True:
         if core.next_due() <= clock.now():
             await actor.submit(events.Tick())
@@ -53,7 +57,7 @@ async def write_status(write: Callable[[], None], clock: Clock) -> None:
     while True:
         try:
             write()
-            trouble.recovered("the status file is written again")
+            trouble.recovered("the daemon writes the status file again")
         except OSError as error:
             # Not re-raised: the disk may have space again soon, and no decision depends on this
             # file.

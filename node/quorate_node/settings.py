@@ -1,5 +1,6 @@
-"""The settings file `<home>/node.json`: `quorate node init` writes it, the other commands
-read it.
+"""The settings file `<home>/node.json`.
+
+`quorate node init` writes it, and the other commands read it.
 """
 
 import shlex
@@ -19,13 +20,16 @@ from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
 SLOTS_MAX = 16
-REGION_MAX = 64  # characters; coordinators keep no more
+REGION_MAX = 64  # characters; a coordinator keeps no longer region
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
 
 class Settings(Struct, frozen=True):
-    """The owner's choices. `owner` and `payout` zero = the account that `init` made."""
+    """The owner's choices.
+
+    If `owner` or `payout` is zero, it is the account that `init` made.
+    """
 
     coordinators: tuple[str, ...]
     owner: Address
@@ -53,8 +57,9 @@ class Settings(Struct, frozen=True):
         noop_milliseconds: int = 0,
         drain_seconds: int = 0,
     ) -> Config:
-        """Returns the daemon's configuration. The arguments come from flags, and win over the
-        file.
+        """Returns the daemon's configuration.
+
+        The arguments come from flags, and win over the file.
         """
         return Config(
             home=home,
@@ -79,19 +84,20 @@ class Settings(Struct, frozen=True):
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Replaces the file atomically: after a full disk or a power cut the old file is still
-    there.
+    """Replaces the file atomically.
+
+    So the old file is still there after a full disk or a power cut.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(home / FILE, canonical.encode(settings))
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
-    """Returns the settings after a new `init`: the file's, changed in the fields that the user
-    named.
+    """Returns the settings after a new `init`: the file's, with the fields that the user named
+    changed.
 
-    So naming another coordinator changes neither price nor owner. Without a readable file it is
-    `typed`. Raises Refused for settings that `read` would refuse.
+    So naming another coordinator changes neither price nor owner. Without a readable file it
+    returns `typed`. Raises Refused for settings that `read` would refuse.
     """
     try:
         kept = read(home)
@@ -113,8 +119,8 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
 def read(home: Path) -> Settings:
     """Returns the settings of a provider's home.
 
-    Refused, with the remedy, when there is no file, it is not readable, or somebody edited it to
-    settings that `init` would refuse.
+    Raises Refused, with the remedy, if there is no file, if it cannot be read, or if somebody
+    edited it to settings that `init` would refuse.
     """
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
@@ -145,7 +151,7 @@ def _check(settings: Settings) -> None:
     if not settings.coordinators:
         raise Refused(
             Code.MALFORMED,
-            "coordinators: none is named; name the market to join: --coordinator URL, or "
+            "coordinators: the list is empty; name the market to join: --coordinator URL, or "
             "--devnet devnet.json",
         )
     for url in settings.coordinators:

@@ -61,22 +61,22 @@ def _signers_are_not_checked(patch: Patch) -> None:
 
 
 def _late_assignments(patch: Patch) -> None:
-    assigned = ProviderCore._assigned
+    assigned = ProviderCore._on_assignment
     patch.setattr(
         ProviderCore,
-        "_assigned",
+        "_on_assignment",
         lambda core, event, at: assigned(core, event, min(at, event.assignment.message.accept_by)),
     )
 
 
 def _assignments_of_anybody(patch: Patch) -> None:
-    assigned = ProviderCore._assigned
+    assigned = ProviderCore._on_assignment
 
     def taken(core, event, at):  # type: ignore[no-untyped-def]
         own = core.terms.statement_keys.get(event.assignment.message.coordinator, event.signer)
         return assigned(core, replace(event, signer=own), at)
 
-    patch.setattr(ProviderCore, "_assigned", taken)
+    patch.setattr(ProviderCore, "_on_assignment", taken)
 
 
 def _statements_are_not_compared(patch: Patch) -> None:
@@ -84,11 +84,11 @@ def _statements_are_not_compared(patch: Patch) -> None:
         core.statements[event.coordinator] = event.statement
         return ()
 
-    patch.setattr(ProviderCore, "_statement", taken)
+    patch.setattr(ProviderCore, "_on_statement", taken)
 
 
 def _statements_are_dropped(patch: Patch) -> None:
-    patch.setattr(ProviderCore, "_statement", lambda core, event: ())
+    patch.setattr(ProviderCore, "_on_statement", lambda core, event: ())
 
 
 def _a_new_salt_for_each_commit(patch: Patch) -> None:

@@ -33,7 +33,7 @@ from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Announcements, OfferDetails
-from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover
+from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info, fetch_info
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
@@ -116,8 +116,8 @@ class _Member:
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         [url] = config.coordinators
-        info = await discover(session, url, config.path("info.json"))
-        hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_of(info))
+        info = await fetch_info(session, url, config.path("info.json"))
+        hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_from_info(info))
         terms = terms_of(config, keys, executor, (info,), hardware)
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
         operator_keys = OperatorKeys(keys)

@@ -1,7 +1,7 @@
-"""Removes everything that a daemon left behind when it will not start again.
+"""Removes everything that a daemon left behind, when it will not start again.
 
-The devnet's cleanup process uses it after its parent was killed with SIGKILL. Blocking; needs no
-event loop and no daemon.
+The devnet's cleanup process uses it after somebody killed its parent with SIGKILL. Blocking; needs
+no event loop and no daemon.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ from quorate_node.executors.linux import cgroups
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:
     """Removes all containers, volumes, mounts and folders of `owner`; returns how many containers.
 
-    `home` is the folder of the owner's leases. Safe to repeat, and while another process does the
-    same. Raises the SDK's error when the engine does not answer.
+    `home` is the folder of the owner's leases. It may be called again, also while another process
+    does the same. Raises the SDK's error if the engine does not answer.
     """
     api = connect(engine_url)
     try:

@@ -1,6 +1,6 @@
 """Finds the hardware properties that decide the bits of a result.
 
-The CPU host class is read as a program inside the sandbox sees it, and the GPUs as the driver
+It reads the CPU host class as a program inside the sandbox sees it, and the GPUs as the driver
 reports them. Flags of each x86-64 level: https://gitlab.com/x86-psABIs/x86-64-ABI
 (micro-architecture levels).
 """
@@ -47,7 +47,7 @@ def read_cpuinfo(text: str) -> CpuInfo:
 
 
 def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
-    """Returns the host class of a CPU; all unknown vendors have one class together."""
+    """Returns the host class of a CPU. All unknown vendors have one class together."""
     if machine in ("aarch64", "arm64"):
         return HostClass("aarch64", "armv8", "ARM")
     level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")

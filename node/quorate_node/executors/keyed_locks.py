@@ -1,4 +1,4 @@
-"""A lock for each key, so that work on one thing does not wait for work on another.
+"""Gives each key its own lock, so that work on one thing does not wait for work on another.
 
 A lock that no thread holds or waits for is forgotten.
 """

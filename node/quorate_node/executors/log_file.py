@@ -12,7 +12,7 @@ _POLL_SECONDS = 0.1
 async def follow_file(
     path: Path, clock: Clock, is_written: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yields what the file holds, then what is appended while `is_written()`.
+    """Yields what the file holds, then each addition while `is_written()`.
 
     Yields nothing if there is no file.
     """
@@ -20,7 +20,7 @@ async def follow_file(
     while True:
         will_grow = (
             is_written()
-        )  # Asked before the read: what is written in between comes in the next round.
+        )  # Asked before the read, so that the next round has what comes in between.
         while chunk := _read(path, offset):
             offset += len(chunk)
             yield chunk

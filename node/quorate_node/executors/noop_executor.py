@@ -1,4 +1,4 @@
-"""Runs nothing, for tests: the exit and one output file follow from the task alone.
+"""Runs nothing, for tests. The exit and one output file follow from the task alone.
 
 Equal tasks give equal results, and different tasks give different ones.
 """
@@ -22,7 +22,7 @@ _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 class NoopExecutor:
     """`Executor` whose every task takes `duration_ms` by the clock.
 
-    Its state is in `home`, so it survives the daemon.
+    Its state is in `home`, so it survives a restart of the daemon.
     """
 
     sandbox = Sandbox.NOOP
@@ -33,13 +33,13 @@ class NoopExecutor:
         self._duration_ms = duration_ms
 
     async def check(self) -> None:
-        """Does nothing: it can always be used."""
+        """Does nothing, because this executor works everywhere."""
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
         """Does nothing: no image is needed."""
 
     async def start(self, task: Task) -> None:
-        """Writes the outputs at once, and when the task will have ended."""
+        """Writes the outputs at once, and the time at which the task ends."""
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
         if isinstance(task.image, Path) and not task.image.is_file():

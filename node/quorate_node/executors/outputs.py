@@ -1,8 +1,8 @@
-"""Copies the output folder of a hostile program: regular files and directories only, within caps.
+"""Copies the output folder of a hostile program: regular files and directories only, within limits.
 
 It follows no link, opens no FIFO or device, and does not recurse, because a tree of 3,000 levels
-would end a recursive walk. It checks the apparent size of a file before the copy and counts bytes
-during it. A tree with one refused entry is refused whole; the caller then commits the empty
+would exhaust the stack. It checks the apparent size of a file before the copy and counts bytes
+during it. If it refuses one entry, it refuses the whole tree. The caller then commits the empty
 directory.
 """
 
@@ -21,7 +21,7 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OutputCaps:
-    """Bounds of one output tree. `inodes` counts files and directories below the root."""
+    """The limits of one output tree. `inodes` counts files and directories below the root."""
 
     total_bytes: int
     inodes: int
@@ -30,15 +30,16 @@ class OutputCaps:
 
 @dataclass(slots=True)
 class Allowance:
-    """Counts a tree against its caps while it is collected."""
+    """Counts the entries and bytes of a tree against its limits during the copy."""
 
     caps: OutputCaps
     total_bytes: int = 0
     inodes: int = 0
 
     def add_entry(self, path: str, name: str, depth: int) -> None:
-        """Counts one file or directory and checks its name. Raises Refused, which names the
-        path.
+        """Counts one file or directory and checks its name.
+
+        Raises Refused, which names the path.
         """
         check_name(path, name)
         self.inodes += 1
@@ -80,7 +81,7 @@ def collect_tree(source: Path, destination: Path, caps: OutputCaps) -> None:
 
 
 class new_directory:
-    """A context with the empty folder `<destination>.partial`, which is deleted at the end."""
+    """A context with the empty folder `<destination>.partial`, which it deletes at the end."""
 
     def __init__(self, destination: Path) -> None:
         self._partial = destination.with_name(destination.name + ".partial")
@@ -121,7 +122,7 @@ def open_up(path: Path) -> None:
     may work in the tree. Links are not followed.
     """
     if os.geteuid() != 0:
-        # A path that could not be changed fails later, where it is used.
+        # A path that cannot be changed causes an error later, where the caller uses it.
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(path)], check=False, capture_output=True)
 
 

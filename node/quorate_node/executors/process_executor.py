@@ -1,9 +1,9 @@
 """Runs a job as a plain child process, on devnets only, without any protection.
 
-The program that chooses this executor shows a red banner. The image is not unpacked: a Python image
-of `quorate image build` means "this interpreter with these packages", and the host's own
-interpreter runs instead. `/inputs`, `/outputs` and `/scratch` at the start of a word or an
-environment value, or behind a `=`, are replaced by the lease's folders. A supervisor process
+The program that chooses this executor shows a red banner. The executor does not unpack the image: a
+Python image of `quorate image build` means "this interpreter with these packages", and the host's
+own interpreter runs instead. It replaces `/inputs`, `/outputs` and `/scratch` by the lease's
+folders, at the start of a word or an environment value and behind a `=`. A supervisor process
 outlives the daemon, ends the job on time and records its exit.
 """
 
@@ -41,7 +41,7 @@ class ProcessExecutor(SupervisedExecutor):
         info = _python_image(task)
         folder = self._folder(task.lease_id)
         plan = plan_of(task, info, folder)
-        delete_tree(folder)  # left by a supervisor that was killed; the program runs again
+        delete_tree(folder)  # a killed supervisor may have left it; the program runs again
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True)
         for mount in task.mounts:
@@ -61,7 +61,7 @@ def end_lease(folder: Path) -> None:
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """Returns what the supervisor runs.
+    """Returns the plan that the supervisor runs.
 
     Raises Refused(UNSUPPORTED) for what a plain process cannot do.
     """
@@ -106,8 +106,9 @@ def _python_image(task: Task) -> ImageInfo:
 
 
 def _rewritten(text: str, folder: Path) -> str:
-    """Returns the text with the lease's folder before `/outputs/x` or the value of
-    `--to=/outputs/x`.
+    """Returns the text with the lease's folder in place of the sandbox's.
+
+    It changes `/outputs/x` and the value of `--to=/outputs/x`.
     """
     option, equals, value = text.rpartition("=")
     for name in _FOLDERS:

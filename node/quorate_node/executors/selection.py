@@ -18,10 +18,10 @@ BANNER = (
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """Returns the executor, checked and usable. `owner` labels this daemon's containers.
+    """Makes and checks the executor that the configuration names.
 
-    Raises Refused for the process executor outside a devnet. Raises Unavailable if the sandbox
-    cannot be used.
+    `owner` labels this daemon's containers. Raises Refused for the process executor outside a
+    devnet, Unavailable if the sandbox cannot be used.
     """
     match config.executor:
         case ExecutorKind.NOOP:
@@ -41,9 +41,9 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """Docker, else bubblewrap, else on a devnet the process executor.
+    """Returns docker, else bubblewrap, else on a devnet the process executor.
 
-    A market to try out must start on any machine.
+    A devnet must start on any machine, so that people can try it.
     """
     try:
         return await _docker(config, owner, clock)
@@ -62,7 +62,10 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(
     config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
 ) -> Executor:
-    """Returns the executor on an engine. `sandbox` None: the strongest that the engine has."""
+    """Returns the executor on a container engine.
+
+    If `sandbox` is None, it uses the strongest one that the engine has.
+    """
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImagePolicy
 

@@ -1,4 +1,4 @@
-"""Remembers the metadata of image archives, because reading a large archive takes seconds."""
+"""Caches the metadata of image archives, because reading a large archive takes seconds."""
 
 import threading
 from pathlib import Path
@@ -12,7 +12,7 @@ _INFOS_MAX = 256
 
 
 class ArchiveInfoCache:
-    """Metadata by path, size and time of change. Blocking; safe between threads."""
+    """The metadata by path, size and time of change. Blocking; safe between threads."""
 
     def __init__(self) -> None:
         self._reading = KeyedLocks()
@@ -22,7 +22,7 @@ class ArchiveInfoCache:
     def of(self, path: Path) -> ImageInfo:
         """Returns the archive's metadata.
 
-        Raises Refused(UNKNOWN) if there is no file, otherwise as `read_archive`.
+        Raises Refused(UNKNOWN) if there is no file, and otherwise Refused as `read_archive` does.
         """
         if not path.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")

@@ -1,9 +1,10 @@
-"""Decides which folders to cover because an image declares them as `VOLUME`. Pure.
+"""Decides which folders to mount over because an image declares them as `VOLUME`. Pure.
 
 For each declared volume an engine makes a folder on the owner's disk without a size limit. The
-request cannot prevent that: the engine merges both declarations. So each is covered with a sized
-memory file system before the engine makes its folder. The image's files at such a path are hidden,
-not copied. Every sandbox does the same, because results must not differ.
+create request cannot prevent that, because the engine merges its volumes with the image's. So each
+executor mounts a memory file system of limited size at the path, before the engine makes its
+folder. That hides the image's files at the path; the executor does not copy them. Every sandbox
+does the same, because results must not differ.
 """
 
 import posixpath
@@ -14,7 +15,7 @@ from quorate_protocol.refusals import Code, Refused
 VOLUMES_MAX = 16
 PATH_MAX = 255
 _REMEDY = "build the image without it, or name an ordinary folder such as /data"
-_PLACES = ("/scratch", "/tmp", "/outputs")  # mounted already, so nothing is left to cover
+_PLACES = ("/scratch", "/tmp", "/outputs")  # every sandbox mounts these already
 _TAKEN = (
     "/proc",
     "/sys",
@@ -29,10 +30,11 @@ _TAKEN = (
 )
 
 
-def paths_to_cover(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Paths to cover, parents first. `inputs` are the targets of inputs.
+def volumes_to_mount_over(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    """Returns the declared volumes to mount over, parents first.
 
-    Refused(UNSUPPORTED) names a volume that cannot be covered.
+    `inputs` are the targets of inputs; an input that is mounted at a volume is enough. Raises
+    Refused(UNSUPPORTED), which names a volume that cannot be mounted over.
     """
     if len(volumes) > VOLUMES_MAX:
         raise Refused(
@@ -46,13 +48,16 @@ def paths_to_cover(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, 
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
-    """Returns whether an input is mounted exactly there. Refuses paths that jobs need."""
+    """Returns whether an input, or a folder of the sandbox, is mounted exactly at `path`.
+
+    Raises Refused for a path that jobs need.
+    """
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
         raise Refused(
             Code.UNSUPPORTED,
-            f"image: Volumes: {path[:200]!r} would cover a folder that every job needs; {_REMEDY}",
+            f"image: Volumes: {path[:200]!r} would hide a folder that every job needs; {_REMEDY}",
         )
     if any(_is_below(path, target) for target in inputs):
         raise Refused(
@@ -64,8 +69,8 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 def _clean(path: str) -> str:
     """Returns the path as engines write it.
 
-    They keep `/data/` and `//data` as declared and mount both at /data; a path must begin with a
-    slash.
+    An engine keeps `/data/` and `//data` as declared, and mounts both at /data. A path must begin
+    with a slash.
     """
     is_plain = (
         path.startswith("/")

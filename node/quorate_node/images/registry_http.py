@@ -1,11 +1,11 @@
 """Sends requests to a container registry that may be hostile.
 
-The engine does not pull images. It would send the owner's logins, follow a registry into the
-owner's own network, unpack what comes, and wait as long as a slow registry sends; none of that can
-be limited from outside. Here each address is checked before the connection, at every redirect
-again, and each receive has a deadline (`DeadlineSocket`). Uses the registry's HTTP API, version 2
-(https://distribution.github.io/distribution/spec/api/), with the anonymous token of public
-registries (https://distribution.github.io/distribution/spec/auth/token/).
+The engine does not pull images, because nobody could limit it from outside. It would send the
+owner's logins, follow a registry into the owner's own network, unpack what comes, and wait as long
+as a slow registry sends. This module checks each address before the connection, again at every
+redirect, and gives each receive a deadline (`DeadlineSocket`). Uses the registry's HTTP API,
+version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of
+public registries (https://distribution.github.io/distribution/spec/auth/token/).
 """
 
 import http.client
@@ -37,7 +37,7 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 class TransferRate:
     """How fast a registry must send.
 
-    The minimum is an average over a whole image, after a grace time. `silence_seconds` is the
+    The least rate is an average over a whole image, after a grace time. `silence_seconds` is the
     longest time without a byte.
     """
 
@@ -47,9 +47,10 @@ class TransferRate:
 
 
 class RegistryHttp:
-    """One repository of one registry, for one fetch. Blocking.
+    """Requests to one repository of one registry, for one fetch. Blocking.
 
-    `may_be_private`: the owner named this image, or it is a devnet, so its address may be private.
+    `may_be_private`: the registry's address may be private, because the owner named this image or
+    it is a devnet.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class RegistryHttp:
 
     @contextmanager
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
-        """The response to `/v2/<path>/<what>`, with its body unread.
+        """Yields the response to `/v2/<path>/<what>`, with its body unread.
 
-        Raises Refused(UNKNOWN) if the registry gives it to nobody without a login; Unavailable.
+        Raises Refused(UNKNOWN) if the registry demands a login for it, Unavailable if the registry
+        fails.
         """
         try:
             with self._follow_redirects(
@@ -79,9 +81,9 @@ class RegistryHttp:
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
-        """The body in chunks.
+        """Yields the body in chunks.
 
-        Raises Refused(MALFORMED) if it is longer, Unavailable if it is too slow.
+        Raises Refused(MALFORMED) if it is longer than `bytes_max`, Unavailable if it is too slow.
         """
         total = 0
         while chunk := response.read1(CHUNK_BYTES):
@@ -93,7 +95,7 @@ class RegistryHttp:
                 )
             self._check_rate(len(chunk))
             yield chunk
-        self._stop.check()  # a connection that `stop` closed ends like any other
+        self._stop.check()  # a connection that `stop` closed looks like one that ended
 
     def _check_rate(self, count: int) -> None:
         self._stop.check()
@@ -138,7 +140,7 @@ class RegistryHttp:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
     def _anonymous_token(self, challenge: str) -> str:
-        """Returns the token that a public registry gives to everybody; no login is ever sent."""
+        """Returns the token that a public registry gives to everybody. It never sends a login."""
         parts = dict(_CHALLENGE.findall(challenge))
         realm = parts.pop("realm", "")
         if not challenge.startswith("Bearer ") or not realm:
@@ -183,9 +185,9 @@ class RegistryHttp:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """Returns a connection to an address that was checked.
+        """Connects to an address that was checked.
 
-        A second lookup of the name might give another address.
+        It does not look up the name again, because that might give another address.
         """
         host, last = place.hostname or "", None
         for family, address in self._addresses(
@@ -237,7 +239,7 @@ class RegistryHttp:
 
 
 def scheme_of(host: str) -> str:
-    """ "http" for this machine, else "https", as engines do."""
+    """Returns "http" for this machine, else "https", as engines do."""
     name = urlsplit(f"//{host}").hostname or ""
     address = address_of(name if ":" not in name else f"[{name}]")
     return (

@@ -1,8 +1,8 @@
 """Fetches a registry's image `name@sha256:digest` as an archive, and checks every byte of it.
 
-`read_archive` then judges the file. The digest names the manifest, which names every blob with its
-digest and size. So all sizes are known before the first blob is requested. Complete blobs are kept
-for a later attempt. Source: https://github.com/opencontainers/image-spec (manifest.md,
+`read_archive` then checks the file. The digest names the manifest, which names every blob with its
+digest and size. So this module knows all sizes before it requests the first blob. It keeps complete
+blobs for a later attempt. Source: https://github.com/opencontainers/image-spec (manifest.md,
 image-index.md).
 """
 
@@ -28,7 +28,7 @@ MANIFEST_BYTES_MAX = 4 << 20
 CONFIG_BYTES_MAX = 1 << 20
 LAYERS_MAX = 127
 SPARE_BYTES = 512 << 20
-UNFINISHED_MAX = 4  # fetches whose complete blobs are kept for another attempt
+UNFINISHED_MAX = 4  # how many failed fetches keep their complete blobs for another attempt
 _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -62,14 +62,16 @@ class _Blob:
 
 
 def parse_pinned(name: str) -> PinnedImage:
-    """Returns the parts of an image's name. Refused(MALFORMED) without a digest.
+    """Returns the parts of an image's name.
 
-    As in engines, a host has a dot or a port, or is localhost.
+    As in engines, a host has a dot or a port, or is localhost. Raises Refused(MALFORMED) for a name
+    without a digest.
     """
     match = _PINNED.fullmatch(name)
     if match is None:
         raise Refused(
-            Code.MALFORMED, "image: a registry image is named name@sha256:digest; tags move"
+            Code.MALFORMED,
+            "image: name a registry image as name@sha256:digest, because a tag can change",
         )
     host, path, digest = match[1] or "", match[2], match[3]
     if host and not ("." in host or ":" in host or host == "localhost"):
@@ -91,10 +93,11 @@ def _is_place(host: str) -> bool:
 def fetch_archive(
     image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
 ) -> Path:
-    """Returns the image as a docker archive in the folder `<folder>/<hex of the digest>`.
+    """Fetches the image as a docker archive into the folder `<folder>/<hex of the digest>`.
 
-    The caller deletes the folder. `others` are folders in use. Refused(OVERSIZE) before any blob is
-    fetched, (MALFORMED) for what the digest does not name; Unavailable.
+    The caller deletes the folder. `others` are folders in use. Raises Refused(OVERSIZE) before it
+    fetches any blob, Refused(MALFORMED) for bytes that the digest does not name, Unavailable if the
+    registry or the disk fails.
     """
     manifest = _manifest(image, registry)
     blobs = _blobs(image, manifest)
@@ -119,7 +122,7 @@ def fetch_archive(
 
 
 def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
-    """Returns the manifest for this machine; the digest may name an index of several."""
+    """Returns the manifest for this machine. The digest may name an index of several."""
     tree = _document(image, registry, image.digest)
     if "manifests" not in tree:
         return tree
@@ -154,7 +157,7 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
 
 
 def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
-    """Returns the config first, then the layers, lowest first."""
+    """Returns the config's blob, then the layers' blobs, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(

@@ -1,7 +1,7 @@
 """Performs the core's effects: signs and sends messages, runs tasks, sends transactions.
 
-It decides nothing and reports events. It drops an effect that its lease no longer calls for:
-`execution.duties` says what a phase calls for, so this is not stored.
+It decides nothing and reports events. It drops an effect that its lease no longer calls for.
+`execution.duties` says what a phase calls for, so nothing stores that.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events, execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.jobs.job_runner import JobRunner
-from quorate_node.keys.operator_keys import OperatorKeys, under_any
+from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.messaging.frame_handler import EventSink
@@ -65,14 +65,14 @@ class EffectPerformer:
     async def perform(self, effect: effects.Effect) -> None:
         """Performs one effect.
 
-        Unavailable: the outbox retries it, also when this machine itself fails. Refused: the outbox
-        calls `refused`.
+        Raises Unavailable if a peer or this machine failed; the outbox then tries again. Raises
+        Refused if the effect can never succeed; the outbox then calls `refused`.
         """
         try:
             await self._perform(effect)
         except (OSError, SubprocessError) as error:
             # The machine has no disk space, descriptors or processes left, perhaps because of a
-            # job. The daemon must survive that; the lease lapses at its own deadline.
+            # job. The daemon must survive that. The lease lapses at its own deadline.
             raise Unavailable(f"this machine: {error}", MACHINE_RETRY_SECONDS) from error
 
     async def _perform(self, effect: effects.Effect) -> None:
@@ -95,7 +95,7 @@ class EffectPerformer:
             case effects.RemoveTask():
                 await self._job_runner.remove(effect.assignment_hash.hex())
             case effects.ForgetLease():
-                # Only leftovers of a lapsed lease are removed. The pin of the ciphertext expires by
+                # This removes what a lapsed lease left. The pin of the ciphertext expires by
                 # itself.
                 await self._job_runner.remove(effect.assignment_hash.hex())
             case _:
@@ -103,7 +103,7 @@ class EffectPerformer:
                     await self._perform_lease(effect)
 
     async def refused(self, effect: effects.Effect, refusal: Refused) -> None:
-        """Reports the failure of an effect that a peer or the executor refused for good."""
+        """Reports an effect that a peer or the executor refused for good."""
         match effect:
             case (
                 effects.SendAccept()
@@ -160,7 +160,7 @@ class EffectPerformer:
             case effects.SendReveal():
                 await self._send(effect.coordinator, frames.RevealSent(effect.reveal))
             case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
-                raise AssertionError("perform does these itself")
+                raise AssertionError("_perform handles these effects itself")
             case _:
                 assert_never(effect)
 
@@ -187,8 +187,8 @@ class EffectPerformer:
     ) -> None:
         """Signs a message with the key that was valid at the Assignment's acceptBy, and sends it.
 
-        A coordinator that knows another key, because it is ahead or behind on the chain, gets that
-        one.
+        If the coordinator knows another key, because it has read more or less of the chain, it gets
+        a message under that key.
         """
         accept_by = self._core.executions[assignment_hash].assignment.message.accept_by
 
@@ -197,7 +197,7 @@ class EffectPerformer:
             # The caller passes a message that fits `kind`.
             await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]
 
-        await under_any(self._operator_keys.for_moment(accept_by), send)
+        await send_under_any_key(self._operator_keys.for_moment(accept_by), send)
 
     async def _send_commit(self, effect: effects.SendCommit) -> None:
         try:
@@ -207,10 +207,12 @@ class EffectPerformer:
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
                 raise
-            # The store has lost the ciphertext. The Commit names exactly that ciphertext, so it is
-            # uploaded again and the Commit is retried.
+            # The coordinator's store has lost the ciphertext. The Commit names exactly that one, so
+            # the node uploads it again, and the outbox retries the Commit.
             await self._upload(effect.coordinator, effect.commit.encrypted_output)
-            raise Unavailable("the ciphertext had to be uploaded again", 0.5) from refused
+            raise Unavailable(
+                "the coordinator lost the ciphertext; it was uploaded again", 0.5
+            ) from refused
 
     async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
         cid = await self._job_runner.store.resolve(ciphertext)
@@ -226,28 +228,28 @@ class EffectPerformer:
     async def _fetch(self, effect: effects.FetchInputs) -> None:
         left = effect.give_up_at - self._clock.now()
         if left <= 0:
-            return  # too late: the Tick at commitBy ends the lease
+            return  # too late: the core's Tick at commitBy ends the lease
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else ()
         try:
             await self._job_runner.fetch(effect.assignment_hash.hex(), effect.spec, sources, left)
         except Unavailable as error:
-            # The store would pause longer between its rounds over all sources, but the lease has a
+            # The store would pause longer before it asks all sources again, but the lease has a
             # deadline.
             raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
         await self.submit(events.InputsFetched(effect.assignment_hash))
 
     async def _watch(self, effect: effects.WatchTask) -> None:
         lease_id = effect.assignment_hash.hex()
-        pump = asyncio.create_task(self._pump_logs(effect), name=f"logs {lease_id}")
+        pump = asyncio.create_task(self._send_logs(effect), name=f"logs {lease_id}")
         try:
             exited = await self._job_runner.executor.wait(lease_id)
             await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
         except Unavailable:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
-            # Not re-raised: without a container there is nothing to wait for.
-            await self.submit(events.TaskFailed(effect.assignment_hash, "its container vanished"))
+            # Not re-raised: there is no container any more whose end could come.
+            await self.submit(events.TaskFailed(effect.assignment_hash, "its container is gone"))
             return
         finally:
             pump.cancel()
@@ -259,10 +261,10 @@ class EffectPerformer:
             )
         )
 
-    async def _pump_logs(self, effect: effects.WatchTask) -> None:
+    async def _send_logs(self, effect: effects.WatchTask) -> None:
         """Sends the task's log lines to the coordinator.
 
-        They are no part of the result, so lines that cannot be delivered are dropped.
+        They are no part of the result, so it drops lines that it cannot deliver.
         """
         try:
             async for chunk in self._job_runner.executor.logs(
@@ -289,8 +291,10 @@ class EffectPerformer:
             log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:
-        """Collects, seals and uploads the output. Each part may be repeated: what is done already
-        is found again, and sealing gives the same ciphertext.
+        """Collects, seals and uploads the output.
+
+        It may repeat each part after a crash: it finds what is done already, and sealing gives the
+        same ciphertext.
         """
         lease_id = effect.assignment_hash.hex()
         try:
@@ -299,7 +303,7 @@ class EffectPerformer:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: the outputs were lost with the container and cannot be collected again.
-            await self.submit(events.TaskFailed(effect.assignment_hash, "its outputs vanished"))
+            await self.submit(events.TaskFailed(effect.assignment_hash, "its outputs are gone"))
             return
         cid = await self._job_runner.seal(lease_id, output.digest, effect.salt)
         await self._upload(effect.coordinator, cid.digest)

@@ -1,9 +1,9 @@
-"""Carries out an execution: fetches and pins inputs, starts the task, and collects, seals and keeps
-its output.
+"""Runs one job on this machine: fetches and pins inputs, starts the task, and collects, seals and
+keeps its output.
 
-Leases and jury service both use it. Every call may be repeated after a crash. Plain outputs never
-enter the content store, because anybody can read that store. They lie in
-`<home>/outputs/<lease>` until the ciphertext is in the store.
+Leases and jury duty both use it. Every call may be repeated after a crash. Plain outputs never
+enter the content store, because anybody can read that store. They lie in `<home>/outputs/<lease>`
+until the ciphertext is in the store.
 """
 
 import asyncio
@@ -29,13 +29,15 @@ from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, H
 from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
 
-_LEASE = "lease:"  # prefix of the owner for which the store pins inputs
-CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # up to seven days until the verdict, and seven after it
+_LEASE = "lease:"  # prefix of the name under which the content store pins a lease's inputs
+CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # at most seven days until the verdict, and seven after it
 
 
 class Output(Struct, frozen=True):
-    """A collected output: the digest of its directory, and why it was replaced by the empty
-    directory ("" = it was not).
+    """A collected output.
+
+    It has the digest of the output directory, and why the empty directory replaced it ("" if it did
+    not).
     """
 
     digest: Hash32
@@ -43,7 +45,9 @@ class Output(Struct, frozen=True):
 
 
 class JobRunner:
-    """Runs tasks on one machine. `classes` are the host classes offered: each has a determinism
+    """Runs tasks on one machine.
+
+    `classes` maps the id of each offered host class to the class; each has a determinism
     environment. `lease_id` is the name of a lease at the executor (see `Execution.lease_id`).
     """
 
@@ -59,7 +63,9 @@ class JobRunner:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
         self._classes, self._gpus = classes, gpus
-        self._sealed: dict[str, Cid] = {}  # by lease id, so that a retried upload seals only once
+        self._sealed: dict[
+            str, Cid
+        ] = {}  # lease id -> ciphertext, so that a retried upload seals only once
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def spec(
@@ -90,14 +96,14 @@ class JobRunner:
             )
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
-        """Starts the container unless it was started.
+        """Starts the container, unless an earlier call did.
 
         Raises Refused(UNSUPPORTED | UNKNOWN) if this machine can never run the image.
         """
         await self.executor.start(await self._task(lease_id, spec, host_class))
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
-        """Copies the outputs to disk and returns their digest; again the same for a repeated call.
+        """Copies the outputs to disk and returns their digest. A repeated call returns the same.
 
         A time-out, a memory kill and forbidden content give the empty directory. Raises Unavailable
         if the executor does not have the outputs.
@@ -148,12 +154,14 @@ class JobRunner:
         return cid
 
     async def remove(self, lease_id: str) -> None:
-        """Removes container, plain output and the pins of inputs. The ciphertext stays until its
-        pin expires.
+        """Removes container, plain output and the pins of inputs.
+
+        The ciphertext stays until its pin expires.
         """
         await self.executor.remove(lease_id)
         self._sealed.pop(lease_id, None)
-        # The record goes first: without it, an output that is half deleted is not taken for whole.
+        # The record goes first. Without it, a later call does not take a half deleted output for a
+        # whole one.
         await asyncio.to_thread(self._record(lease_id).unlink, missing_ok=True)
         for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):
             await asyncio.to_thread(delete_tree, self._outputs / name)
@@ -174,8 +182,9 @@ class JobRunner:
         return self._outputs / f"{lease_id}.collected"
 
     async def _collect_into(self, target: Path, lease_id: str, status: ExitStatus) -> str:
-        """Fills `target`, replacing what a crash may have left there. Returns why it is the empty
-        directory, or "".
+        """Fills the folder `target`, and replaces what a crash may have left there.
+
+        Returns why it is the empty directory, or "".
         """
         part, note = target.with_name(target.name + ".part"), ""
         await asyncio.to_thread(delete_tree, part)
@@ -246,5 +255,7 @@ def _read_record(path: Path) -> Output | None:
 
 
 def _write_record(path: Path, output: Output) -> None:
-    """Durable when it returns: later the output on disk is compared with this digest."""
+    """Writes the record durably, because a later call compares the output on disk with its
+    digest.
+    """
     write_atomic(path, canonical.encode(output))

@@ -2,9 +2,9 @@
 
 The key that was valid at an Assignment's acceptBy (inclusive) signs all messages of its lease, even
 after a rotation. The current key signs offers, heartbeats, tokens and hellos. A coordinator learns
-of a new key some blocks later; when it refuses one key, the provider tries the next. The chain
-knows from when to when a key is valid. A file keeps what the chain said last, because the chain may
-be away at the next start.
+of a new key some blocks later. If it refuses one key, the provider tries the next. The chain knows
+from when to when a key is valid. A file keeps what the chain said last, because the chain node may
+not answer at the next start.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,7 +22,7 @@ from quorate_runtime.files import write_atomic
 
 FILE = "operator-keys.json"
 FILE_BYTES_MAX = 64 * 1024
-# The second: the coordinator has the same message already, signed by the other key.
+# The second code: the coordinator has the same message already, signed by another key.
 OTHER_KEY = (Code.WRONG_SIGNER, Code.EQUIVOCATION)
 
 T = TypeVar("T")
@@ -45,18 +45,19 @@ class KeyValidities(Struct, frozen=True):
 class OperatorKeys:
     """The operator keys of one provider.
 
-    One task of the daemon reports what the chain says (`learn`). All code that signs asks here for
-    the key.
+    `Rotation` reports what the chain says (`learn`). All code that signs asks here for the key.
     """
 
     def __init__(self, keys: ProviderKeys, file: Path | None = None) -> None:
-        """`file` keeps what the chain said; None = nothing is kept."""
+        """`file` keeps what the chain said. If it is None, nothing is kept."""
         self._signers = {signer.address: signer for signer in keys.operators()}
         self._file, self._is_owner_here = file, keys.owner is not None
         self.wanted = keys.operator
-        self._known = self._of_mine(read_validities(file).keys if file else ())
+        self._known = self._of_own_keys(read_validities(file).keys if file else ())
         self._accepted: dict[Address, Address] = {}  # coordinator -> key that it accepted last
-        self._hellos: dict[Address, int] = {}  # coordinator -> hellos since it accepted a message
+        self._hellos: dict[
+            Address, int
+        ] = {}  # coordinator -> number of hellos since it accepted a message
 
     # -------------------------------------------------------------------------------------- queries
 
@@ -82,14 +83,14 @@ class OperatorKeys:
     def valid_at(self, moment: UnixSeconds) -> Signer:
         """Returns the key that was valid at a moment.
 
-        In the second of a rotation, the older of the two.
+        In the second of a rotation both are valid; it returns the older one.
         """
         found = next((item.key for item in self._known if moment <= item.until), None)
         return self.current if found is None else self._signers[found]
 
     def named(self, key: Address) -> Signer:
-        """Returns the signer of a key that the chain names; the current one if that key is not
-        here.
+        """Returns the signer of a key that the chain names, or the current one if that key is
+        not here.
         """
         return self._signers.get(key, self.current)
 
@@ -98,10 +99,11 @@ class OperatorKeys:
         return next((item for item in self._known if item.key == key), None)
 
     def may_take_work(self, coordinator: Address) -> bool:
-        """Returns whether one key can sign all messages of what this coordinator assigns now.
+        """Returns whether one key can sign all messages of a lease that this coordinator assigns
+        now.
 
-        No while the daemon is about to rotate the key: it would accept under the old key and commit
-        under the new one. No before this coordinator has accepted the new key.
+        False while the daemon is about to rotate the key: the old key would sign the Accept and the
+        new one the Commit. False also until this coordinator has accepted the new key.
         """
         if self.is_changing and self._is_owner_here:
             return False
@@ -110,8 +112,8 @@ class OperatorKeys:
     # ------------------------------------------------------------------------------------- updating
 
     def learn(self, validities: Sequence[KeyValidity]) -> None:
-        """Takes what the chain says now about any of the keys, and keeps it if it is new."""
-        known = self._of_mine(validities)
+        """Takes what the chain says now about some of the keys, and saves it if it is new."""
+        known = self._of_own_keys(validities)
         if known == self._known:
             return
         self._known = known
@@ -119,7 +121,7 @@ class OperatorKeys:
             write_validities(self._file, KeyValidities(known))
 
     def forget(self, key: Address) -> None:
-        """Drops a key that left the keystore. Never the newest key, never the current one."""
+        """Drops a key that left the keystore. It must not be the newest or the current key."""
         assert key not in (self.wanted.address, self.current.address), "it is in use"
         del self._signers[key]
         self.learn(self._known)
@@ -129,7 +131,7 @@ class OperatorKeys:
         self._accepted[coordinator] = key
         self._hellos[coordinator] = 0
 
-    def _of_mine(self, validities: Sequence[KeyValidity]) -> tuple[KeyValidity, ...]:
+    def _of_own_keys(self, validities: Sequence[KeyValidity]) -> tuple[KeyValidity, ...]:
         return tuple(
             sorted(
                 (item for item in validities if item.since and item.key in self._signers),
@@ -151,18 +153,17 @@ class OperatorKeys:
         return self._from(self._accepted.get(coordinator, self.current.address))
 
     def for_announcements(self, coordinator: Address) -> tuple[Signer, ...]:
-        """Returns the current key, then as `for_coordinator`.
+        """Returns the current key, then the keys of `for_coordinator`.
 
         Trying the current key first shows whether the coordinator has learnt of it.
         """
         return tuple(dict.fromkeys((self.current, *self.for_coordinator(coordinator))))
 
     def for_hello(self, coordinator: Address) -> Signer:
-        """Returns the next key to try in a hello.
+        """Returns the next key to try in a hello (the first message of a connection).
 
-        It changes until the coordinator accepts a message.
-
-        A refused hello shows only as a connection that ends, so there is no refusal to react to.
+        It changes until the coordinator accepts a message. A coordinator that refuses a hello only
+        closes the connection, so the provider gets no refusal that it could react to.
         """
         order, count = self.for_coordinator(coordinator), self._hellos.get(coordinator, 0)
         self._hellos[coordinator] = count + 1
@@ -187,10 +188,12 @@ class HelloSigner:
         return signer.sign(digest)
 
 
-async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitable[T]]) -> T:
-    """Sends under each key in turn until one is not refused as the wrong key.
+async def send_under_any_key(
+    signers: Sequence[Signer], send: Callable[[Signer], Awaitable[T]]
+) -> T:
+    """Sends a message under each key in turn, until the coordinator accepts the key.
 
-    Raises the first key's refusal when every key is refused, and any other refusal at once.
+    Raises the first key's refusal if every key is refused. Raises any other refusal at once.
     """
     first: Refused | None = None
     for signer in signers:
@@ -205,7 +208,7 @@ async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitabl
 
 
 def read_validities(file: Path) -> KeyValidities:
-    """Returns the kept validities; none before the daemon first asked the chain."""
+    """Returns the saved validities; none if the daemon has never asked the chain."""
     return (
         canonical.decode(KeyValidities, file.read_bytes(), FILE_BYTES_MAX)
         if file.exists()

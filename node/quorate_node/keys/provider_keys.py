@@ -1,9 +1,10 @@
 """The provider's keys: operator (hot), peer and box, and the owner's key if it is kept here.
 
-Operator keys are only added: `operator.json`, then `operator-2.json` and so on; the newest is the
-one to use. So a rotation that stops halfway keeps both the old key and the new one. A key that no
-job needs any more is moved into `retired/` and never deleted. The daemon no longer opens it, and
-its owner can still get the coins that it holds.
+The peer key identifies the provider in connections, and the box key opens what is encrypted for it.
+`quorate node rotate` only adds operator keys: `operator.json`, then `operator-2.json` and so on.
+The newest is the one to use. So a rotation that stops halfway keeps both the old key and the new
+one. The daemon moves a key that no job needs any more into `retired/`, and never deletes it. It no
+longer opens that key, and the owner can still get the coins of its account.
 """
 
 import json

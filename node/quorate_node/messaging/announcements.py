@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
-from quorate_node.keys.operator_keys import OperatorKeys, under_any
+from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfferDetails:
-    """The parts of the offer that the core's rules do not need.
+    """The parts of the offer that the core does not know.
 
     `inventory` is the CID digest of the `Hardware` document. `addresses` are the URLs of this
     provider's gateway. The keys are X25519 and Ed25519 public keys.
@@ -51,7 +51,7 @@ class Announcements:
         self._heartbeat_seq = 0
 
     def bind(self, details: OfferDetails) -> None:
-        """Sets the details of the offer. They hold the gateway's URL, so they come late."""
+        """Sets the details of the offer. They include the gateway's URL, which is known late."""
         self._details = details
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
@@ -100,8 +100,8 @@ class Announcements:
 
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
         """Sends one heartbeat to every connected coordinator and returns how many took it."""
-        # The sequence number only has to grow, also over restarts. The time in milliseconds does,
-        # and needs no storage.
+        # The sequence number must grow, also over restarts. The time in milliseconds does so and
+        # needs no storage.
         now = self._clock.now()
         self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
         message = Heartbeat(
@@ -123,8 +123,9 @@ class Announcements:
         return taken
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
-        """Sends a frame under the current operator key, or under an older one if the coordinator
-        does not know the current key yet.
+        """Sends a frame under the current operator key.
+
+        If the coordinator does not know that key yet, it sends the frame under an older one.
         """
 
         async def send(signer: Signer) -> None:
@@ -133,4 +134,4 @@ class Announcements:
             )
             self._operator_keys.note_accepted(coordinator, signer.address)
 
-        await under_any(self._operator_keys.for_announcements(coordinator), send)
+        await send_under_any_key(self._operator_keys.for_announcements(coordinator), send)

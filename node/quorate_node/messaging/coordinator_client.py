@@ -1,7 +1,8 @@
-"""What the provider knows about one coordinator, and the HTTP client with the provider's token.
+"""What a coordinator says about itself, and the HTTP client that asks it with the provider's token.
 
-A file keeps what a coordinator says about itself. The daemon checks it against the chain before it
-signs anything for that coordinator (`registration.check_coordinator`).
+The coordinator describes itself at GET /v1/info: its account, keys and contracts. A file saves that
+description. The daemon checks it against the chain before it signs anything for the coordinator
+(`registration.check_coordinator`).
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from quorate_content.transfer.fetch import Source
 from quorate_content.transfer.staging_routes import upload_file
 from quorate_contracts import trusted_deployment
 from quorate_contracts.deploy import Deployment
-from quorate_node.keys.operator_keys import OperatorKeys, under_any
+from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.limits import BY_NAME, DEVNET
@@ -42,10 +43,10 @@ class ProofView(Struct, frozen=True):
     epoch: int
 
 
-def deployment_of(info: InfoView) -> Deployment:
-    """Returns the deployment that a coordinator works on.
+def deployment_from_info(info: InfoView) -> Deployment:
+    """Returns the deployment (chain, contracts, beacon) that a coordinator's description names.
 
-    `Refused(MALFORMED)` when its description cannot be one.
+    Raises Refused(MALFORMED) if the description lacks a contract or has impossible values.
     """
     named = info.contracts
     absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
@@ -57,7 +58,8 @@ def deployment_of(info: InfoView) -> Deployment:
     ):
         raise Refused(
             Code.MALFORMED,
-            f"coordinator 0x{info.coordinator.hex()}: what it says about itself is no deployment",
+            f"coordinator 0x{info.coordinator.hex()}: its /v1/info lacks a contract or has "
+            f"impossible values",
         )
     return Deployment(
         chain_id=info.chain_id,
@@ -75,28 +77,30 @@ def deployment_of(info: InfoView) -> Deployment:
     )
 
 
-def kept_path(folder: Path, url: str) -> Path:
-    """Returns the file in `folder` that holds what the coordinator at `url` said about itself."""
+def saved_info_path(folder: Path, url: str) -> Path:
+    """Returns the path in `folder` of the saved description of the coordinator at `url`."""
     place = urlsplit(url)
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
 
-async def discover(
-    session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None
+async def fetch_info(
+    session: aiohttp.ClientSession, url: str, saved: Path, home: Path | None = None
 ) -> InfoView:
-    """Returns what the coordinator at `url` says about itself; if it is away, what it said last.
+    """Asks the coordinator at `url` to describe itself, and saves the answer in the file `saved`.
 
-    So a provider can start without its coordinator. The contracts are taken at first contact and
-    must never change, because the owner's key stakes at them. A deployment that `init` was given is
-    in `home` and wins over the first contact. `Refused` names what changed, and what to do if the
-    market has really moved.
+    If the coordinator does not answer, it returns the saved description, so that a provider can
+    start without its coordinator. The provider trusts the contracts at first contact. They must
+    never change, because the owner's key stakes at them. If `init` was given a deployment, it is in
+    `home`, and the contracts must be those at first contact too. Raises Refused, which names what
+    changed and what to do if the market has really moved. Raises Unavailable if the coordinator
+    does not answer and no description is saved.
     """
-    earlier = _read_kept(kept)
+    earlier = _read_saved_info(saved)
     try:
         info = canonical.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
     except Unavailable:
-        # With an earlier answer the provider starts all the same: leases of this coordinator may
-        # still run here.
+        # With a saved description the provider starts without this coordinator, because its leases
+        # may still run here.
         if earlier is None:
             raise
         info = earlier
@@ -104,14 +108,14 @@ async def discover(
     if other:
         raise Refused(Code.UNSUPPORTED, f"{url}: {other}")
     if earlier is not None:
-        _check_same(url, kept, earlier, info)
+        _check_unchanged(url, saved, earlier, info)
     if info != earlier:
-        _keep(kept, info)
+        _save_info(saved, info)
     return info
 
 
-def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None:
-    known, fresh = deployment_of(earlier), deployment_of(info)
+def _check_unchanged(url: str, saved: Path, earlier: InfoView, info: InfoView) -> None:
+    known, fresh = deployment_from_info(earlier), deployment_from_info(info)
     changed = [
         item.name
         for item in fields(Deployment)
@@ -125,11 +129,11 @@ def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None
             f"changed; the provider stakes and signs nothing for it"
         )
         raise Refused(
-            Code.UNSUPPORTED, f"{why}. If you know that the market was set up again, remove {kept}"
+            Code.UNSUPPORTED, f"{why}. If you know that the market was set up again, remove {saved}"
         )
 
 
-def _read_kept(path: Path) -> InfoView | None:
+def _read_saved_info(path: Path) -> InfoView | None:
     try:
         return canonical.decode(InfoView, path.read_bytes()) if path.exists() else None
     except Refused as refused:
@@ -140,7 +144,7 @@ def _read_kept(path: Path) -> InfoView | None:
         raise Refused(Code.MALFORMED, why) from refused
 
 
-def _keep(path: Path, info: InfoView) -> None:
+def _save_info(path: Path, info: InfoView) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, canonical.encode(info))
 
@@ -148,9 +152,10 @@ def _keep(path: Path, info: InfoView) -> None:
 async def get_json(
     session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
 ) -> canonical.Json:
-    """Returns a JSON answer of at most 1 MiB.
+    """Returns the JSON answer to a GET request, at most 1 MiB.
 
-    Refused with the server's code. Raises Unavailable if the server is away or overloaded.
+    Raises Refused with the server's code, Unavailable if the server does not answer or is
+    overloaded.
     """
     try:
         async with session.get(
@@ -171,7 +176,7 @@ async def get_json(
 
 
 class Coordinator:
-    """The HTTP client of one coordinator, in the name of one provider."""
+    """The HTTP client of one coordinator. It signs its requests for one provider."""
 
     def __init__(
         self,
@@ -209,10 +214,10 @@ class Coordinator:
         )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
-        """Returns the gateways that an assignment names, and the coordinator's own store.
+        """Returns the gateways that an Assignment names, and the coordinator's own store.
 
-        Only the own store gets the token, and only it may be in the owner's private network. On a
-        devnet every gateway may be there.
+        Only the coordinator's store gets the token, and only it may be in the owner's private
+        network. On a devnet every gateway may be there.
         """
         own, is_devnet = self.source(), self.info.limits == DEVNET.name
         return (
@@ -221,7 +226,7 @@ class Coordinator:
         )
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
-        """Puts one stored file into the coordinator's staging store."""
+        """Uploads one file of the content store to the coordinator's staging store."""
         async with await store.lease(cid) as lease:
 
             async def put(signer: Signer) -> None:
@@ -229,16 +234,19 @@ class Coordinator:
                     self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer)
                 )
 
-            await under_any(self._operator_keys.for_coordinator(self.address), put)
+            await send_under_any_key(self._operator_keys.for_coordinator(self.address), put)
 
     async def proof(self, epoch: int) -> ProofView:
-        """This provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has none."""
+        """Returns this provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has
+        none.
+        """
         url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
 
         async def get(signer: Signer) -> canonical.Json:
             return await get_json(self._session, url, self.headers(signer))
 
         view: ProofView = canonical.from_json(
-            ProofView, await under_any(self._operator_keys.for_coordinator(self.address), get)
+            ProofView,
+            await send_under_any_key(self._operator_keys.for_coordinator(self.address), get),
         )
         return view

@@ -1,4 +1,7 @@
-"""Turns the frames of coordinators into events. It recovers signers; the core decides."""
+"""Turns the frames of coordinators into events.
+
+The handler recovers which key signed a message. The core decides whether that key may send it.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,14 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class EventSink(Protocol):
-    """The actor, reduced to what reports events to it."""
+    """The one method of the actor that other parts need to report events."""
 
     async def submit(self, event: events.Event) -> object:
-        """Steps the event and returns when it is durable. Raises Refused as the core does."""
+        """Gives the event to the core, and returns when the journal has it.
+
+        Raises Refused as the core does.
+        """
 
 
 class FrameHandler:
-    """Handles the frames of one coordinator. An answer means that the event is durable."""
+    """Handles the frames of one coordinator. It answers a frame once the journal has the event."""
 
     def __init__(
         self,
@@ -39,10 +45,10 @@ class FrameHandler:
         may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        """`may_take_work` says no while this coordinator may know another operator key than the
-        provider (`OperatorKeys.may_take_work`).
+        """`may_take_work` returns False while this coordinator may know another operator key than
+        the provider (`OperatorKeys.may_take_work`).
 
-        `store_room` gives the bytes that the content store can take; None = unlimited.
+        `store_room` returns how many more bytes the content store can keep; None = no limit.
         """
         self._actor, self._coordinator = actor, coordinator
         self._domain, self._recover = domain, recover
@@ -72,7 +78,7 @@ class FrameHandler:
             isinstance(event, events.VerdictReceived)
             and event.assignment_hash in event.verdict.message.faulted
         ):
-            # Logged here and not in the core: a held job may be found wrong long after the core
+            # The handler logs this and not the core, because a verdict may come long after the core
             # has forgotten the lease.
             log.warning(
                 "lease %s: %s; look at `quorate node check`, and at this machine's memory",
@@ -84,7 +90,7 @@ class FrameHandler:
     def event(self, frame: frames.Frame) -> events.Event:
         """Returns the event of a frame.
 
-        Raises Refused for a frame that a coordinator does not send.
+        Raises Refused if the frame is not one that a coordinator sends.
         """
         match frame:
             case frames.AssignmentSent():

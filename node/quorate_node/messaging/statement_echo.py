@@ -1,8 +1,8 @@
 """Sends each coordinator, at each new connection, the newest statement it signed for this provider.
 
-A coordinator knows that statement, unless somebody restored an old backup of its journal. Then its
-own signature shows that the journal is old, before it signs lower sums. It stops, and its operator
-looks for the newer journal, which holds this provider's pay.
+A coordinator knows that statement, unless its operator restored an old backup of its journal. Then
+its own signature shows that the journal is old, before the coordinator signs lower sums. The
+coordinator stops, and its operator looks for the newer journal, which has this provider's pay.
 """
 
 import logging
@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class StatementEcho:
-    """One task of the daemon. `newest` gives the newest statement of a coordinator."""
+    """The task of the daemon that sends statements back.
+
+    `newest` returns the newest statement of a coordinator.
+    """
 
     newest: Callable[[Address], Envelope[Statement] | None]
     dialers: Mapping[Address, WebSocketDialer]

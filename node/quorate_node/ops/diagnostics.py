@@ -1,5 +1,5 @@
-"""`quorate node check`: looks at machine, engine, coordinators and money, with a fix for each
-failure.
+"""`quorate node check`: checks machine, engine, coordinators and money, and names a fix for
+each failure.
 """
 
 import shlex
@@ -18,7 +18,12 @@ from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
 from quorate_node.executors.selection import choose
 from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.coordinator_client import deployment_of, discover, get_json, kept_path
+from quorate_node.messaging.coordinator_client import (
+    deployment_from_info,
+    fetch_info,
+    get_json,
+    saved_info_path,
+)
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.ports import Clock
@@ -29,12 +34,14 @@ from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
-CLOCK_SECONDS_MAX = 3  # HTTP dates have whole seconds; a devnet's deadlines are about ten seconds
+CLOCK_SECONDS_MAX = 3  # more than HTTP's whole seconds, less than a devnet's ten-second deadlines
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line: what was checked, whether it is good, what was found, and how to fix it."""
+    """One line of the report: what was checked, whether it is good, what was found, how to fix
+    it.
+    """
 
     name: str
     is_good: bool
@@ -42,8 +49,8 @@ class CheckResult:
     fix: str = ""
 
 
-async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
-    """Checks everything. A failed check is a finding; nothing is raised for it."""
+async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
+    """Checks everything and returns the results. A failed check is a result and raises nothing."""
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     host = detect_cpu_class()
     found = [*_machine(config.home, host), await _engine(config, keys, clock)]
@@ -87,7 +94,7 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Ch
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
-        # Not re-raised: it is the finding.
+        # Not re-raised: it is the result of this check.
         return CheckResult(
             "engine",
             False,
@@ -108,10 +115,10 @@ async def _coordinator(
     clock: Clock,
 ) -> list[CheckResult]:
     try:
-        info = await discover(
-            session, url, kept_path(config.path("coordinators"), url), config.home
+        info = await fetch_info(
+            session, url, saved_info_path(config.path("coordinators"), url), config.home
         )
-        contracts = Contracts.of(deployment_of(info))
+        contracts = Contracts.of(deployment_from_info(info))
         client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
         await check_coordinator(client, contracts, info)
         owners = await ask(client, contracts.stakes.owner_count(host.id()))
@@ -123,12 +130,12 @@ async def _coordinator(
             )
         ]
         found += [
-            await clock_finding(session, url, clock),
+            await check_clock(session, url, clock),
             await _market(session, url, info, host, owners),
         ]
         return found + (await _money(client, contracts, config, keys, host) if keys else [])
     except (Unavailable, Refused) as error:
-        # Not re-raised: it is the finding.
+        # Not re-raised: it is the result of this check.
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
         text = words if url in words else f"{url}: {words}"
         return [
@@ -141,10 +148,10 @@ async def _coordinator(
         ]
 
 
-async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
+async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
     """Compares this machine's clock with the coordinator's.
 
-    Signed messages carry the time, so with a wrong clock the provider misses every deadline.
+    Signed messages have the time, so with a wrong clock the provider misses every deadline.
     """
     try:
         async with session.get(f"{url}/v1/health") as response:
@@ -195,7 +202,7 @@ async def _money(
     )
     registered = (
         f"provider 0x{keys.account.hex()} is "
-        f"{'registered' if found.index else 'not registered yet (up does it)'}"
+        f"{'registered' if found.index else 'not registered yet (`quorate node up` does it)'}"
     )
     lacking = (CheckResult("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [CheckResult("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -1,7 +1,7 @@
-"""Stops taking new work: because the owner asked for it, or because the daemon ends.
+"""Stops taking new work, because the owner asked for it or because the daemon ends.
 
-By default running jobs go on without the daemon, and the next daemon on this home attaches to
-them. In some places they cannot: a container that ends takes its bubblewrap jobs along. There the
+By default running jobs go on without the daemon, and the next daemon on this home attaches to them.
+In some places they cannot: when a container ends, bubblewrap jobs inside it end too. There the
 owner gives `--drain-seconds`.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Drain:
-    """Drains for the owner, and for the daemon when it ends.
+    """Withdraws the offer and takes no work, for the owner or at the daemon's end.
 
     A marker file says that the daemon drained by itself. Then the next start takes work again.
     """
@@ -43,8 +43,8 @@ class Drain:
         self._core, self._actor, self._announcements = core, actor, announcements
         self._clock, self._marker = clock, marker
         self._board, self._is_on_offer = board, is_on_offer
-        # False while the journal is replayed: whether the owner asked for draining is not known
-        # yet, and no coordinator has heard of this start.
+        # False until the daemon has replayed the journal. Before that it does not know whether the
+        # owner asked for draining, and no coordinator has heard of this start.
         self._is_replayed = False
 
     async def set_by_owner(self, is_on: bool) -> None:
@@ -57,7 +57,7 @@ class Drain:
         )
 
     async def announce_exit(self) -> None:
-        """Takes no new work, and tells the coordinators that the offer is withdrawn."""
+        """Stops taking work, and tells the coordinators that the offer is withdrawn."""
         if not self._is_replayed:
             return
         if not self._core.scalars.is_draining:
@@ -66,17 +66,17 @@ class Drain:
         await self._actor.submit(events.OfferDue())
         newest = self._core.scalars.offer_seq
         try:
-            # Sent directly as well: the daemon ends when this returns, and does not wait for the
+            # Sent here as well, because the daemon ends when this returns and does not wait for the
             # outbox.
             await self._announcements.send_offer(Sequence(newest), WITHDRAWN, newest)
         except Unavailable as error:
-            # Not re-raised: a coordinator that is away gets no heartbeats either, so it stops
-            # assigning work by itself.
+            # Not re-raised: a coordinator that cannot be reached gets no heartbeats either, so it
+            # stops assigning work.
             log.info("not every coordinator knows that this provider ends: %s", error)
         await self._announcements.send_heartbeat(self._core.free_slots())
 
     async def drain_for_exit(self) -> None:
-        """Takes no new work and returns when nothing runs. The caller bounds the wait."""
+        """Stops taking work, and returns when nothing runs. The caller limits the wait."""
         if not self._is_replayed:
             return
         await self.announce_exit()

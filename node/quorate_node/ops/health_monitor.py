@@ -18,7 +18,7 @@ CHECK_SECONDS = 5.0
 
 
 class HealthMonitor:
-    """One task of the daemon. `chain_url` is only for messages."""
+    """The task of the daemon that checks them. `chain_url` is only for messages."""
 
     def __init__(
         self,

@@ -91,9 +91,9 @@ class Gateway:
 
 
 def control_token(home: Path) -> str:
-    """Returns the token for the owner's commands, made on first use with mode 0600.
+    """Returns the token for the owner's commands. The first call makes it, with mode 0600.
 
-    A truncated token is replaced: anybody could guess an empty one.
+    It replaces a truncated token, because anybody could guess an empty one.
     """
     path = home / TOKEN_FILE
     # A full disk or a power cut may have truncated the file.

@@ -16,7 +16,7 @@ SHOWN_MAX = 50
 
 
 class LeaseStatus(Struct, frozen=True):
-    """One execution that has not ended."""
+    """One execution that has not ended. `lease` is its `assignment_hash`."""
 
     lease: Hash32
     coordinator: Address
@@ -25,7 +25,10 @@ class LeaseStatus(Struct, frozen=True):
 
 
 class EarningStatus(Struct, frozen=True):
-    """What one coordinator owes and what was claimed, cumulative."""
+    """What one coordinator owes this provider and what the provider has claimed.
+
+    All amounts are sums since the beginning.
+    """
 
     coordinator: Address
     final: Amount
@@ -41,9 +44,9 @@ class DeclineStatus(Struct, frozen=True):
 
 
 class UnpaidStatus(Struct, frozen=True):
-    """An execution that ended without pay.
+    """An execution that ended without pay. `lease` is its `assignment_hash`.
 
-    It is shown for ten minutes, or for seven days if it was committed.
+    The status shows it for ten minutes, or for seven days if it was committed.
     """
 
     lease: Hash32
@@ -51,9 +54,10 @@ class UnpaidStatus(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """The whole status. `connected`: coordinators that this provider is connected to now.
+    """The whole status.
 
-    `problems` names what keeps the provider from working; empty = nothing does.
+    `connected`: coordinators that this provider is connected to now. `problems` names what keeps
+    the provider from working; if it is empty, nothing does.
     """
 
     provider: Address
@@ -139,7 +143,7 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """Returns what the daemon wrote last, or None if it never ran.
+    """Returns the status that the daemon wrote last, or None if it never ran.
 
     Raises Refused if the file is damaged.
     """

@@ -21,7 +21,7 @@ from quorate_node import settings
 from quorate_node.chain.registration import register
 from quorate_node.cli import app as node
 from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.coordinator_client import discover, kept_path
+from quorate_node.messaging.coordinator_client import fetch_info, saved_info_path
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Refused, Unavailable
@@ -73,9 +73,9 @@ async def coordinator() -> AsyncIterator[Says]:
 async def test_other_contracts_than_at_first_contact_are_refused(
     coordinator: Says, tmp_path: Path
 ) -> None:
-    kept = kept_path(tmp_path, coordinator.url)
+    kept = saved_info_path(tmp_path, coordinator.url)
     async with aiohttp.ClientSession() as session:
-        assert await discover(session, coordinator.url, kept) == FIRST
+        assert await fetch_info(session, coordinator.url, kept) == FIRST
         for other, name in (
             (
                 replace(FIRST, contracts=FIRST.contracts | {"Stakes": Address(b"\x66" * 20)}),
@@ -90,18 +90,18 @@ async def test_other_contracts_than_at_first_contact_are_refused(
         ):
             coordinator.info = other
             with pytest.raises(Refused, match=f"{name} changed.*remove {kept}"):
-                await discover(session, coordinator.url, kept)
+                await fetch_info(session, coordinator.url, kept)
         coordinator.info = replace(
             FIRST,
             fee_bps=Bps(100),
             chain_url="http://127.0.0.1:2",
             statement_key=Address(b"\x05" * 20),
         )
-        assert await discover(session, coordinator.url, kept) == coordinator.info, (
+        assert await fetch_info(session, coordinator.url, kept) == coordinator.info, (
             "these may change"
         )
         coordinator.is_away = True
-        assert await discover(session, coordinator.url, kept) == coordinator.info, (
+        assert await fetch_info(session, coordinator.url, kept) == coordinator.info, (
             "its leases may still run here"
         )
 
@@ -109,15 +109,15 @@ async def test_other_contracts_than_at_first_contact_are_refused(
 async def test_a_damaged_record_does_not_count_as_first_contact(
     coordinator: Says, tmp_path: Path
 ) -> None:
-    kept = kept_path(tmp_path, coordinator.url)
+    kept = saved_info_path(tmp_path, coordinator.url)
     kept.write_bytes(b"")
     async with aiohttp.ClientSession() as session:
         with pytest.raises(Refused, match=f"{kept} is damaged"):
-            await discover(session, coordinator.url, kept)
+            await fetch_info(session, coordinator.url, kept)
         kept.unlink()
         coordinator.is_away = True
         with pytest.raises(Unavailable):
-            await discover(session, coordinator.url, kept)
+            await fetch_info(session, coordinator.url, kept)
 
 
 @pytest.mark.parametrize("name", ["Stakes", "Escrow", "TestToken"])
@@ -156,25 +156,25 @@ async def test_a_trusted_deployment_file_overrules_the_coordinator_at_first_cont
     file = tmp_path / "from-the-web.json"
     file.write_bytes(deploy.encode(TRUSTED))
     trusted_deployment.keep(tmp_path, trusted_deployment.read(file))
-    kept = kept_path(tmp_path, coordinator.url)
+    kept = saved_info_path(tmp_path, coordinator.url)
     async with aiohttp.ClientSession() as session:
         coordinator.info = lie
         with pytest.raises(
             Refused, match=rf"names another {name} than {tmp_path / 'deployment.json'}"
         ):
-            await discover(session, coordinator.url, kept, tmp_path)
+            await fetch_info(session, coordinator.url, kept, tmp_path)
         with pytest.raises(EvidenceError, match=f"names another {name} than"):
             check_identity(tmp_path / "pins.json", lie)
         assert not kept.exists() and not (tmp_path / "pins.json").exists(), (
             "a liar is not remembered"
         )
         coordinator.info = FIRST
-        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_identity(
-            tmp_path / "pins.json", FIRST
-        )
+        assert await fetch_info(
+            session, coordinator.url, kept, tmp_path
+        ) == FIRST and check_identity(tmp_path / "pins.json", FIRST)
         (tmp_path / "deployment.json").write_bytes(b"{")
         with pytest.raises(Refused, match="cannot be read"):
-            await discover(session, coordinator.url, kept, tmp_path)
+            await fetch_info(session, coordinator.url, kept, tmp_path)
 
 
 def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:

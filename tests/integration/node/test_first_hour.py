@@ -399,6 +399,6 @@ async def test_clock_that_is_wrong_is_named(skew: int, is_good: bool) -> None:
     app = web.Application()
     app.router.add_get("/v1/health", health)
     async with on_loopback(app) as url, aiohttp.ClientSession() as session:
-        found = await diagnostics.clock_finding(session, url, Skewed(skew))
+        found = await diagnostics.check_clock(session, url, Skewed(skew))
     assert found.is_good is is_good and found.fix == "timedatectl set-ntp true"
     assert is_good or f"{abs(skew)} s {'ahead of' if skew > 0 else 'behind'}" in found.text

@@ -82,7 +82,7 @@ async def test_status_file_that_cannot_be_written_is_logged_once_an_hour(
         await periodic.write_status(write, VirtualClock())
     failed, again = (
         "the status file cannot be written: [Errno 28] No space left on device",
-        "the status file is written again",
+        "the daemon writes the status file again",
     )
     assert caplog.messages == [failed, failed, again, failed]
 

@@ -14,7 +14,7 @@ from quorate_node.executors.docker.hardened_profile import (
     container_request,
     unrequested_mounts,
 )
-from quorate_node.images.image_volumes import VOLUMES_MAX, paths_to_cover
+from quorate_node.images.image_volumes import VOLUMES_MAX, volumes_to_mount_over
 from quorate_protocol.refusals import Code, Refused
 from support.executors.executor_cases import MIB, python_task
 from support.executors.image_archives import Member, entry, image_entries, tar
@@ -43,14 +43,14 @@ def test_declared_volumes_are_covered() -> None:
         "/inputs/a",
         "/etc/app",
     )
-    assert paths_to_cover(declared, ("/inputs/a",)) == (
+    assert volumes_to_mount_over(declared, ("/inputs/a",)) == (
         "/data",
         "/data/deep",
         "/etc/app",
         "/tmp/x",
         "/var/lib/db",
     )
-    assert paths_to_cover((), ()) == ()
+    assert volumes_to_mount_over((), ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,20 @@ def test_declared_volumes_are_covered() -> None:
 )
 def test_volumes_that_cannot_be_covered_are_refused(path: str) -> None:
     with pytest.raises(Refused, match="Volumes") as refusal:
-        paths_to_cover((path,), ())
+        volumes_to_mount_over((path,), ())
     assert refusal.value.code is Code.UNSUPPORTED
     assert "build the image without it" in refusal.value.detail
 
 
 def test_a_volume_inside_an_input_and_too_many() -> None:
     with pytest.raises(Refused, match="inside an input"):
-        paths_to_cover(("/models/cache",), ("/models",))
-    assert len(paths_to_cover([f"/v{index}" for index in range(VOLUMES_MAX)], ())) == VOLUMES_MAX
+        volumes_to_mount_over(("/models/cache",), ("/models",))
+    assert (
+        len(volumes_to_mount_over([f"/v{index}" for index in range(VOLUMES_MAX)], ()))
+        == VOLUMES_MAX
+    )
     with pytest.raises(Refused, match="at most 16"):
-        paths_to_cover([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
+        volumes_to_mount_over([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
 
 
 def test_the_archive_reader_lists_and_bounds_volumes(tmp_path: Path) -> None:

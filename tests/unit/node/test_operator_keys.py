@@ -21,7 +21,7 @@ from quorate_node.keys.operator_keys import (
     KeyValidities,
     KeyValidity,
     OperatorKeys,
-    under_any,
+    send_under_any_key,
     write_validities,
 )
 from quorate_node.keys.provider_keys import ProviderKeys
@@ -180,10 +180,10 @@ async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:
         return signer
 
     for code in (Code.WRONG_SIGNER, Code.EQUIVOCATION):
-        assert await under_any((OPERATOR, NEW), partial(send, code, NEW)) is NEW
+        assert await send_under_any_key((OPERATOR, NEW), partial(send, code, NEW)) is NEW
     for code, taken in ((Code.WRONG_SIGNER, None), (Code.TOO_LATE, NEW)):
         with pytest.raises(Refused) as refused:
-            await under_any((OPERATOR, NEW), partial(send, code, taken))
+            await send_under_any_key((OPERATOR, NEW), partial(send, code, taken))
         assert refused.value.code is code
     assert tried == [OPERATOR, NEW, OPERATOR, NEW, OPERATOR, NEW, OPERATOR]
 

@@ -1,9 +1,9 @@
 """The executor for machines without a container engine: runs tasks in bubblewrap.
 
-Uses namespaces, our seccomp profile and control groups. Root is given up before bubblewrap starts,
-so an escape from the sandbox leads to user 65534 and not to root. Without root, or without writable
-control groups, the supervisor polls memory and outputs, and processor shares are not limited.
-`limits` says which applies.
+Uses namespaces, our seccomp profile and control groups. The supervisor gives up root before it
+starts bubblewrap, so an escape from the sandbox leads to user 65534 and not to root. Without root,
+or without writable control groups, the supervisor polls memory and outputs, and nothing limits
+processor shares. `limits` says which applies.
 """
 
 import asyncio
@@ -36,11 +36,12 @@ from quorate_node.executors.supervisor.supervised_leases import (
     spawn_supervisor,
 )
 from quorate_node.images.archive_cache import ArchiveInfoCache
-from quorate_node.images.image_volumes import paths_to_cover
+from quorate_node.images.image_volumes import volumes_to_mount_over
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-# Mounted over, in a mount namespace that ends with the program; every machine has this folder.
+# The supervisor mounts over this folder, in a mount namespace that ends with the program. Every
+# machine has it.
 STAGE = "/tmp"
 _MASKED = (
     "/proc/asound",
@@ -52,8 +53,8 @@ _MASKED = (
     "/proc/timer_list",
 )
 _READABLE_BY_ALL = 0o004
-# Processes in the group that are not the job's: bubblewrap outside. Its first process inside
-# counts, as an engine's init does.
+# One process in the group is not the job's: bubblewrap's, outside the sandbox. Its first process
+# inside counts for the job, as an engine's init does.
 _BESIDE = 1
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
@@ -63,7 +64,7 @@ _WATCHED = (
 )
 _UNCOUNTED = frozenset(
     {"shmget", "semget", "msgget"}
-)  # memory that belongs to no process: only control groups count it
+)  # only control groups count memory that belongs to no process
 _NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgroup can be written"
 _INSTALL = "install it: apt-get install bubblewrap"
 
@@ -72,7 +73,8 @@ class BwrapOutputs(StrEnum):
     """How outputs are kept within their size."""
 
     LOOP = "loop"  # an ext4 file system in a file
-    # a memory file system; its pages count in the job's memory, so that limit is raised by as much
+    # A memory file system. Its pages count in the memory of the job, so that limit
+    # grows by its size.
     MEMORY = "memory"
     FOLDER = "folder"  # without root: an ordinary folder whose size is polled
 
@@ -118,7 +120,10 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     async def check(self) -> None:
-        """Makes one sandbox as a trial. Unavailable says what is missing and what to do."""
+        """Makes one sandbox as a trial.
+
+        Raises Unavailable, which says what is missing and what to do.
+        """
         await super().check()
         await asyncio.to_thread(self._try)
 
@@ -137,11 +142,11 @@ class BwrapExecutor(SupervisedExecutor):
         info = self._infos.of(task.image)
         check_task(task, info)
         folder = self._folder(task.lease_id)
-        end_lease(folder)  # left by a supervisor that was killed; the program runs again
+        end_lease(folder)  # a killed supervisor may have left it; the program runs again
         folder.mkdir(mode=0o700)
         try:
             root = self._roots.ensure(task.image, info)
-            covered = _covered(root, task, info)
+            covered = _paths_to_mount_over(root, task, info)
             _check_folder(root, task.working_dir)
             self._make_outputs(task, folder)
             spawn_supervisor(
@@ -231,7 +236,7 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     def _exit(self, lease_id: str) -> Exit:
-        """Returns the exit record, with the groups' exact counters where there are groups."""
+        """Returns the exit record. If the lease has control groups, it has their exact counters."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
         counters = (
@@ -249,7 +254,7 @@ class BwrapExecutor(SupervisedExecutor):
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
                 folder / "outputs.ext4", folder / "outputs", 0, 0
-            )  # a restart of the machine unmounted it
+            )  # needed after a restart of the machine, which unmounts it
         elif (
             not any((folder / "outputs").iterdir())
             and self._outputs is BwrapOutputs.MEMORY
@@ -261,7 +266,7 @@ class BwrapExecutor(SupervisedExecutor):
         if self._outputs is BwrapOutputs.FOLDER:
             open_up(
                 folder / "outputs"
-            )  # Root reads what a program closed to its own user, and results must not differ.
+            )  # Root can read what a program closed to its own user. Results must not differ.
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
@@ -271,9 +276,9 @@ class BwrapExecutor(SupervisedExecutor):
 
 
 def check_bwrap() -> None:
-    """Makes one sandbox with bubblewrap. Blocking.
+    """Makes one sandbox with bubblewrap as a trial. Blocking.
 
-    Unavailable says what is missing and what to do.
+    Raises Unavailable, which says what is missing and what to do.
     """
     if platform.machine() not in ARCHITECTURES:
         raise Unavailable(
@@ -327,7 +332,7 @@ def choose_outputs() -> BwrapOutputs:
 def end_lease(folder: Path) -> None:
     """Ends everything of a lease: processes, groups, mount, folder.
 
-    Safe to repeat, and for a folder that is absent.
+    It may be called again, and for a folder that is absent.
     """
     kill_supervised(folder)
     cgroups.end_lease_groups(folder.name)
@@ -348,18 +353,18 @@ def _check_folder(root: Path, working_dir: str) -> None:
         )
 
 
-def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """Returns the image's volumes, each with a folder in the image to mount on.
+def _paths_to_mount_over(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
+    """Returns the image's declared volumes to mount over, each with a folder in the image to mount
+    on.
 
-    Done at every start, because roots unpacked by earlier versions lack the folders. The paths have
-    no links: bubblewrap would follow a link at or above a mount point out of the image, and make
-    missing folders on the machine itself. `/tmp` is a new file system that holds nothing of the
-    image.
+    Every start does this, because roots that earlier versions unpacked lack the folders. The paths
+    have no links. Otherwise bubblewrap would follow a link out of the image and make missing
+    folders on the machine itself. `/tmp` is a new file system that has nothing of the image.
     """
     inputs = [mount.target for mount in task.mounts]
-    found = paths_to_cover(info.volumes, inputs)
+    found = volumes_to_mount_over(info.volumes, inputs)
     fresh = [path for path in found if path.startswith("/tmp/")]
-    return paths_to_cover(
+    return volumes_to_mount_over(
         [*fresh, *RootfsTree(root).make_folders([path for path in found if path not in fresh])],
         inputs,
     )

@@ -21,7 +21,10 @@ _MADE_HERE = ("/scratch", "/tmp")
 
 @dataclass(frozen=True, slots=True)
 class SandboxMounts:
-    """Where on the host the sandbox's mounts come from; `inputs` in the order of the task's."""
+    """Where the sources of the sandbox's mounts lie on the host.
+
+    `inputs` are in the order of the task's inputs.
+    """
 
     root: str
     outputs: str
@@ -113,7 +116,7 @@ def bwrap_command(
 def working_folder(working_dir: str) -> str:
     """Returns the program's working folder, without `..`.
 
-    With `..`, bubblewrap would make a folder outside the sandbox, on the machine itself.
+    If the path had `..`, bubblewrap would make a folder outside the sandbox, on the machine itself.
     """
     return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
 

@@ -1,11 +1,11 @@
 """Unpacks the layers of an image once into a root folder that sandboxes mount read-only.
 
-A stranger made the archive, and this process may be root. So every name is resolved link by link
-inside the root. Nothing is opened through a link. No device, setuid bit or sparse file is made.
-Each layer must hash to the diff id in the config: the config's digest is the key of the cache, and
-a later job must not get another job's files. Layers:
-https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower layers
-only, so each layer is read twice).
+A stranger made the archive, and this process may be root. So this module resolves every name link
+by link inside the root. It opens nothing through a link, and makes no device, setuid bit or sparse
+file. Each layer must hash to the diff id in the config: the config's digest is the key of the
+cache, and a later job must not get another job's files. Layers:
+https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts, which delete files,
+apply to lower layers only, so each layer is read twice).
 """
 
 import errno
@@ -27,8 +27,8 @@ from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 IMAGES_MAX = 16
-BYTES_MAX = 64 << 30  # of all unpacked images, as in an engine
-# An image that was just asked for is about to be started, although no lease names it yet.
+BYTES_MAX = 64 << 30  # all unpacked images together, the same bound as in an engine
+# An image that was asked for this recently will start soon, although no lease names it yet.
 START_SECONDS = 60
 MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
 _FILES = {  # files that an engine puts into every container
@@ -73,10 +73,10 @@ class RootfsCache:
         self._lock = threading.Lock()
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """Returns the root of the image, unpacked if needed.
+        """Returns the root of the image, and unpacks the image first if needed.
 
-        Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable
-        without room.
+        Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE) if the image cannot be unpacked,
+        Unavailable if there is no room.
         """
         with self._lock:
             root = self._home / info.config_digest
@@ -88,10 +88,11 @@ class RootfsCache:
             return root
 
     def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
-        """Unpacks the image; while the disk is full, removes the longest unused image and tries
-        again.
+        """Unpacks the image.
 
-        Otherwise a disk full of images would stop all jobs for ever.
+        While the disk is full, it removes the longest unused image and tries again.
+
+        Without that, a disk full of images would stop all jobs for ever.
         """
         fresh = root.with_suffix(".partial")
         while not root.is_dir():
@@ -143,7 +144,7 @@ class RootfsCache:
 def _disk_bytes(roots: Sequence[Path]) -> int:
     """Returns the bytes that these trees use on the disk.
 
-    Measured each time: that costs less than the unpacking that follows.
+    It measures them each time, which takes less time than the unpacking that follows.
     """
     done = (
         subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
@@ -174,7 +175,7 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
 
 
 def _failure(error: OSError) -> Refused | Unavailable:
-    """Raises Unavailable if the machine failed, Refused if no file system takes the image's
+    """Returns Unavailable if the machine failed, Refused if no file system takes the image's
     names.
     """
     if error.errno in _WORLD_FAILS:
@@ -212,10 +213,10 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
-    """Raises Unavailable if the file system has too few inodes: an image of empty files has few
-    bytes.
+    """Raises Unavailable if the file system has too few inodes.
 
-    File systems that make inodes on demand report 0 and pass.
+    An image of empty files needs few bytes and many inodes. A file system that makes inodes on
+    demand reports 0 and passes.
     """
     found = os.statvfs(folder)
     if found.f_files and found.f_favail < needed + _SPARE_INODES:
@@ -234,7 +235,9 @@ class RootfsTree:
         self._root = str(root)
 
     def white_out(self, entry: tarfile.TarInfo) -> None:
-        """Removes what a whiteout entry names from the layers below; other entries do nothing."""
+        """Removes the files of lower layers that a whiteout entry names. It ignores other
+        entries.
+        """
         folder, base = posixpath.split(_clean(entry.name))
         if not base.startswith(_WHITEOUT):
             return
@@ -249,7 +252,7 @@ class RootfsTree:
             _remove(posixpath.join(parent, gone))
 
     def place(self, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
-        """Writes one entry, replacing what was there."""
+        """Writes one entry of a layer, and replaces what was at its path."""
         folder, base = posixpath.split(_clean(entry.name))
         if base in ("", ".") or base.startswith(_WHITEOUT):
             return
@@ -290,12 +293,12 @@ class RootfsTree:
         """Returns whether a directory exists, following links inside the root only."""
         try:
             self._folder(path, makes=False)
-        except (Refused, OSError):  # not re-raised: the answer to the question
+        except (Refused, OSError):  # not re-raised: then there is no such directory
             return False
         return True
 
     def finish(self) -> None:
-        """Adds mount points and the files that name the machine."""
+        """Adds mount points, and the files that name the machine (such as /etc/hosts)."""
         for name in MOUNT_POINTS:
             path = posixpath.join(self._root, name)
             if not os.path.lexists(path):
@@ -330,9 +333,9 @@ class RootfsTree:
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
-        """Returns the directory of a name, with every link on the way followed inside the root.
+        """Returns the directory of a name. It follows every link on the way inside the root.
 
-        Missing folders are made if `makes`.
+        If `makes`, it makes missing folders.
         """
         pending = _parts(name)
         real: list[str] = []
@@ -371,7 +374,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    """Removes a path; only a directory with entries needs a process of its own."""
+    """Removes a path. Only for a directory with entries it starts a process."""
     if not os.path.lexists(path):
         return
     if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -404,8 +407,9 @@ def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> 
 
 
 def _give_user(path: str, entry: tarfile.TarInfo) -> None:
-    """Gives a file to the user of jobs if that user owned it in the image; others stay the
-    daemon's.
+    """Gives a file to the user of jobs if that user owned it in the image.
+
+    The daemon owns all others.
     """
     if entry.uid == _USER and os.geteuid() == 0:
         os.chown(path, _USER, _USER, follow_symlinks=False)

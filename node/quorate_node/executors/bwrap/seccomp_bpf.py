@@ -1,9 +1,9 @@
 """Assembles the strict seccomp profile as a classic BPF program, for sandboxes without an engine.
 
 We do not use libseccomp. The profile is an allow-list with few argument tests, which takes a
-hundred lines, and the owner's machine needs one native library less. Numbers of system calls are in
-`syscalls.json`. A name that an architecture lacks is left out, as engines do. Layout of the input
-(`struct seccomp_data`) and of instructions: seccomp(2), and the kernel's networking/filter.
+hundred lines here, and the owner's machine needs one native library less. `syscalls.json` has the
+numbers of system calls. A name that an architecture lacks is left out, as engines do. Layout of the
+input (`struct seccomp_data`) and of instructions: seccomp(2), and the kernel's networking/filter.
 """
 
 import json
@@ -27,7 +27,9 @@ _COMPARISONS = ("SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: code, how many to skip if a test holds and if not, constant."""
+    """One BPF instruction: its code, how many to skip if a test holds, how many if not, its
+    constant.
+    """
 
     code: int
     skip_true: int
@@ -102,9 +104,9 @@ def assemble(
 
 
 def rules_of(profile: Mapping[str, object], numbers: Mapping[str, int]) -> dict[int, list[Rule]]:
-    """Rules by number of the call, in the profile's order.
+    """Returns the profile's rules by number of the system call, in the profile's order.
 
-    Raises ValueError for what this assembler does not know.
+    Raises ValueError for a profile that this assembler does not know.
     """
     if profile["defaultAction"] != "SCMP_ACT_ERRNO":
         raise ValueError("only an allow-list can be assembled")

@@ -1,12 +1,12 @@
 """Tells whether a container ended by itself or because the container engine stopped.
 
 An engine that stops ends its containers. They look like programs that were killed: exit code 137,
-or what the program makes of SIGTERM. A container's own record does not show the difference (tried
-with a stop and a kill -9 of the engine), and times may jump. But the engine makes a new bridge
-network whenever it starts, unless containers live on across its start. So the network's id
-identifies one run of the engine. Each container is labelled with it, and its exit counts only in
-the same run. An engine without a bridge network has no such id; there a stop of the engine still
-looks like an exit.
+or what the program makes of SIGTERM. The engine's record of a container does not show the
+difference (tried with a stop and a kill -9 of the engine), and times may jump. But the engine makes
+a new bridge network whenever it starts, unless containers live on across its start. So the
+network's id identifies one run of the engine. The executor writes it on each container as a label,
+and believes an exit only in the same run. An engine without a bridge network has no such id. There
+a stop of the engine still looks like an exit.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Captures the output of containers in files.
 
-The engine keeps no logs for us: writing them costs CPU time of the host that no limit of the job
-covers. A daemon thread per container reads the engine's attach stream into a file up to a cap, and
-then closes the stream. The engine drops the rest. Output that a container writes while no daemon is
-attached, between a crash and the restart, is lost. Logs are never part of a result.
+The executor asks the engine to keep no logs: the engine would use CPU time of the host that no
+limit of the job covers. One thread per container reads the engine's attach stream into a file up to
+a cap, and then closes the stream. The engine drops the rest. Output is lost that a container writes
+while no daemon is attached, between a crash and the restart. Logs are never part of a result.
 """
 
 import socket
@@ -61,7 +61,7 @@ def _copy(stream: socket.SocketIO, path: Path) -> None:
                     file.write(_CUT)
                     break
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
-        return  # The engine or the lease's folder is gone, and logs may be lost.
+        return  # The engine or the lease's folder is gone. Logs may be lost.
     finally:
         # The response owns the connection. The SDK keeps two handles on the stream, so closing that
         # first would leave the socket open.

@@ -21,7 +21,7 @@ from quorate_protocol.units import Milliseconds, Seconds
 
 
 class ContainerUsage:
-    """What was measured of each lease's container while it ran."""
+    """The executor's measurements of each lease's container while it ran."""
 
     def __init__(self) -> None:
         self._sampled: dict[str, Counters] = {}
@@ -29,8 +29,9 @@ class ContainerUsage:
         self._timed_out: set[str] = set()  # leases whose container was killed at its time limit
 
     def remaining_seconds(self, lease_id: str, found: Inspection, now: float) -> float:
-        """Returns the seconds until a running container's time limit; `now` is the machine's UTC
-        clock.
+        """Returns the seconds until a running container's time limit.
+
+        `now` is the machine's UTC clock.
         """
         process = observe_process(process_id(found))
         if process is not None:
@@ -44,7 +45,11 @@ class ContainerUsage:
         self._timed_out.add(lease_id)
 
     def sample(self, lease_id: str, found: Inspection) -> None:
-        """Reads the counters of a running container, for engines whose groups go with it."""
+        """Reads the counters of a running container.
+
+        Some engines remove the control group with the container, so that its counters are gone
+        later.
+        """
         self._sampled[lease_id] = cgroups.process_counters(process_id(found)).at_least(
             self._sampled.get(lease_id, Counters())
         )

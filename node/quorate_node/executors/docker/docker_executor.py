@@ -1,8 +1,9 @@
 """The default executor: runs each task in a hardened container of a Docker engine.
 
 The Docker SDK blocks, so each call to the engine runs in a worker thread. The container's name
-holds the lease id and its labels hold the record. A daemon that restarts, or a second executor
-object, finds everything by asking the engine. Containers run on when the daemon ends.
+holds the lease id, and its labels hold all that the executor must know later. A daemon that
+restarts, or a second executor object, asks the engine for both. Containers run on when the daemon
+ends.
 """
 
 import asyncio
@@ -59,9 +60,9 @@ log = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
-# By then an engine that restarts is up again, or a full disk has been cleaned up.
+# Within this time an engine restarts, or somebody frees a full disk.
 REFUSING_SECONDS = 30.0
-FETCH_SECONDS = 600.0  # for an image that was removed between its lease's fetch and its start
+FETCH_SECONDS = 600.0  # to fetch an image again that was removed between fetch and start
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
@@ -72,8 +73,8 @@ Result = TypeVar("Result")
 class DockerExecutor:
     """`Executor` on a Docker engine.
 
-    `home` holds one folder per lease; `owner` labels this daemon's containers. `sandbox` None:
-    gVisor if the engine has it, else runc.
+    `home` holds one folder per lease. `owner` labels this daemon's containers. If `sandbox` is
+    None, it is gVisor if the engine has it, else runc.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class DockerExecutor:
         self._home = home
         self._engine: EngineFacts | None = None
         self._usage = ContainerUsage()
-        # Since when the engine refuses to start each lease, by the clock.
+        # Lease id -> since when the engine has refused to start it, by the clock.
         self._refused_since: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
-        # More starts at once would only make each of them slower.
+        # With more starts at once, each of them would only be slower.
         self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))
 
     async def check(self) -> None:
@@ -167,7 +168,7 @@ class DockerExecutor:
                     await self._wait_on(lease_id, found)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """The captured output; with `follow` until the container has ended."""
+        """Yields the captured output; with `follow` until the container has ended."""
         name = PREFIX + lease_id
         async for chunk in follow_file(
             self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)
@@ -175,7 +176,7 @@ class DockerExecutor:
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs, within the caps that the container's labels hold."""
+        """Copies the outputs, within the limits that the container's labels hold."""
         found = await self._call(lambda: self._inspect(lease_id))
         if found is None:
             raise Unavailable(f"lease {lease_id} has no container")
@@ -200,9 +201,9 @@ class DockerExecutor:
         await self._call(lambda: self._remove(lease_id))
 
     async def leases(self) -> Sequence[str]:
-        """Returns the lease ids from the engine's labels and from the folders.
+        """Returns the lease ids of the engine's labels and of the folders.
 
-        A crash may have left one without the other.
+        A crash may have left a container without a folder, or a folder without a container.
         """
         return await self._call(self._leases)
 
@@ -225,9 +226,9 @@ class DockerExecutor:
         return self._engine
 
     def _start_or_give_up(self, task: Task) -> None:
-        """Starts the container; raises EngineRefuses once the engine has refused for too long.
+        """Starts the container. Raises EngineRefuses once the engine has refused for too long.
 
-        Otherwise the job's slot would stay occupied for its whole duration.
+        Otherwise the lease would occupy its run slot for its whole duration.
         """
         lease_id = task.lease_id
         try:
@@ -318,10 +319,11 @@ class DockerExecutor:
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
-        """Returns (state, record). ABSENT if the container ended because the engine stopped.
+        """Returns (state, the engine's record of the container).
 
-        The boot id is asked on a new connection: an engine that is stopping still answers on the
-        connections that it already has.
+        The state is ABSENT if the container ended because the engine stopped. It asks the boot id
+        on a new connection, because an engine that is stopping still answers on the connections
+        that it has.
         """
         found = self._inspect(lease_id)
         state = container_state(found)
@@ -338,7 +340,7 @@ class DockerExecutor:
         try:
             found: Inspection = self._api.inspect_container(PREFIX + lease_id)
         except docker.errors.NotFound:
-            return None  # the answer to the question
+            return None  # there is no such container
         return found
 
     def _ignoring_absent(self, work: Callable[[], object]) -> None:
@@ -399,7 +401,7 @@ class DockerExecutor:
 
         def block() -> None:
             try:
-                # fractions work
+                # The engine takes fractions of a second, although the types say otherwise.
                 self._api.wait(name, timeout=max(seconds, 0.05))  # type: ignore[arg-type]
             except (requests.exceptions.RequestException, docker.errors.DockerException):
                 # A time-out (the SDK has many errors for it), or the engine does not answer. The
@@ -417,7 +419,8 @@ class DockerExecutor:
 def _translated(work: Callable[[], Result]) -> Result:
     """Runs `work` and raises the SDK's errors as Unavailable.
 
-    Our own rules were checked before, so an error of the engine is a failure of the machine.
+    The executor has checked the task by its own rules, so an error of the engine is a failure of
+    the machine.
     """
     try:
         return work()

@@ -13,8 +13,7 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """Returns a client of the named engine, or of the one in the environment, or of the usual
-    socket.
+    """Returns a client of the named engine, or of the environment's, or of the usual socket.
 
     The environment names an engine by DOCKER_HOST and related variables. `timeout` is in seconds.
     """
@@ -27,7 +26,7 @@ def connect(
 class _Client(docker.APIClient):
     """The SDK's client, with connections that close their sockets.
 
-    The SDK calls the engine in its constructor, so its adapter must be exchanged before that.
+    The SDK calls the engine in its constructor, so this class replaces its adapter before that.
     """
 
     def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:

@@ -18,14 +18,15 @@ _RETRY_SECONDS = 3600.0
 
 
 def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFacts:
-    """Asks the engine. `wanted` None: gVisor if the engine has it, else runc.
+    """Asks the engine what it can do, and chooses the sandbox.
 
-    Raises Unavailable if the engine has no seccomp, or not the sandbox that is wanted.
+    If `wanted` is None, it chooses gVisor if the engine has it, else runc. Raises Unavailable if
+    the engine has no seccomp, or not the sandbox that is wanted.
     """
     info = api.info()
     if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
         raise Unavailable(
-            "the container engine has no seccomp; strangers' programs are not run without it",
+            "the container engine has no seccomp; this node runs no stranger's program without it",
             _RETRY_SECONDS,
         )
     runtime = _runtime(info.get("Runtimes") or {}, wanted)

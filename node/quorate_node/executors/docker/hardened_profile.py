@@ -1,17 +1,17 @@
 """Converts a task to the request that creates its hardened container. Pure.
 
 A job chooses only what `Task` has fields for; nothing else of it reaches the host configuration.
-Each setting stops an attack that succeeds against an engine's defaults: unbounded forks, memory,
-disk and logs; a network; setuid programs; device nodes; io_uring and vsock; volumes that an image
-declares; environment variables that control the loader or the GPU hooks, which run as root on the
-host.
+Each setting stops an attack that succeeds against an engine's defaults. The attacks are: unbounded
+forks, memory, disk and logs; a network; setuid programs; device nodes; io_uring and vsock; volumes
+that an image declares; environment variables that control the loader or the GPU hooks, which run as
+root on the host.
 """
 
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate_node.images.image_volumes import paths_to_cover
+from quorate_node.images.image_volumes import volumes_to_mount_over
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
@@ -71,7 +71,8 @@ _CACHES = {
 class EngineFacts:
     """What the profile must know of the engine.
 
-    `cgroup_parent` "" = the engine's own; `runtime` "" = its default (runc).
+    If `cgroup_parent` is empty, the engine chooses the parent. If `runtime` is empty, the engine
+    uses its default (runc).
     """
 
     seccomp: str  # the profile as JSON text
@@ -83,9 +84,9 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """An image that the engine holds.
+    """An image that the engine has.
 
-    `has_env`: whether it has /usr/bin/env; None = unknown (registry images).
+    `has_env`: whether it has /usr/bin/env; None if unknown (registry images).
     """
 
     reference: str
@@ -101,9 +102,9 @@ class ContainerMounts:
     """Where a container's inputs and outputs come from.
 
     `outputs` is a host folder or a volume's name. `outputs_in_memory`: bytes of the outputs that
-    count in the job's memory. `are_views`: the inputs are our own read-only, nosuid, nodev mounts.
-    The engine must not make them read-only itself: it would mount them again without nosuid and
-    nodev.
+    count in the job's memory. `are_views`: the inputs are our own mounts, which are read-only,
+    nosuid and nodev. The engine must not make those read-only itself: it would mount them again
+    without nosuid and nodev.
     """
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
@@ -138,8 +139,8 @@ def container_request(
         "AttachStdout": True,
         "AttachStderr": True,
         "Healthcheck": {"Test": ["NONE"]},
-        # The engine adds the image's volumes, unless the folder is a mount already: see
-        # `paths_to_cover`.
+        # The engine adds the image's volumes, unless the folder is a mount already. See
+        # `volumes_to_mount_over`.
         "Volumes": {},
         "Labels": {
             LABEL_LEASE: task.lease_id,
@@ -153,7 +154,7 @@ def container_request(
             task,
             engine,
             mounts,
-            paths_to_cover(image.volumes, [target for _, target in mounts.inputs]),
+            volumes_to_mount_over(image.volumes, [target for _, target in mounts.inputs]),
         ),
     }
 
@@ -179,9 +180,10 @@ def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, objec
 
 
 def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
-    """Returns (kind, a volume's name, target).
+    """Returns (kind, a volume's name, target) of a mount.
 
-    Sources of binds are left out, because engines in a virtual machine write them differently.
+    It leaves out the sources of bind mounts, because engines in a virtual machine write them
+    differently.
     """
     kind = str(item["Type"])
     return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
@@ -193,9 +195,9 @@ def _list(value: object) -> list[dict[str, object]]:
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Refuses targets of inputs that are taken or inside each other.
+    """Raises Refused for inputs whose targets are in use or inside each other.
 
-    A mount point inside another input would have to be made in the content store.
+    To mount one input inside another, the engine would have to make a folder in the content store.
     """
     for target in targets:
         if (
@@ -253,7 +255,7 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
-    """Returns (loader variables to restore inside the container, the engine's list).
+    """Returns (loader variables to restore inside the container, the engine's list of variables).
 
     A bare name in the engine's list removes the image's variable.
     """
@@ -350,8 +352,8 @@ def _host_config(
 def _host_pids(task: Task, engine: EngineFacts) -> int:
     """Returns the limit of processes for the host's kernel.
 
-    gVisor's kernel is a program with about thirty threads of its own and two for each process
-    inside (measured), and they count too. A job that goes over the limit ends its sandbox.
+    gVisor's kernel is a program with about thirty threads, and two for each process inside
+    (measured). The host counts them too. A job that goes over the limit ends its sandbox.
     """
     return (
         2 * task.pids + _GVISOR_PIDS

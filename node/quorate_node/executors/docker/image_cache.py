@@ -1,9 +1,9 @@
 """Records which images this daemon brought into the engine, and removes the longest unused.
 
-Each image has one small file, written before the image is loaded, so that a crash leaves no image
-without a record. The file's time of change is the last use. An image that the engine had already
-belongs to the owner and gets no record that counts bytes. An image that got a name in the engine is
-kept, because somebody else uses it.
+Each image has one small file. The daemon writes it before it loads the image, so that a crash
+leaves no image without a record. The file's time of change is the last use. An image that the
+engine had before belongs to the owner, and its record counts no bytes. If an image got a name in
+the engine, it stays, because somebody else uses it.
 """
 
 import json
@@ -79,8 +79,8 @@ class ImageCache:
     def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
         """Removes unused images until `size` more bytes fit.
 
-        `remove` returns whether the engine removed the image. Raises Refused(OVERSIZE) if it can
-        never fit, Unavailable if all other images are in use.
+        `remove` returns whether the engine removed the image. Raises Refused(OVERSIZE) if the image
+        can never fit, Unavailable if all other images are in use.
         """
         if size > self.bytes_max:
             raise Refused(
@@ -128,8 +128,8 @@ class ImageCache:
                 path.stat().st_mtime,
             )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
-            # No record, or one torn by a crash. The record is written first, so nothing was loaded
-            # then.
+            # There is no record, or a crash tore it. The daemon writes the record before it loads
+            # the image, so it has loaded nothing.
             return None
 
     def _write(self, kept: CachedImage) -> None:

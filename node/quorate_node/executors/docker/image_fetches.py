@@ -1,8 +1,8 @@
-"""Fetches images from registries in threads of their own, a few at once, each with an end.
+"""Fetches images from registries in separate threads, a few at once, each with an end.
 
 A registry may send slowly on purpose, so no other work waits for a fetch. A fetch ends at its
 lease's deadline, when the lease ends, or when the registry is slower than `TransferRate` allows.
-The connection is closed then.
+The thread then closes the connection.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ class ImageFetches:
     async def fetch(
         self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Fetches the image unless `has` says that it is there.
+        """Fetches the image unless `has` says that the engine has it.
 
-        Refused as the fetch is; Unavailable also at the deadline and after `stop`.
+        Raises Refused and Unavailable as the fetch does. Also raises Unavailable at the deadline
+        and after `stop`.
         """
         stop = StopSignal(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())

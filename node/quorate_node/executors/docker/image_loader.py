@@ -1,8 +1,8 @@
 """Brings images into the engine: archives of the content store, or registry images by digest.
 
-Both come as archives that were checked strictly first (`registry_http` says why the engine pulls
-nothing). Each image has one load at a time, so that no image waits for another. Loaded images are
-recorded, and removed when room is needed.
+Both come as archives that this module checks strictly first (`registry_http` says why the engine
+pulls nothing). It loads each image at most once at a time, and no image waits for another. It
+records loaded images, and removes them when it needs room.
 """
 
 import threading
@@ -33,7 +33,8 @@ Inspected = dict[str, object]
 class ImagePolicy:
     """What the owner allows for images.
 
-    `private`: registry images that may come from the owner's own network; None = all (a devnet).
+    `private`: registry images that may come from the owner's own network; None allows all (a
+    devnet).
     """
 
     bytes_max: int = 16 << 30  # of one registry image, compressed as it is sent
@@ -45,7 +46,7 @@ class ImagePolicy:
 class ImageLoader:
     """Loads each image once. Blocking: called from worker threads.
 
-    `cache` None: no image is ever removed.
+    If `cache` is None, it never removes an image.
     """
 
     def __init__(self, api: docker.APIClient, cache: ImageCache | None = None) -> None:
@@ -54,9 +55,9 @@ class ImageLoader:
         self._infos = ArchiveInfoCache()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
-        """Loads the image if needed; a registry's image must have been fetched before.
+        """Loads the image if needed. A registry's image must have been fetched before.
 
-        Refused(UNKNOWN | MALFORMED | UNSUPPORTED).
+        Raises Refused(UNKNOWN | MALFORMED | UNSUPPORTED).
         """
         if isinstance(image, str):
             return self._fetched(parse_pinned(image))
@@ -74,7 +75,10 @@ class ImageLoader:
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
-        """Returns the id of the archive's image in the engine; loads it unless it is there."""
+        """Returns the id of the archive's image in the engine.
+
+        It loads the image if the engine lacks it.
+        """
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
             if self._inspect(reference) is None:
@@ -153,7 +157,10 @@ class ImageLoader:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """Returns (the engine's reference, its record); an image of ours before the owner's."""
+        """Returns (the engine's reference, its record of the image).
+
+        It prefers an image that this daemon loaded to one of the owner.
+        """
         ours = self._cache.find(image.digest) if self._cache else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None
@@ -167,12 +174,12 @@ class ImageLoader:
         try:
             found: Inspected = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
-            return None  # the answer to the question
+            return None  # the engine has no such image
         return found
 
 
 class RegistryImageFetcher:
-    """Brings registries' images into the engine. Blocking, one image at a time in each thread."""
+    """Brings registries' images into the engine. Blocking; one image at a time in each thread."""
 
     def __init__(
         self, images: ImageLoader, cache: ImageCache, folder: Path, policy: ImagePolicy

@@ -1,10 +1,10 @@
-"""Makes a lease's read-only inputs, and an output folder of bounded size that outlives the exit.
+"""Makes a lease's read-only inputs, and an output folder of limited size that outlives the exit.
 
 Outputs have two forms. LOOP (needs root): a file that holds an ext4 file system, mounted on the
 host. VOLUME (no root, or no loop devices): a tmpfs volume of the engine. The volume vanishes with
-its last container, so a `-hold` container that only waits keeps it until removal. Its pages count
-in the memory of the job's container, so that limit is raised by as much. The outputs come back as a
-tar stream.
+its last container, so a second container `...-hold`, which only waits, keeps it until removal. Its
+pages count in the memory of the job's container, so that limit grows by as much. The engine returns
+the outputs as a tar stream.
 """
 
 import hashlib
@@ -61,7 +61,10 @@ class LeaseDirs:
         return self._home / lease_id
 
     def prepare(self, task: Task, container: str) -> ContainerMounts:
-        """Makes everything that the container needs. Raises Unavailable if the host lacks room."""
+        """Makes all folders and volumes that the container needs.
+
+        Raises Unavailable if the host lacks room.
+        """
         folder = self.folder(task.lease_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         inputs = tuple(
@@ -85,7 +88,7 @@ class LeaseDirs:
         )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
-        """Copies the outputs to `destination`, from where they were kept."""
+        """Copies the outputs to `destination`, from the folder or the volume."""
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
@@ -113,7 +116,9 @@ class LeaseDirs:
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """Returns a read-only, nosuid, nodev view of the input; without root, the input itself."""
+        """Returns a read-only, nosuid, nodev mount of the input, or without root the input
+        itself.
+        """
         source = mount.source.resolve()
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")

@@ -1,6 +1,6 @@
-"""Collects outputs that only the engine can read, from its tar stream of the folder.
+"""Collects outputs that only the engine can read, from the engine's tar stream of the folder.
 
-The rules and caps are those of `outputs`. The engine sends sparse files at their full apparent
+The rules and limits are those of `outputs`. The engine sends sparse files at their full apparent
 size, and links as links. The tar module itself extracts nothing.
 """
 
@@ -18,7 +18,9 @@ _READ_MAX = 4 << 20
 
 
 def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
-    """Writes the stream's one top folder to the new directory `destination`, or nothing."""
+    """Writes the stream's one top folder to the new directory `destination`, complete or not at
+    all.
+    """
     with new_directory(destination) as partial:
         allowance = Allowance(caps)
         try:

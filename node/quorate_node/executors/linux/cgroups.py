@@ -1,10 +1,10 @@
 """Limits leases by the kernel's control groups and reads their CPU time and peak memory.
 
-Works with version 1, version 2 and the hybrid of both. Each container gets a parent group of its
-own, named by the lease. At exit the engine removes the container's group with its counters, but
-never the parent, whose counters include the child's. So the figures are exact for the shortest job
-and survive a restart of the daemon. An engine that leaves groups to systemd gives no such parent.
-There a running container is sampled.
+Works with version 1, version 2 and the hybrid of both. The executor gives each container a parent
+group that has the lease's name. At exit the engine removes the container's group with its counters,
+but never the parent, whose counters include the child's. So the figures are exact for the shortest
+job and survive a restart of the daemon. An engine that leaves groups to systemd gives no such
+parent. There the executor samples a running container.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Counters:
     peak_memory_bytes: int = 0
 
     def at_least(self, other: "Counters") -> "Counters":
-        """Returns the larger of both figures: they only grow, so the larger one is newer."""
+        """Returns the larger of both figures. They only grow, so the larger one is newer."""
         return Counters(
             max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes)
         )
@@ -60,10 +60,10 @@ class LeaseGroups:
 
 
 def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) -> LeaseGroups | None:
-    """Makes groups with the limits for a lease.
+    """Makes control groups with the limits for a lease.
 
-    None if this process may not make any: it is not root, or control groups are read-only, as in
-    containers.
+    Returns None if this process may not make any: it is not root, or control groups are read-only,
+    as in containers.
     """
     try:
         if all((root / name).is_dir() for name in _NEEDED):
@@ -80,7 +80,7 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
 
 
 def can_make_groups(root: Path = _ROOT) -> bool:
-    """Returns whether this process can make groups; tries it."""
+    """Returns whether this process can make groups. It tries to make one."""
     trial = f"trial-{os.getpid()}"
     made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
     remove_lease_groups(trial, root)
@@ -107,8 +107,9 @@ def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
 
 
 def process_counters(pid: int, root: Path = _ROOT) -> Counters:
-    """Returns the counters of the groups that a process is in now, for engines that leave groups to
-    systemd.
+    """Returns the counters of the groups that a process is in now.
+
+    It serves engines that leave groups to systemd.
     """
     version_1: dict[str, Path] = {}
     version_2 = root / "nowhere"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 # A program cannot run longer than its process lives; two clocks may differ by this much.
 LONGER_MAX_SECONDS = 2.0
-# An engine notes the start only after the set-up, which takes long on a busy machine.
+# An engine records the start only after the set-up, which takes long on a busy machine.
 SHORTER_MAX_SECONDS = 30.0
 _START_FIELD = 19  # of /proc/PID/stat after the name: ticks after boot
 
@@ -35,8 +35,9 @@ class ObservedProcess:
         return reported if is_possible else most
 
     def age_seconds(self, by_clock: float) -> float:
-        """Returns how long it had run when it was observed; `by_clock` is the UTC clock's
-        answer.
+        """Returns how long the process had run when it was observed.
+
+        `by_clock` is the age by the UTC clock.
         """
         return self.ran_seconds(by_clock, self.observed_at)
 
@@ -53,6 +54,6 @@ def observe_process(pid: int) -> ObservedProcess | None:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None  # not on this machine: only the engine's report is left
+        return None  # not on this machine: the caller has only the engine's report
     started_at = int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
     return ObservedProcess(started_at, seconds_since_boot())

@@ -1,4 +1,6 @@
-"""Reads bubblewrap's status pipe: one JSON object a line, with process ids and an exit code."""
+"""Reads bubblewrap's status pipe, which has one JSON object a line with process ids and an exit
+code.
+"""
 
 import json
 
@@ -7,10 +9,10 @@ PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
 
 
 def status_number(status: bytes, name: str) -> int | None:
-    """Returns the number that bubblewrap reported under `name`; None while no whole line has it.
+    """Returns the number that bubblewrap reported under `name`, or None while no whole line has it.
 
-    Jobs cannot write to the pipe. A line that is not a JSON object with a valid process id is
-    skipped all the same, because the supervisor sends SIGKILL to the id that it reads here.
+    Jobs cannot write to the pipe. The function still skips a line that is not a JSON object with a
+    valid process id, because the supervisor sends SIGKILL to the id that it reads here.
     """
     for line in status.rpartition(b"\n")[0].splitlines():
         try:

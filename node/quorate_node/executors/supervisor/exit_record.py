@@ -37,8 +37,8 @@ def write_failure(folder: Path, why: str) -> None:
 def code_of_failed_start(folder: Path) -> int:
     """Returns a shell's exit code for a program that bubblewrap could not execute.
 
-    Returns 0, and writes a failure, if bubblewrap could not make the sandbox itself. The job has
-    not run, so the log holds bubblewrap's own messages.
+    If bubblewrap could not make the sandbox itself, it returns 0 and writes a failure. The job has
+    not run then, so the log holds bubblewrap's own messages.
     """
     text = (folder / "log").read_bytes()[-_TAIL_BYTES:]
     if COULD_NOT_START in text:

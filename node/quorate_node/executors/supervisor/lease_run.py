@@ -68,8 +68,9 @@ def run_lease(folder: Path) -> None:
 
 
 def _started(folder: Path) -> SupervisedProgram | None:
-    """Returns the started program; None, with a record of the reason, if it could not be
-    started.
+    """Starts the program and returns it.
+
+    Returns None if it could not be started, after it has written the reason into the folder.
     """
     plan = json.loads((folder / "plan.json").read_text())
     try:

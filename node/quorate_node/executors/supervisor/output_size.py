@@ -1,4 +1,4 @@
-"""Measures the output folder of a running program that may change it meanwhile."""
+"""Measures the output folder of a running program, which may change it meanwhile."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ DEPTH_MAX = 64  # of directories; collecting the outputs has the same bound
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
     """Returns whether a tree has more bytes, files or levels than allowed.
 
-    Links are never followed, even if the program exchanges a directory for one meanwhile.
+    It never follows links, even if the program replaces a directory by one meanwhile.
     """
     total = inodes = 0
     stack: list[tuple[int, Any]] = []
@@ -33,7 +33,7 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
                     stack.append(_opened(entry.name, handle))
         return total > bytes_max
     except PermissionError:
-        # The program closed the directory again just after we opened it up: it hides something.
+        # The program closed the directory again just after we opened it, so it hides something.
         return True
     finally:
         for handle, entries in stack:
@@ -44,8 +44,8 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
 def _opened(name: str, parent: int | None) -> tuple[int, Any]:
     """Returns (descriptor, entries) of a directory.
 
-    The program runs as our own user. If it removed its own permissions on the directory, they are
-    restored first: files could be hidden there.
+    The program runs as our own user, and could hide files in a directory that it closes to itself.
+    So this restores the permissions first.
     """
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)

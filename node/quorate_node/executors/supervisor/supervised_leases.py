@@ -1,7 +1,7 @@
-"""Executor base class for leases whose program is kept by a supervisor process.
+"""The base class of executors whose programs a supervisor process keeps running.
 
-One folder per lease: `plan.json` says what runs, the supervisor holds `lock` as long as it lives,
-`exit.json` says how the program ended, `failure` why it could not begin, and `log` holds the
+Each lease has a folder. `plan.json` says what runs, the supervisor holds `lock` as long as it
+lives, `exit.json` says how the program ended, `failure` why it could not begin, and `log` holds the
 output. A daemon that restarts, or a second executor object, reads all of it there.
 """
 
@@ -34,7 +34,7 @@ _SPAWN_SECONDS = 30
 class SupervisedExecutor:
     """The part of `Executor` that only needs the folder of a lease.
 
-    Subclasses begin and end leases, in worker threads.
+    Subclasses start and end leases (`_begin`, `_end`) in worker threads.
     """
 
     sandbox: Sandbox
@@ -51,7 +51,7 @@ class SupervisedExecutor:
             raise Unavailable(f"{self._home} cannot be made: {error.strerror}", 60.0) from error
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Refused(UNSUPPORTED): this executor has no images from registries."""
+        """Raises Refused(UNSUPPORTED), because this executor has no images from registries."""
         raise Refused(
             Code.UNSUPPORTED,
             "image: registry images need a container engine; name the image by CID",
@@ -91,7 +91,7 @@ class SupervisedExecutor:
                     pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """The captured output; with `follow` until the program has ended."""
+        """Yields the captured output; with `follow` until the program has ended."""
         folder = self._folder(lease_id)
         async for chunk in follow_file(
             folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
@@ -195,7 +195,7 @@ def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
     """
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
-    # Renamed into place, so that a reader never finds half a plan: other leases read it too.
+    # The rename makes sure that no reader finds half a plan. Other leases read it too.
     fresh.rename(folder / "plan.json")
     crash_point("container.after-create")
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -25,10 +25,10 @@ from quorate_node.executors.supervisor.process_usage import (
 
 STOP_SECONDS = 5.0
 USAGE_POLL_SECONDS = 0.25
-SPARE_BYTES = 64 << 20  # free space that a job must leave on the disk, as in the content store
+SPARE_BYTES = 64 << 20  # free space that a job must leave on the disk; the content store too
 OPEN_FILES_MAX = 8192
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
-OUTER_PROCESSES = 1  # bubblewrap's process outside the sandbox, which is not the job's
+OUTER_PROCESSES = 1  # bubblewrap's process outside the sandbox does not count for the job
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -44,7 +44,7 @@ class SupervisedProgram:
         self.plan = plan
         self.sandbox: dict[str, Any] = plan.get("sandbox") or {}
         self.is_memory_kill = False
-        self.failure = ""  # why the machine failed; then the exit is no result
+        self.failure = ""  # why the machine failed; if it did, the exit is no result
         self.has_sent_sigterm = False
         self.stop_at: float | None = None
         self.usage_read_at = 0.0
@@ -78,7 +78,7 @@ class SupervisedProgram:
             os.close(descriptor)
 
     def _open_bwrap_pipes(self) -> list[int]:
-        """Returns the descriptors for bubblewrap: seccomp filter, status pipe, pipe to wait on."""
+        """Opens bubblewrap's descriptors: seccomp filter, status pipe, pipe to wait on."""
         self.status_pipe, status_end = os.pipe()
         os.set_blocking(self.status_pipe, False)
         block_end, self.block_pipe = os.pipe()
@@ -153,7 +153,9 @@ class SupervisedProgram:
         return False
 
     def enforce(self, is_stop_asked: bool) -> None:
-        """Ends the program at its limits, or when a stop was asked: SIGTERM first, then SIGKILL."""
+        """Ends the program at its limits, or when somebody asked for a stop: SIGTERM, then
+        SIGKILL.
+        """
         now = time.monotonic()
         if is_stop_asked:
             self.stop_at = self.stop_at or now + STOP_SECONDS
@@ -205,8 +207,9 @@ class SupervisedProgram:
             self.kill()
 
     def was_killed_for_memory(self) -> bool:
-        """Returns whether this process, or the kernel in the lease's group, killed it for
-        memory.
+        """Returns whether the program was killed for its memory.
+
+        Either this process killed it, or the kernel in the lease's group.
         """
         if not self.sandbox.get("groups"):
             return self.is_memory_kill
