@@ -163,8 +163,8 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The first error inside groups of errors. Each group of tasks that an error passes wraps it
-    once more.
+    """Returns the first error inside groups of errors. Each task group that an error passes wraps
+    it once more.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -172,8 +172,8 @@ def _cause(error: BaseException) -> BaseException:
 
 
 async def _serve(service: "Service") -> None:
-    """Runs until a signal. The journal holds everything that was acknowledged, and what was begun
-    has a moment to end.
+    """Runs until a signal, then gives the work that it has taken a moment to end. The journal has
+    everything that was acknowledged.
     """
     gc_tuning.tune_memory()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
@@ -229,7 +229,7 @@ def report(
 
 
 def _asked(url: str) -> dict[str, object]:
-    """What the coordinator answers about its health; ends the program when nothing answers."""
+    """Returns the coordinator's answer about its health. Ends the program when nothing answers."""
     from aiohttp import ClientError
 
     try:

@@ -1,12 +1,12 @@
-"""One frozen `Config` of the coordinator, built once in `cli.py` from flags, environment, file
-and defaults.
+"""The coordinator's configuration. `cli.py` builds one `Config` from flags, environment, settings
+file and defaults.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
-from quorate_coordinator.request_limits import Bounds
+from quorate_coordinator.request_limits import RequestBounds
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.units import Bps
@@ -19,15 +19,15 @@ ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
     "transactions.sqlite",
 )
 DOCUMENTS_GIB = 50
-DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
-ARCHIVE_GIB = 50  # some ten million runs
+DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that
+ARCHIVE_GIB = 50  # enough for about ten million runs
 FEE_CAP_GWEI = 500
-ARCHIVE_DAYS = 180  # as long as their receipts
+ARCHIVE_DAYS = 180  # as long as the receipts of the runs
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything the coordinator is told."""
+    """All choices of the operator. No module but `cli*` reads flags or the environment."""
 
     home: Path
     deployment: Deployment
@@ -35,29 +35,32 @@ class Config:
     beacon_url: str
     host: str = "127.0.0.1"
     port: int = 7700
-    public_url: str = ""  # how others reach it; empty = http://host:port as bound
+    public_url: str = ""  # URL at which others reach it; empty = http://host:port as bound
     fee_bps: Bps = Bps(200)
-    staging: StagingQuota = StagingQuota()  # what clients and providers may store
+    staging: StagingQuota = StagingQuota()  # disk space for what clients and providers upload
     archive: Keeping = Keeping(
         ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS
-    )  # finished runs; none goes while it may be demanded
+    )  # finished runs; none is deleted while somebody may still need it
     documents: Keeping = Keeping(
         DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS
-    )  # own specs and receipts, beside the staging store
-    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
-    proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
-    bounds: Bounds | None = (
-        None  # what one address and one account may take; None = those of the deployment's limits
+    )  # own specs and receipts, which have their own file
+    fee_cap_gwei: int = FEE_CAP_GWEI  # the highest price per gas of a transaction
+    proxies: Proxies = Proxies()  # reverse proxies that are trusted to name the client's address
+    bounds: RequestBounds | None = (
+        None  # what one address and one account may ask; None = by the deployment's limits
     )
-    # pays the gas of everybody's claims; else providers claim for themselves, one period later
+    # True: the coordinator claims for all accounts and pays the gas. False: providers claim for
+    # themselves, one period later.
     claims_for_all: bool = True
     begin_anew: frozenset[str] = (
         frozenset()
-    )  # files that are gone for good: made, with nothing in them
-    is_newest: bool = False  # the operator says that no journal is newer, whatever others show
+    )  # names of lost files that the start makes again, empty
+    is_newest: bool = (
+        False  # the operator says that this journal is the newest, whatever others show
+    )
     database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:
-        """A file or folder of this coordinator."""
+        """Returns the path of a file or folder in the coordinator's folder."""
         return self.home / name

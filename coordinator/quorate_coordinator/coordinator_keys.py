@@ -1,5 +1,5 @@
-"""The coordinator's three keys (PROTOCOL §2): account (bond), statement (signs messages),
-posting (sends transactions).
+"""The coordinator's three keys (PROTOCOL §2). The account key owns the bond, the statement key
+signs messages, and the posting key sends transactions.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from quorate_runtime.keys.keystore import Keystore
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:
-    """Opened keys. They differ: a posting key that leaks can neither sign debt nor take the
-    bond.
+    """The three opened keys. They are different keys, so that a stolen posting key can neither sign
+    debt nor take the bond.
     """
 
     account: KeySigner
@@ -23,7 +23,7 @@ NAMES = ("account", "statement", "posting")
 
 
 def create(keystore: Keystore) -> CoordinatorKeys:
-    """Makes the keys that are missing."""
+    """Makes the keys that are missing, and opens all three."""
     for name in NAMES:
         if not keystore.has(name):
             keystore.create_account(name)
@@ -31,5 +31,5 @@ def create(keystore: Keystore) -> CoordinatorKeys:
 
 
 def load(keystore: Keystore) -> CoordinatorKeys:
-    """Opens all three; KeystoreError names what is wrong."""
+    """Opens all three keys. Raises KeystoreError if one is missing or cannot be opened."""
     return CoordinatorKeys(*(keystore.account(name) for name in NAMES))

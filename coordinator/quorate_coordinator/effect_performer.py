@@ -1,5 +1,5 @@
-"""Performs the core's effects: frames to providers, documents into the store, transactions to
-the chain.
+"""Performs the core's effects: sends frames to providers, stores documents, and sends transactions
+to the chain.
 """
 
 import logging
@@ -42,7 +42,9 @@ RECONNECT_LOOK_SECONDS = 0.25
 
 @dataclass(slots=True)
 class EffectPerformer:
-    """One method an effect; Unavailable is retried by the outbox, Refused ends the effect."""
+    """Performs effects, one method for each kind. The outbox tries again after Unavailable. Refused
+    ends the effect.
+    """
 
     coordinator: Address
     contracts: Contracts
@@ -57,7 +59,7 @@ class EffectPerformer:
     state: State
 
     async def __call__(self, effect: Effect) -> None:
-        """Performs one effect; harmless to repeat."""
+        """Performs one effect. Performing it twice does no harm."""
         match effect:
             case Send():
                 await self._send(effect)
@@ -71,8 +73,8 @@ class EffectPerformer:
                 await self.archive_writer(effect)
 
     async def _send(self, effect: Send) -> None:
-        # A provider that comes back within the retry's growing pause is served at once, not at the
-        # end of the pause.
+        # The outbox retries after pauses that grow. So a provider that connects again would wait
+        # for the end of a pause; here it gets the frame at once.
         for _ in range(RECONNECT_LOOKS):
             if effect.peer in self.peers.connected():
                 break
@@ -81,8 +83,8 @@ class EffectPerformer:
             await self.peers.request(effect.peer, frames.encode(effect.frame), ANSWER_WITHIN)
         except Unavailable as error:
             if self.clock.now() > effect.expires:
-                # Too late to matter: the lease's own deadline has judged it, and newer messages
-                # replace older ones.
+                # The frame is too late. The core has already applied the lease's deadline, and
+                # newer messages replace older ones.
                 log.info("%s dropped: %s", effect.key, error)
                 return
             raise Unavailable(str(error), 0.3) from error
@@ -90,8 +92,8 @@ class EffectPerformer:
     async def _post(self, effect: PostEpoch) -> None:
         epochs = self.contracts.epochs
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
-        # A session that the chain has proven once need not be shown and checked again: 7,000 gas a
-        # voucher.
+        # The chain stores a session that it has proven. Leaving that session out saves 7,000 gas
+        # for each voucher.
         clients = [item.voucher.message.client for item in effect.vouchers]
         known = {
             client: await view(self.client, epochs.session(self.coordinator, client))
@@ -101,13 +103,14 @@ class EffectPerformer:
         try:
             await self._transact(effect.key, call)
         except Refused:
-            # What is known here differs from what stands there: before the next is built, all that
-            # it rests on is asked for.
+            # The state differs from the chain's. So the chain's state is queried before the core
+            # builds the next epoch from it.
             await self.submit(
                 await everything(self.client, self.contracts, self.coordinator, backers(self.state))
             )
             raise
-        # Its log may be kept back; who waits for it would wait with everybody's money.
+        # A chain node may withhold the log of the posting, and then all pay would wait. So the
+        # epoch is queried.
         await self.submit(
             ev.ChainStateQueried(
                 (await newest_epoch(self.client, self.contracts, self.coordinator),)
@@ -126,8 +129,10 @@ class EffectPerformer:
         await self._transact(effect.key, self.contracts.court.open_case(executions))
 
     async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
-        """`Unavailable` while our key lacks a case's bond, until the court hears the case no
-        more: then let it say so.
+        """Raises Unavailable while the posting key has too little money for a case's bond.
+
+        Once the court would refuse the case as too late, it raises nothing. Then the court's
+        refusal tells the core.
         """
         held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
         if held >= bond:
@@ -149,7 +154,7 @@ class EffectPerformer:
                 purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
             )
         except Unfunded as error:
-            # A case must not be given up because our own key ran dry.
+            # A case must not be given up because our own key has no coins.
             raise Unavailable(
                 f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}",
                 FUNDS_SECONDS,
@@ -158,7 +163,9 @@ class EffectPerformer:
 
 
 def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
-    """(purpose, reason) when the core must hear that the chain refused something."""
+    """Returns (purpose, reason) of an epoch or a case that the chain refused; None for other
+    effects, of which the core need not hear.
+    """
     return (
         (effect.key, refused.detail or str(refused))
         if isinstance(effect, PostEpoch | OpenCase)

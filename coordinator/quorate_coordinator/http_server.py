@@ -17,7 +17,7 @@ from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.run_logs import RunLogs
@@ -33,12 +33,12 @@ from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 
 @dataclass(slots=True)
 class HttpServer:
-    """Everything that the server answers from."""
+    """The HTTP server, and the parts from which it answers."""
 
     config: Config
     core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
-    rates: Rates
+    rates: RequestRates
     staging: Staging
     documents: Documents
     history: RunReader
@@ -101,7 +101,7 @@ class HttpServer:
         self.board.put("disk", disk_problem(self.config.home))
         self.board.put("documents", self.documents.file.problem)
         if self.history.archive.problem:
-            # `Retention` works on the archive every minute, and takes the problem away.
+            # `Retention` reads the archive every minute, and clears the problem.
             self.board.put("archive", self.history.archive.problem)
         return self.board.problems()
 

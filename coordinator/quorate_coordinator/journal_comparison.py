@@ -1,7 +1,7 @@
 """Compares the journal with what others know, before and after the coordinator begins to sign.
 
-A journal that is older than what was signed after it (a backup put back) would make this
-coordinator contradict itself with its own keys. Then it ends.
+With an old journal, such as a restored backup, this coordinator would sign messages that contradict
+its earlier ones. So it ends if it finds that its journal is not the newest.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
 
 @dataclass(slots=True)
 class JournalComparison:
-    """One comparison, from the start of the coordinator on. `compared` is set once the chain has
-    answered, or need not be asked.
+    """One comparison after a start. `compared` is set once the chain has answered, or need not
+    answer.
     """
 
     config: Config
@@ -44,8 +44,8 @@ class JournalComparison:
     found: startup_checks.Found = startup_checks.Found()
 
     async def check_files(self, newest_at: int) -> None:
-        """Compares the journal with the files beside it. `newest_at`: the second of its newest
-        event.
+        """Compares the journal with the other files. `newest_at` is the second of its newest event.
+        Raises JournalOlder or FileDamaged.
         """
         config, state = self.config, self.core.state
         self.found = startup_checks.Found.of(state.own, newest_at, self.clock.now())
@@ -94,11 +94,12 @@ class JournalComparison:
     async def wait(self) -> None:
         """Waits before the first tick, because only ticks sign sums.
 
-        The chain has a moment to show a newer epoch, unless it is away. After a longer time away,
-        as between a backup and today, providers have a moment to show newer statements too.
+        The chain has a moment to show a newer epoch, unless it does not answer. After a longer time
+        without events, as with a restored backup, providers also have a moment to show newer
+        statements.
         """
-        # A chain that is away is not waited for: nothing can be posted then, and deadlines must
-        # pass.
+        # It does not wait for a chain that does not answer: then nothing can be posted, and
+        # deadlines must still be applied.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMPARE_SECONDS):
                 await self.compared.wait()
@@ -107,7 +108,9 @@ class JournalComparison:
             await self.clock.sleep(pause)
 
     def show(self, what: str) -> None:
-        """Takes what a provider has shown with our signature and our state does not have."""
+        """Records evidence that a provider has shown: a message that this coordinator signed and
+        that its state does not have.
+        """
         if self.config.is_newest:
             log.error("the journal may not be the newest: %s", what)
         elif self.unknown.empty():

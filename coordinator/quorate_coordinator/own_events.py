@@ -26,8 +26,8 @@ class OwnEvents:
     async def submit(self, event: ev.Event) -> None:
         """Submits an event, and tries again while too many effects wait.
 
-        Effects pile up when a disk is full or the chain is away. To end the process would not
-        perform one of them, and it could not start again before them either.
+        Effects wait when a disk is full or the chain does not answer. Ending the process would not
+        help: after the next start they would wait too.
         """
         while True:
             try:
@@ -41,7 +41,9 @@ class OwnEvents:
                 return
 
     async def tick(self, comparison: JournalComparison) -> None:
-        """Ticks until cancelled. Notes once that the journal was compared with what others know."""
+        """Submits a tick again and again until cancelled. Submits `Compared` once the journal was
+        compared with what others know.
+        """
         await comparison.wait()
         is_noted = False
         while True:

@@ -1,11 +1,15 @@
-"""Token buckets, by address and by account, in a table of bounded size."""
+"""Limits rates by token buckets, one for each network address and one for each account.
+
+A bucket fills with tokens at a steady rate, up to its burst. A request takes tokens; without enough
+tokens it is refused. The table of buckets has a bounded size.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from quorate_coordinator.request_limits import Bounds
+from quorate_coordinator.request_limits import RequestBounds
 from quorate_protocol.units import Address
 from quorate_runtime.http.client_networks import network_of
 from quorate_runtime.http.error_responses import Busy
@@ -14,26 +18,32 @@ K = TypeVar("K")
 Now = Callable[[], float]
 
 
-class Buckets(Generic[K]):
-    """One bucket a key. A key that was forgotten starts with a full one: who rotates through
-    `keys_max` keys gains what each may take.
+class TokenBuckets(Generic[K]):
+    """One token bucket for each key. The table keeps the `keys_max` keys that were used last.
+
+    A forgotten key starts again with a full bucket. So somebody who uses more than `keys_max` keys
+    in turn is not limited by it.
     """
 
     def __init__(self, per_second: float, burst: float, keys_max: int, now: Now) -> None:
         self._per_second, self._burst, self._keys_max, self._now = per_second, burst, keys_max, now
-        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()  # key -> (tokens, when)
+        self._levels: OrderedDict[K, tuple[float, float]] = (
+            OrderedDict()
+        )  # key -> (tokens at a moment, that moment)
 
     def __len__(self) -> int:
         return len(self._levels)
 
     def wait_seconds(self, key: K, tokens: float = 1.0) -> float:
-        """0.0 when so many tokens are there; else the seconds until they are. Takes none."""
+        """Returns the seconds until the bucket has so many tokens; 0.0 when it has them now. Takes
+        no tokens.
+        """
         missing = min(tokens, self._burst) - self._level(key)
         return missing / self._per_second if missing > 0 else 0.0
 
     def take(self, key: K, tokens: float = 1.0) -> float:
-        """Takes the tokens and gives 0.0, or takes none and gives the seconds until they are
-        there.
+        """Takes the tokens and returns 0.0. If there are too few, takes none and returns the
+        seconds until there are enough.
         """
         wait = self.wait_seconds(key, tokens)
         if not wait:
@@ -41,7 +51,7 @@ class Buckets(Generic[K]):
         return wait
 
     def charge(self, key: K, tokens: float = 1.0) -> None:
-        """Takes the tokens whether they are there or not, down to an empty bucket."""
+        """Takes the tokens, or all that are left if there are fewer."""
         self._levels[key] = (max(0.0, self._level(key) - tokens), self._now())
         self._levels.move_to_end(key)
         while len(self._levels) > self._keys_max:
@@ -52,40 +62,44 @@ class Buckets(Generic[K]):
         if found is None:
             return self._burst
         tokens, then = found
-        # A clock that was set back gives nothing; one that was set forward fills the bucket, at
-        # most.
+        # If the clock was set back, the bucket gets no tokens. If it was set forward, the bucket
+        # gets full, and no more.
         return min(self._burst, tokens + max(0.0, self._now() - then) * self._per_second)
 
 
 @dataclass(slots=True, init=False)
-class Rates:
-    """What requests are charged to."""
+class RequestRates:
+    """The token buckets of the HTTP API: by address, by account, and for upload bytes by
+    address.
+    """
 
-    bounds: Bounds
-    by_address: Buckets[str]
-    by_account: Buckets[Address]
-    by_upload: Buckets[str]  # bytes, by address
+    bounds: RequestBounds
+    by_address: TokenBuckets[str]
+    by_account: TokenBuckets[Address]
+    by_upload: TokenBuckets[str]  # bytes, by address
 
-    def __init__(self, bounds: Bounds, now: Now) -> None:
+    def __init__(self, bounds: RequestBounds, now: Now) -> None:
         self.bounds = bounds
-        self.by_address = Buckets(
+        self.by_address = TokenBuckets(
             bounds.address_per_second, bounds.address_burst, bounds.buckets_max, now
         )
-        self.by_account = Buckets(
+        self.by_account = TokenBuckets(
             bounds.account_per_second, bounds.account_burst, bounds.buckets_max, now
         )
-        self.by_upload = Buckets(
+        self.by_upload = TokenBuckets(
             bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
         )
 
-    def address(self, remote: str | None) -> None:
-        """One request from this address, or `Busy`."""
+    def count_address(self, remote: str | None) -> None:
+        """Counts one request from this address. Raises Busy if there were too many."""
         wait = self.by_address.take(network_of(remote))
         if wait:
             raise Busy("too many requests from this address", wait)
 
-    def account(self, account: Address) -> None:
-        """One request of this account, whose signature was checked, or `Busy`."""
+    def count_account(self, account: Address) -> None:
+        """Counts one request of this account, whose signature was checked. Raises Busy if there
+        were too many.
+        """
         wait = self.by_account.take(account)
         if wait:
             raise Busy("too many requests of this account", wait)

@@ -1,9 +1,7 @@
-"""What one address, one account and everybody together may take of the coordinator. One place
-for all of it.
+"""Bounds on what one address, one account and all together may ask of the coordinator.
 
-Why by address and by account: an address is cheap to check and is all there is before a
-signature was looked at; an account costs money, and the same account behind many addresses is
-still one.
+An address is cheap to check, and before a signature is checked it is all there is. An account costs
+money, and remains the same account behind many addresses. So there are limits by both.
 """
 
 from dataclasses import dataclass
@@ -14,19 +12,25 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds(ListenerLimits):
-    """Rates are token buckets: `..._per_second` in the long run, `..._burst` at once."""
+class RequestBounds(ListenerLimits):
+    """Bounds on requests, frames and uploads. Rates have two fields: `..._per_second` in the long
+    run, `..._burst` at once (see `rate_limits`).
+    """
 
     address_per_second: float = 100.0
     address_burst: float = 1_000.0
     account_per_second: float = 100.0
     account_burst: float = 1_000.0
-    buckets_max: int = 65_536  # accounts or addresses remembered; the longest unseen goes first
+    buckets_max: int = (
+        65_536  # accounts or addresses remembered; the one unused for longest is dropped first
+    )
     streams_max: int = 2_000
     account_streams_max: int = 32
-    body_seconds: float = 20.0  # until a request's body is in; uploads have their own
-    # What a provider sends unasked is journaled, so it is bounded; what it answers is bounded by
-    # what it was asked.
+    body_seconds: float = (
+        20.0  # in which a request's body must arrive; uploads have their own limit
+    )
+    # Offers and heartbeats, which a provider sends without being asked. They are journaled, so they
+    # are bounded. Its answers are bounded by the number of its assignments.
     unasked_per_second: float = 2.0
     unasked_burst: float = 60.0
     offences_per_second: float = 2.0  # frames that were refused
@@ -36,13 +40,13 @@ class Bounds(ListenerLimits):
     # What clients upload from one address; beyond it they are slowed down, not refused.
     upload_bytes_per_second: float = 8.0 * MIB
     upload_burst_bytes: float = 16.0 * 1024 * MIB
-    address_uploads_max: int = 16  # at once
+    address_uploads_max: int = 16  # uploads at once
 
 
-MAINNET_BOUNDS = Bounds()
+MAINNET_BOUNDS = RequestBounds()
 
 # A devnet's whole market, some hundred providers and every client, comes from one address.
-DEVNET_BOUNDS = Bounds(
+DEVNET_BOUNDS = RequestBounds(
     address_per_second=5_000.0,
     address_burst=20_000.0,
     account_per_second=2_000.0,
@@ -54,5 +58,5 @@ DEVNET_BOUNDS = Bounds(
     address_uploads_max=48,
 )
 
-BOUNDS: dict[str, Bounds] = {"mainnet": MAINNET_BOUNDS, "devnet": DEVNET_BOUNDS}
-"""By the name of the deployment's limits."""
+BOUNDS_BY_LIMITS: dict[str, RequestBounds] = {"mainnet": MAINNET_BOUNDS, "devnet": DEVNET_BOUNDS}
+"""Name of the deployment's limits -> bounds."""

@@ -1,4 +1,4 @@
-"""Keeps the run reader close behind the state, and lets old runs go."""
+"""Keeps the run reader up to date with the state, and deletes old runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,9 @@ REFRESH_SECONDS = 2.0
 
 @dataclass(slots=True)
 class RunKeeping:
-    """The places in which a finished run is kept."""
+    """The places in which a finished run is stored: archive, SQL tables, run reader, content
+    stores.
+    """
 
     config: Config
     core: CoordinatorCore
@@ -32,7 +34,7 @@ class RunKeeping:
     clock: Clock
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Refreshes the run reader and deletes old runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retention().run(), name="retention")
             while True:

@@ -16,7 +16,7 @@ from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new
 from quorate_coordinator.chain.batch_claims import BatchClaims
-from quorate_coordinator.chain.beacon_poller import Rounds
+from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.registration import ensure_registered
@@ -33,10 +33,10 @@ from quorate_coordinator.journal_comparison import JournalComparison
 from quorate_coordinator.own_events import OwnEvents
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.database import database_of
 from quorate_coordinator.reporting.market_tables import MarketTables
-from quorate_coordinator.request_limits import BOUNDS
+from quorate_coordinator.request_limits import BOUNDS_BY_LIMITS
 from quorate_coordinator.run_keeping import RunKeeping
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -89,7 +89,7 @@ class Service:
     is_settled: Callable[[], bool] = lambda: True
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     app: web.Application | None = None
-    rates: Rates | None = None
+    rates: RequestRates | None = None
 
     async def run(self) -> None:
         """Starts everything and serves until cancelled."""
@@ -98,8 +98,8 @@ class Service:
             await parts.serve(stack)
 
     async def leave(self) -> None:
-        """Takes nothing new, and returns once everything that was taken is done. The caller sets
-        the bound, and then cancels `run`.
+        """Takes no new work, and returns once all work that it has taken is done. The caller limits
+        the time, and then cancels `run`.
         """
         self.notifier.stopping("nothing new is taken")
         self.board.put("stopping", "the coordinator was told to stop")
@@ -120,7 +120,9 @@ class Service:
         stack.callback(sender.close)
         has_worked = journal.last_offset > 0
         await self._register(client, contracts, has_worked)
-        rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
+        rates = RequestRates(
+            config.bounds or BOUNDS_BY_LIMITS[config.deployment.limits], self.clock.now
+        )
         app = self._application(rates)
         core, registry = CoordinatorCore(self._rules()), CollectorRegistry()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
@@ -154,7 +156,7 @@ class Service:
             runner,
         )
 
-    def _application(self, rates: Rates) -> web.Application:
+    def _application(self, rates: RequestRates) -> web.Application:
         guards = [
             before_handlers(rates),
             refuse_early(self.ready.is_set),
@@ -191,8 +193,8 @@ class Service:
         )
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
-        """Registers on chain. `is_known`: it has worked here before, so it is registered, and
-        need not wait for a chain node that is away.
+        """Registers on chain. With `is_known` it has worked here before, so it is registered, and
+        does not wait for a chain node that does not answer.
         """
         owner = self._sender(client, self.keys.account, "account.sqlite")
         try:
@@ -224,7 +226,7 @@ class Service:
         )
 
     def announce(self, coordinator: Address) -> None:
-        """Says that it serves: in the log, in the ready file, to systemd."""
+        """Reports that it serves: in the log, in the ready file, and to systemd."""
         log.info("coordinator 0x%s serves at %s", coordinator.hex(), self.url)
         ready = self.config.ready_file
         if ready is not None:
@@ -236,7 +238,7 @@ class Service:
 
 @dataclass(slots=True)
 class _Parts:
-    """What `Service` made, wired together here."""
+    """The parts that `Service` has made, and the connections between them."""
 
     service: Service
     contracts: Contracts
@@ -248,7 +250,7 @@ class _Parts:
     registry: CollectorRegistry
     logs: RunLogs
     beacon: Beacon
-    rates: Rates
+    rates: RequestRates
     outputs: Outputs
     history: RunReader
     journal: Journal
@@ -295,7 +297,7 @@ class _Parts:
         await self._run_tasks(actor, comparison)
 
     def _bind(self, actor: Actor[ev.Event, Effect], peers: WebSocketPeers) -> None:
-        """Completes the actor: what performs effects reports back to it."""
+        """Gives the actor the effect performer, which in turn submits events to the actor."""
         performer = EffectPerformer(
             self.core.rules.coordinator,
             self.contracts,
@@ -383,8 +385,8 @@ class _Parts:
             self.client, self.contracts, self.core, self.sender, self.beacon, self.service.clock
         )
 
-    def _rounds(self, own: OwnEvents) -> Rounds:
-        return Rounds(
+    def _rounds(self, own: OwnEvents) -> BeaconPoller:
+        return BeaconPoller(
             self.core.rounds_wanted,
             own.submit,
             self.beacon,

@@ -1,4 +1,4 @@
-"""What `coordinator init` writes and `up` reads: `<home>/coordinator.json`."""
+"""The settings file `<home>/coordinator.json`, which `coordinator init` writes and `up` reads."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Settings(Struct, frozen=True):
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Writes the file. Only its owner may read it, because a database's URL may hold a
+    """Writes the file. Only its owner may read it, because a database URL may contain a
     password.
     """
     path = home / FILE
@@ -41,8 +41,8 @@ def write(home: Path, settings: Settings) -> None:
 
 
 def read(home: Path) -> Settings:
-    """Reads the file. Refused with the remedy when it is missing (UNKNOWN) or damaged
-    (MALFORMED).
+    """Reads the file. Raises Refused with the remedy: UNKNOWN if it is missing, MALFORMED if it is
+    damaged.
     """
     path = home / FILE
     try:

@@ -17,7 +17,7 @@ WHOLE = 4  # providers that are whole daemons; the others lack what only asks th
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One soak. Rates are per second; churn is in percent of the providers per minute."""
+    """One soak. RequestRates are per second; churn is in percent of the providers per minute."""
 
     folder: Path
     seconds: float

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_protocol.crypto.bearer import read_token
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Session
@@ -27,7 +27,7 @@ class Auth:
     rules: Rules
     state: State
     clock: Clock
-    rates: Rates
+    rates: RequestRates
 
     def account(self, request: web.Request) -> Address | None:
         """Returns the account that a request acts for; None without a token. Refused for a bad
@@ -45,7 +45,7 @@ class Auth:
                 Code.WRONG_SIGNER, "authorization: this key may not act for this account here"
             )
         if not request.get(CHARGED):
-            self.rates.account(bearer.account)
+            self.rates.count_account(bearer.account)
             request[CHARGED] = True
         return bearer.account
 

@@ -7,19 +7,19 @@ import asyncio
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_protocol.refusals import Code
 from quorate_runtime.http.error_responses import Handler, coded
 
 
-def before_handlers(rates: Rates) -> Middleware:
+def before_handlers(rates: RequestRates) -> Middleware:
     """Makes the middleware that counts requests by address, refuses compressed bodies, and reads
     small bodies within a time limit.
     """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        rates.address(request.remote)
+        rates.count_address(request.remote)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             # A small compressed body can decompress to a huge one, and no client needs it here.
             return coded(Code.UNSUPPORTED, "content-encoding: send the body uncompressed", 415)

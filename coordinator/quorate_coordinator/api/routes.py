@@ -160,7 +160,7 @@ class Api:
             )
         if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
             raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
-        self.auth.rates.account(session.client)
+        self.auth.rates.count_account(session.client)
         await self.actor.submit(ev.SessionReceived(signed))
         return answer(Done())
 
@@ -173,7 +173,7 @@ class Api:
         orders.validate(
             submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
         )
-        self.auth.rates.account(submission.order.message.client)
+        self.auth.rates.count_account(submission.order.message.client)
         try:
             ack = await self.actor.submit(ev.OrderReceived(submission))
         except Refused as refused:
@@ -225,7 +225,7 @@ class Api:
         account, or an account gave it a session.
         """
         key = envelope.signer(self.core.rules.domain, signed, recover)
-        self.auth.rates.account(key)
+        self.auth.rates.count_account(key)
         return key
 
     async def get_receipt(self, request: web.Request) -> web.Response:

@@ -1,9 +1,9 @@
-"""Claims for all accounts at once: every so many epochs the coordinator pays out all final credit
-of the newest final epoch.
+"""Claims for all accounts at once, so that providers need not send claims.
 
-Anyone may claim for any account. Neighbours in the tree need no proofs of their own, so this takes
-a third of the gas of single claims. An account that wants its money sooner claims for itself. The
-chain knows what was claimed, so this task stores nothing.
+Once in so many epochs, it pays out all final credit of the newest final epoch. Anyone may claim for
+any account. Neighbours in the tree need no proofs of their own, so this takes a third of the gas of
+single claims. An account that wants its money sooner claims for itself. The chain knows what was
+claimed, so this task stores nothing.
 """
 
 import logging
@@ -32,12 +32,12 @@ OF_ALL = (
     "proof",
     "sums",
     "pool",
-)  # reasons of our own contracts: each half would be refused as well
+)  # reasons for which the contracts would refuse each half as well
 
 
 @dataclass(slots=True)
 class BatchClaims:
-    """One task of the service."""
+    """One task of the service, which claims for all accounts."""
 
     client: ChainClient
     contracts: Contracts
@@ -49,7 +49,7 @@ class BatchClaims:
     paid: int = 0  # the newest period of `claim_every_epochs` that is claimed
 
     async def run(self) -> None:
-        """Looks until cancelled."""
+        """Looks for a final epoch to claim until cancelled."""
         while True:
             try:
                 await self.look()
@@ -60,7 +60,7 @@ class BatchClaims:
             await self.clock.sleep(min(POLL_SECONDS_MAX, max(1.0, self.limits.epoch_every / 4)))
 
     async def look(self) -> int:
-        """Claims when a new period has a final epoch. Returns the gas that it took."""
+        """Claims when a new period has a final epoch. Returns the gas that it used."""
         final = await ask(self.client, self.contracts.epochs.newest_final(self.coordinator))
         period = final.number // self.limits.claim_every_epochs
         record = self.state.epochs.get(final.number)
@@ -74,8 +74,8 @@ class BatchClaims:
         return spent
 
     async def _claim(self, number: int, leaves: Sequence[Leaf], start: int, size: int) -> int:
-        """Claims for a part of an epoch. If the token refuses to pay one account (for example one
-        that its issuer has blocked), each half is tried, so that the others are paid.
+        """Claims for a part of an epoch. The token may refuse to pay one account, for example one
+        that its issuer has blocked. Then it tries each half, so that the others are paid.
         """
         if start >= len(leaves):
             return 0
@@ -100,7 +100,7 @@ class BatchClaims:
                 )
             ).gas_used
         except Unfunded:
-            raise  # lack of gas says nothing about the credit of others
+            raise  # with too little gas, the halves are no better
         except Refused as refused:
             # Not re-raised: another sender claimed. The rest is for the next period, or for its
             # owners.

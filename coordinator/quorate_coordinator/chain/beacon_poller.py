@@ -14,9 +14,10 @@ POLL_SECONDS = 0.25
 log = logging.getLogger(__name__)
 
 
-class Rounds:
-    """One task of the service. While the beacon is away, jobs wait longer. A round that failed is
-    asked for last, so that a beacon that lies about one round does not delay the others.
+class BeaconPoller:
+    """One task of the service, which fetches rounds. While the beacon does not answer, jobs wait
+    longer. A round that failed is asked for last, so that a beacon that lies about one round does
+    not delay the others.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Rounds:
         board: Board,
         clock: Clock,
     ) -> None:
-        """`url` is only for the message on the health board."""
+        """`url` is used only in the message on the health board."""
         self._wanted, self._submit, self._beacon, self._url, self._board, self._clock = (
             wanted,
             submit,
@@ -40,13 +41,13 @@ class Rounds:
         self._failed: set[Round] = set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Fetches rounds until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(POLL_SECONDS)
 
     async def look(self) -> None:
-        """Asks once for each round that jobs wait for, until one cannot be had."""
+        """Asks once for each round that jobs wait for, and stops at the first that fails."""
         wanted = self._wanted()
         self._failed &= set(wanted)
         for number in sorted(wanted, key=lambda number: (number in self._failed, number)):

@@ -1,5 +1,6 @@
-"""Follows the contracts and submits their state to the core. Allocations are read as they are now,
-so repeating a note is harmless.
+"""Follows the contracts' logs and submits what they report to the core.
+
+For allocations it reads the present amount instead of the change, so a repeated note is harmless.
 """
 
 import logging
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ContractFollower:
-    """One task. It continues from the block in the core's state."""
+    """One task of the service. It continues from the block in the core's state."""
 
     client: ChainClient
     contracts: Contracts
@@ -67,8 +68,8 @@ class ContractFollower:
                 )
 
     async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
-        """Asks again while the node is out of order or answers nonsense, so that no block is
-        skipped and the task does not end.
+        """Calls `take` again while the chain node fails or answers nonsense. So no block is
+        skipped, and the task does not end.
         """
         while True:
             try:
@@ -115,22 +116,25 @@ class ContractFollower:
         )
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
-        """The newest block that no reorganisation can replace, by its number. A node that is behind
-        refuses it, but would answer "latest" with a state before the logs. An older block would not
-        do: nodes forget old states.
+        """Returns the number of the newest block that no reorganisation can replace.
+
+        A node that is behind refuses a query at that number. At "latest" it would answer with a
+        state older than the logs. An older block would not do, because nodes delete old states.
         """
         head = await self.client.head()
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
     async def _rotation(self, event: logs.KeyRotated) -> ev.ChainKeyRotated:
-        """The event does not say since when the key is valid; the registry does."""
+        """Returns a key rotation with the time from which the key is valid. The contract's event
+        does not have that time, so it queries the contract.
+        """
         query = self.contracts.stakes.key_range(event.account, event.key)
         since, _ = query.decode(await self.client.call(query.to, query.data))
         return ev.ChainKeyRotated(event.account, event.key, since)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
-    """What a contract event means for this coordinator; None when nothing."""
+    """Returns what a contract event means for this coordinator; None when it means nothing."""
     match event:
         case logs.Registered():
             return ev.ChainProviderRegistered(

@@ -1,8 +1,8 @@
-"""Moves cases on chain forward: proves the beacon round, draws the jury, acts after deadlines, and
-opens the accused's reveals.
+"""Advances cases on chain: proves the beacon round, draws the jury, acts after deadlines, and opens
+the accused's reveals.
 
 Anyone may do this; the coordinator does it for the cases that it opened. Every transaction has a
-purpose, so a restart repeats none.
+purpose, so it repeats none after a restart.
 """
 
 import logging
@@ -28,7 +28,7 @@ SEND_SECONDS = 60.0
 
 @dataclass(slots=True)
 class CourtDriver:
-    """One task of the service."""
+    """One task of the service, which advances this coordinator's cases."""
 
     client: ChainClient
     contracts: Contracts
@@ -39,7 +39,7 @@ class CourtDriver:
     withdrawn: set[CaseId] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Looks once a second, until cancelled."""
+        """Looks at the cases once a second until cancelled."""
         while True:
             await self.look()
             await self.clock.sleep(POLL_SECONDS)

@@ -1,5 +1,5 @@
-"""Asks the chain for its current state. Logs do not report what a reorganisation removed, and a
-node may keep a log back.
+"""Queries the chain's current state. Logs do not report what a reorganisation removed, and a chain
+node may withhold a log.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ RETRY_SECONDS = 2.0
 async def newest_epoch(
     chain: ChainClient, contracts: Contracts, coordinator: Address
 ) -> ev.ChainNewestEpoch:
-    """The newest epoch that this coordinator has posted."""
+    """Returns the newest epoch that this coordinator has posted."""
     number = await view(chain, contracts.epochs.newest(coordinator))
     if number >= 1 << 32:
         raise Unavailable(
@@ -39,8 +39,8 @@ async def allocation_of(
     coordinator: Address,
     block: BlockId = "latest",
 ) -> ev.ChainAllocationChanged:
-    """What a client has allocated, and what its vouchers have charged. Unavailable when the node
-    answers nonsense.
+    """Returns what a client has allocated, and what its vouchers have charged. Raises Unavailable
+    if the chain node answers nonsense.
     """
     held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
     free = max(0, held.allocated - held.releasing)
@@ -58,21 +58,21 @@ async def allocation_of(
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
 ) -> ev.ChainStateQueried:
-    """All that an epoch depends on. It takes a request per client, so it is only for after a
-    reorganisation or a refused posting.
+    """Returns all of the chain's state on which an epoch depends. It takes a request for each
+    client, so it is used only after a reorganisation or a refused posting.
     """
     allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
     return ev.ChainStateQueried((*allocations, await newest_epoch(chain, contracts, coordinator)))
 
 
 def backers(state: State) -> list[Address]:
-    """Clients whose money an epoch may count on."""
+    """Returns the clients whose money an epoch may count on."""
     return [client.account for client in state.clients.values() if client.escrowed or client.posted]
 
 
 async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """Asks a function that never reverts. A node that says it reverts is out of order: Unavailable,
-    so that no caller takes this for a refused posting.
+    """Queries a function that never reverts. Raises Unavailable if the chain node says that it
+    reverts: the node is faulty, and no caller must take that for a refused posting.
     """
     try:
         return await ask(chain, query, block)

@@ -19,14 +19,16 @@ SEND_SECONDS = 60.0
 
 
 async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """Answers a binding's query at a block."""
+    """Returns the answer to a binding's query at a block."""
     return query.decode(await client.call(query.to, query.data, block=block))
 
 
 async def ensure_registered(
     client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender
 ) -> None:
-    """Registers unless it was done before. Refused names the money or key that is missing."""
+    """Registers the coordinator unless it is registered. Raises Refused, which names the money or
+    the key that is missing.
+    """
     await check_chain(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account.address
     if await ask(client, stakes.index_of(account)):

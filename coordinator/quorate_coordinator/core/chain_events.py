@@ -278,7 +278,7 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
         None,
     )
     if ours is None:
-        known = faults.shown_here(context, note.assignments)
+        known = faults.known_evidence(context, note.assignments)
         jobs = (
             tuple(context.state.leases[digest].job_id for digest in note.assignments)
             if known
@@ -302,7 +302,7 @@ def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
     if case is None:
         return
     if note.is_convicted:
-        faults.use_up(context, case)
+        faults.mark_judged(context, case)
     else:
         _end_freeze(context, case.accused)
     for job_id in case.jobs:
@@ -374,7 +374,7 @@ def _free_faults_for_another_case(context: StepContext, case: Case, is_young: bo
     does not help, but a third fault does. If another case names a fault, that fault is free again,
     or judged, when that case ends.
     """
-    faults.give_back(context, case, is_young)
+    faults.free_faults(context, case, is_young)
     if is_young:
         why = (
             "refused: a client had first allocated too shortly before; a third fault of the "

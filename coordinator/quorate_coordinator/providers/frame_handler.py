@@ -1,6 +1,7 @@
 """Decodes and verifies what providers send, and turns it into events.
 
-It recovers signers here; the core decides whether that key may say it.
+The frame handler finds out which key signed a message. The core decides whether that key may sign
+it.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ ENTRY_BYTES = 512
 
 
 def ciphertext_most(resources: Resources) -> int:
-    """Returns a size in bytes that no ciphertext of an output within these limits comes near,
+    """Returns a size in bytes that is well above any ciphertext of an output within these limits,
     however small and many its files are (I3).
     """
     entries = min(resources.output_inodes, Bounds().entries_max)
@@ -62,8 +63,8 @@ class FrameHandler:
     )  # called with evidence that this coordinator signed what its state does not know
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
-        """Takes one frame and answers Ok. A refusal travels back as the port's error. `Unavailable`
-        when this peer has to slow down.
+        """Handles one frame and answers Ok. Raises Refused, which travels back to the sender, or
+        Unavailable if this sender must slow down.
         """
         self.tolerance.check(sender)
         try:
@@ -112,8 +113,8 @@ class FrameHandler:
         return signer(self.domain, envelope, recover)
 
     def _statement(self, statement: Envelope[Statement]) -> None:
-        """Takes a statement of ours that its provider shows. Only this coordinator can have signed
-        it, so one that the journal does not know means that the journal is too old.
+        """Checks a statement of this coordinator that its provider sends back. Only this
+        coordinator can have signed it. If the state does not know it, the journal is too old.
         """
         if self._signer(statement) != self.core.rules.statement_key:
             raise Refused(
@@ -139,8 +140,8 @@ class FrameHandler:
             raise
 
     async def _reveal(self, reveal: Reveal) -> None:
-        """Opens the stored ciphertext before the core gets the reveal. Cheap checks come first, so
-        that strangers cost little.
+        """Checks that the stored ciphertext opens, and then gives the reveal to the core. Cheap
+        checks come first, so that strangers cost little.
         """
         lease = self.core.state.leases.get(reveal.assignment_hash)
         if lease is None:

@@ -1,41 +1,41 @@
-"""Bounds what a connected provider sends without being asked: offers and heartbeats, frames that
+"""Limits what a connected provider sends without being asked: offers and heartbeats, frames that
 are refused, and log text.
 
-Assignments bound what it sends in answer. Each of the three kinds has a token bucket of its own, so
-that a flood of one does not stop the others. Beyond it the sender gets `Unavailable`: an honest
-daemon tries again a little later.
+Assignments limit what it sends in answer. Each of the three kinds has its own token bucket (see
+`rate_limits`), so that a flood of one does not stop the others. Beyond the limit the sender gets
+`Unavailable`, and an honest daemon tries again a little later.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate_coordinator.rate_limits import Buckets
-from quorate_coordinator.request_limits import Bounds
+from quorate_coordinator.rate_limits import TokenBuckets
+from quorate_coordinator.request_limits import RequestBounds
 from quorate_protocol.refusals import Unavailable
 
 
 @dataclass(slots=True, init=False)
 class FrameLimits:
-    """Token buckets by the sender's account."""
+    """Token buckets for each provider's account."""
 
-    offences: Buckets[str]
-    unasked_frames: Buckets[str]
-    log_bytes: Buckets[str]
+    offences: TokenBuckets[str]
+    unasked_frames: TokenBuckets[str]
+    log_bytes: TokenBuckets[str]
 
-    def __init__(self, bounds: Bounds, now: Callable[[], float]) -> None:
-        self.offences = Buckets(
+    def __init__(self, bounds: RequestBounds, now: Callable[[], float]) -> None:
+        self.offences = TokenBuckets(
             bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now
         )
-        self.unasked_frames = Buckets(
+        self.unasked_frames = TokenBuckets(
             bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now
         )
-        self.log_bytes = Buckets(
+        self.log_bytes = TokenBuckets(
             bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now
         )
 
     def check(self, sender: str) -> None:
-        """Checks, before a frame is decoded, that not too many of this sender's frames were
-        refused.
+        """Raises Unavailable if too many of this sender's frames were refused. Called before a
+        frame is decoded.
         """
         _must(self.offences.wait_seconds(sender), "too many of your frames were refused")
 

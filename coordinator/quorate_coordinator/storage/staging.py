@@ -27,7 +27,7 @@ from quorate_coordinator.core.entities import Client, Decided, Job
 from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
 from quorate_coordinator.core.state import State
 from quorate_coordinator.providers.frame_handler import ciphertext_most
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.cids import cid_parts
@@ -121,7 +121,7 @@ class Staging:
         shares: StagingQuota,
         state: State,
         claims: Outputs,
-        rates: Rates,
+        rates: RequestRates,
         clock: Clock,
         hold_seconds: float,
     ) -> None:

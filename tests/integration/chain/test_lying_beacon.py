@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from quorate_coordinator.chain.beacon_poller import Rounds
+from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_devnet.beacon import BeaconConfig, LocalBeacon
 from quorate_protocol.units import Round, Seconds
@@ -135,7 +135,7 @@ async def test_lie_about_one_round_delays_only_that_round(
 
     async with relay(lie, about) as url, plain_session() as session, asyncio.timeout(20):
         beacon = HttpBeacon(url, HONEST.info, session, SystemClock())
-        rounds = Rounds(lambda: sorted(waited), submit, beacon, url, board, SystemClock())
+        rounds = BeaconPoller(lambda: sorted(waited), submit, beacon, url, board, SystemClock())
         for _ in range(3):
             await rounds.look()
         assert waited == {7} and [event.round for event in got] == [8, 9]

@@ -22,7 +22,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.records.archived_run import committed_output
 from quorate_coordinator.providers.frame_handler import ciphertext_most
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive, Readers
 from quorate_coordinator.storage.output_access import Outputs
@@ -93,7 +93,7 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
     clock = VirtualClock(float(market.at))
     claims = Outputs(market.core.state, market.archive)
     staging = Staging(
-        folder, SHARES, market.core.state, claims, Rates(DEVNET_BOUNDS, clock.now), clock, 20
+        folder, SHARES, market.core.state, claims, RequestRates(DEVNET_BOUNDS, clock.now), clock, 20
     )
     try:
         yield Stand(market, claims, staging, clock)
@@ -375,7 +375,7 @@ def test_a_fast_address_is_slowed_down_not_refused(tmp_path: Path) -> None:
     market, clock = ArchivingMarket(*(Party(number) for number in range(4))), VirtualClock()
     claims = Outputs(market.core.state, market.archive)
     staging = Staging(
-        tmp_path, SHARES, market.core.state, claims, Rates(bounds, clock.now), clock, 20
+        tmp_path, SHARES, market.core.state, claims, RequestRates(bounds, clock.now), clock, 20
     )
 
     async def main(_: VirtualClock) -> None:

@@ -15,8 +15,8 @@ from aiohttp import web
 from integration.coordinator.test_who_sees_what import Filing, token
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.streams import Streams
-from quorate_coordinator.rate_limits import Rates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS, Bounds
+from quorate_coordinator.rate_limits import RequestRates
+from quorate_coordinator.request_limits import DEVNET_BOUNDS, RequestBounds
 from quorate_coordinator.storage import run_logs
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.run_logs import RunLogs
@@ -36,7 +36,7 @@ TEXT = "x" * 4_000
 
 @asynccontextmanager
 async def serving(
-    bounds: Bounds = BOUNDS,
+    bounds: RequestBounds = BOUNDS,
 ) -> AsyncIterator[tuple[str, Streams, OpenConnections, Filing, list[dict[str, str]]]]:
     """Two clients with 2,048 long lines each: eight megabytes a reader."""
     world = Filing(DEVNET, 6)
@@ -50,7 +50,7 @@ async def serving(
     history, clock = RunReader(world.core.state, MemoryArchive()), SystemClock()
     streams = Streams(
         history,
-        Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)),
+        Auth(world.core.rules, world.core.state, clock, RequestRates(bounds, clock.now)),
         clock,
         RunLogs(),
         lambda: False,

@@ -25,7 +25,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.entities import Decided, Job
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import archived
-from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
@@ -127,7 +127,7 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     history, outputs, rates = (
         RunReader(state, archive),
         Outputs(state, archive),
-        Rates(DEVNET_BOUNDS, clock.now),
+        RequestRates(DEVNET_BOUNDS, clock.now),
     )
     outputs.load()
     auth = Auth(world.core.rules, state, clock, rates)

@@ -21,8 +21,8 @@ CLOSINGS_MAX = 3
 
 
 def committed_members(context: StepContext, phase: Running) -> list[Lease] | None:
-    """The leases of a batch once every place has committed; None before. Empty when the draw found
-    nobody.
+    """Returns the leases of a batch once every place (wanted execution) has committed; None before.
+    Empty when the draw found no provider.
     """
     if len(phase.places) < phase.wanted:
         return None
@@ -70,8 +70,8 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:
-    """Signs a set again that did not reach its members. Providers refuse a set older than one
-    beacon period, so silence for longer means that it did not reach them.
+    """Signs and sends a CommitSet again if it may not have reached its members. Providers refuse a
+    CommitSet older than one beacon period, so a longer silence means that it did not arrive.
     """
     assert isinstance(job.phase, Revealing)
     closed_at = job.phase.batch.commit_set.message.closed_at
@@ -80,8 +80,8 @@ def reclose_if_slow(context: StepContext, job: Job) -> None:
 
 
 def reclose(context: StepContext, job: Job) -> Job:
-    """Signs the set of an open batch again and sends it to the members that have not revealed.
-    Only its closedAt changes. A set is signed at most `CLOSINGS_MAX` times.
+    """Signs the CommitSet of an open batch again and sends it to the members that have not
+    revealed. Only its `closedAt` changes. A CommitSet is signed at most `CLOSINGS_MAX` times.
     """
     assert isinstance(job.phase, Revealing)
     old = job.phase.batch
@@ -98,7 +98,7 @@ def reclose(context: StepContext, job: Job) -> Job:
 
 
 def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) -> Job:
-    """Sends the set to these members. Their time to reveal counts from the newest closing."""
+    """Sends the CommitSet to these members. Their time to reveal counts from the newest signing."""
     for lease in members:
         step_lease(context, lease, leases.BatchClosed(context.at))
         frame = frames.CommitSetSent(lease.assignment_hash, batch.commit_set)
@@ -116,7 +116,7 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
 
 
 def was_cut_short(job: Job) -> bool:
-    """Whether the client stopped the job: its batch is then closed without a draw."""
+    """Whether the client stopped the job. Its batch is then closed without a draw."""
     return job.batches[0].commit_set.message.beacon_round == 0
 
 

@@ -1,4 +1,4 @@
-"""Which beacon round is the newest, and which one the next draw may use."""
+"""Finds the newest beacon round, and the round that the next draw may use."""
 
 from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.core.tables import NEWEST_ROUND
@@ -7,8 +7,8 @@ from quorate_protocol.units import Round, UnixSeconds
 
 
 def newest_round(context: StepContext) -> Round:
-    """The newest round that has appeared, by the clock or by the rounds that were seen. A clock
-    that is behind must not make a known round decide a draw (I9).
+    """Returns the newest round that has appeared, by the clock or by the rounds that the core has
+    seen. If the clock is behind, a round that is already known must not decide a draw (I9).
     """
     by_clock = (
         max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
@@ -17,13 +17,17 @@ def newest_round(context: StepContext) -> Round:
 
 
 def known_moment(context: StepContext) -> UnixSeconds:
-    """The time, by the clock or by the newest round that was seen, whichever is later."""
+    """Returns the time, by the clock or by the newest round that the core has seen, whichever is
+    later.
+    """
     seen = context.state.counters.get(NEWEST_ROUND)
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 
 
 def first_usable_round(context: StepContext, named: Round) -> Round:
-    """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
+    """Returns the round that the primary named when it lies 2 to 10 periods ahead, else the first
+    one that does.
+    """
     now = newest_round(context)
     return (
         named

@@ -1,8 +1,8 @@
 """Counts how often a provider declines audits that it was drawn for (PROTOCOL §4).
 
 A provider that declines more than 20 % of its recent draws is not drawn again until it publishes a
-new offer. Otherwise it could choose what it audits (I9). A postponed execution does not count, nor
-one that the offer did not promise: the draw looks at the host class alone.
+new offer. Otherwise it could choose what it audits (I9). A postponed execution does not count. Nor
+does one that the offer did not promise, because the draw looks only at the host class.
 """
 
 from quorate_coordinator.core.entities import Job, Provider, Running
@@ -13,7 +13,7 @@ from quorate_protocol.units import DeclineReason
 from quorate_protocol.values import replace
 
 DRAWS_KEPT = 20
-DRAWS_LEAST = 5  # fewer are not judged
+DRAWS_LEAST = 5  # with fewer answers, no provider is judged
 DECLINED_SHARE = 5  # more than one in five is too much
 _NOT_ITS_DOING = (DeclineReason.INPUT_UNAVAILABLE, DeclineReason.BAD_KEY)
 
@@ -55,7 +55,7 @@ def _is_drawn(job: Job, lease: Lease) -> bool:
 
 
 def _was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
-    """Whether the provider's offer is for such a job at such a price."""
+    """Whether the provider's offer covers such a job at such a price."""
     offer, assignment = provider.offer, lease.assignment.message
     slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
     if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):

@@ -1,4 +1,6 @@
-"""The beacon's draw: whether a job is audited, and who executes the audits."""
+"""Draws by the beacon: whether a job is audited, and which providers execute the audits (PROTOCOL
+§5).
+"""
 
 from collections import Counter
 
@@ -36,8 +38,8 @@ DECLINES_MAX = 2  # then the provider is not asked again
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
-    """The job's audit rate at the draw. A commit without a witness is always audited, unless the
-    order accepts that.
+    """Returns the job's audit rate at the draw. A job without a witness is always audited, unless
+    its order accepts that.
     """
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
@@ -63,10 +65,10 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
 def draw(
     context: StepContext, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm
 ) -> Job:
-    """Draws for one job: how many auditors its next batch has. `fill_places` then finds them."""
+    """Draws how many auditors the job's next batch has. `fill_places` then finds them."""
     if phase.is_again:
-        # The previous round decides again. A coordinator that could call a draw empty and take
-        # another round could go on until one suits it (I9).
+        # The previous round decides again. A coordinator that could claim an empty draw and take
+        # another round could repeat that until a round suits it (I9).
         beacon = job.beacons[-1]
     else:
         job = context.put(job, beacons=(*job.beacons, beacon))
@@ -94,8 +96,8 @@ def draw(
 
 
 def fill_places(context: StepContext, job: Job) -> Job:
-    """Draws and assigns until the batch has all its places. When the draw has no provider left,
-    the batch stays as it is and wants no more.
+    """Draws and assigns auditors until the batch has all its places (wanted executions). When no
+    provider is left to draw, the batch wants only the places that it has.
     """
     phase = job.phase
     assert isinstance(phase, Running) and phase.beacon is not None, "only a drawn batch is filled"
@@ -120,11 +122,11 @@ def fill_places(context: StepContext, job: Job) -> Job:
 
 
 def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
-    """The slots that may not be drawn again.
+    """Returns the slots that may not be drawn again.
 
-    They belong to providers that had an assignment of this job and did more than postpone it or
-    decline it once. Members of closed batches count as they were registered then, because a receipt
-    shows them so.
+    They belong to providers that had an assignment of this job, except those that only postponed it
+    or declined it once. For members of closed batches, it returns the slots as they were then,
+    because the receipt shows those.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
@@ -173,8 +175,9 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
-    """Assigns a drawn place. A provider without a free run slot keeps the place for a while. A
-    provider that is not alive is skipped, and the batch records that.
+    """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
+    slot keeps the place for a while. A provider that is not alive is skipped, and the batch records
+    that.
     """
     assert isinstance(job.phase, Running)
     before = job.phase

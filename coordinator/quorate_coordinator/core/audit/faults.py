@@ -1,6 +1,4 @@
-"""What a verdict does to a provider's record, and when the coordinator opens a case (PROTOCOL
-§5).
-"""
+"""Applies a verdict to providers' records, and opens cases (PROTOCOL §5)."""
 
 from collections.abc import Callable
 
@@ -60,8 +58,8 @@ def is_killed(lease: Lease) -> bool:
 
 
 def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
-    """Counts an outvoted time-out or memory kill. A slow or small machine may be honest, so only
-    every third one in 90 days is a strike.
+    """Counts a time-out or memory kill that the other executions outvoted. A slow or small machine
+    may be honest, so only every third one in 90 days is a strike.
     """
     known = context.state.trust.get(owner) or Trusts()
     kills = (*(at for at in known.kills if context.at - at < trusts.STRIKE_SECONDS), context.at)
@@ -94,9 +92,10 @@ def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) ->
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
-    """Freezes a provider and opens a case if a court would hear its faults.
+    """Freezes a provider (it gets no new work) and opens a case if a court would hear its faults.
 
-    A court hears two faults on exact jobs of different clients, or three faults in all.
+    A court hears two faults on jobs with an exact comparator of different clients, or three faults
+    in all.
     """
     if context.state.providers[accused].is_frozen or any(
         case.accused == accused and case.is_convicted is None
@@ -115,7 +114,7 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
     executions = tuple(_evidence(context, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].assignment_hash.hex()[:16]}"
     while context.state.cases.get(key) is not None:
-        # The case before was refused, and a key that was sent is not sent again.
+        # The court refused the last case, and the sender never sends the same key again.
         key += f"-{context.at}"
     jobs = tuple(fault.job_id for fault in chosen)
     context.state.cases[key] = Case(key, accused, jobs, executions)
@@ -133,8 +132,8 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:
-    """A provider's faults within its last 300 checked executions. An honest machine that errs once
-    in a thousand is no case.
+    """Returns a provider's faults within its last 300 checked executions. An honest machine that
+    errs once in a thousand executions never has enough of them for a case.
     """
     checked = (context.state.trust.get(owner) or Trusts()).checked
     return [
@@ -145,8 +144,8 @@ def recent(context: StepContext, owner: Address) -> list[Fault]:
 
 
 def bar(context: StepContext, owner: Address) -> None:
-    """Bars a provider from work for 90 days and has its held jobs executed again, because no jury
-    can be had for its case.
+    """Bars a provider: it gets no work for 90 days. Has its held jobs executed again. This replaces
+    a case that no jury can hear.
     """
     until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
     context.state.providers[owner] = replace(
@@ -159,8 +158,8 @@ def bar(context: StepContext, owner: Address) -> None:
 
 
 def _is_due(context: StepContext, faults: list[Fault]) -> bool:
-    """Whether the faults would make a case if a court could hear them: two on exact jobs of
-    different clients, or three in all.
+    """Whether the faults suffice for a case: two on jobs with an exact comparator of different
+    clients, or three in all.
     """
     found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
     clients = {
@@ -178,7 +177,7 @@ def _can_be_heard(context: StepContext, fault: Fault) -> bool:
 
 
 def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
-    """The time from which no case can name this fault; 0 if none ever could."""
+    """Returns the time from which no case can name this fault; 0 if no case ever could."""
     lease, order = context.state.leases[fault.assignment_hash], job.submission.order.message
     if (
         fault.is_case_used
@@ -197,7 +196,7 @@ def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
-    """The time from which no new case can name an execution of a job."""
+    """Returns the time from which no new case can name an execution of a job."""
     found = [UnixSeconds(0)]
     for digest in job.leases:
         for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
@@ -207,7 +206,7 @@ def heard_until(context: StepContext, job: Job) -> UnixSeconds:
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
-    """Jobs that an undecided case names."""
+    """Returns the jobs that an undecided case names."""
     return frozenset(
         job_id
         for case in context.state.cases.values()
@@ -216,9 +215,9 @@ def in_court(context: StepContext) -> frozenset[Hash32]:
     )
 
 
-def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
+def free_faults(context: StepContext, case: Case, is_for_three: bool) -> None:
     """Lets a case's faults be named again, because the court did not hear it. `is_for_three`: only
-    in a case of three.
+    a case of three faults may name them.
     """
     _mark(
         context,
@@ -229,8 +228,8 @@ def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
     )
 
 
-def use_up(context: StepContext, case: Case) -> None:
-    """Marks the faults of a case that convicted: the court hears none of them again."""
+def mark_judged(context: StepContext, case: Case) -> None:
+    """Marks the faults of a case that convicted. The court hears none of them again."""
     _mark(context, case, lambda fault: replace(fault, is_case_used=True))
 
 
@@ -243,9 +242,9 @@ def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) ->
         )
 
 
-def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
-    """The evidence of executions that another party named, in that order. Empty unless all of
-    them are known here.
+def known_evidence(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
+    """Returns the evidence of executions that another account's case names, in that order. Empty
+    unless the coordinator has the evidence of all of them.
     """
     found = []
     for digest in assignments:
@@ -258,7 +257,7 @@ def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[E
 
 
 def forget_old_cases(context: StepContext) -> None:
-    """Forgets all decided cases but the newest `CASES_KEPT`."""
+    """Deletes all decided cases but the newest `CASES_KEPT`."""
     decided = [case.key for case in context.state.cases.values() if case.is_convicted is not None]
     for key in decided[:-CASES_KEPT]:
         del context.state.cases[key]

@@ -1,4 +1,4 @@
-"""How much a provider is trusted in the class of a job."""
+"""Finds how much a provider is trusted in the class of a job."""
 
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.step_context import StepContext
@@ -8,7 +8,7 @@ from quorate_protocol.units import Address, Hash32
 
 
 def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
-    """A provider's trust in the job's class, as of now."""
+    """Returns a provider's trust in the job's class at this moment."""
     trusts = context.state.trust.get(owner)
     return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
         context.at
@@ -16,7 +16,7 @@ def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
 
 
 def trust_class_of(job: Job) -> Hash32:
-    """The class in which a job earns trust."""
+    """Returns the class in which a job earns trust."""
     return job_class(
         job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
     )

@@ -24,8 +24,8 @@ RESEND_SECONDS = 600
 
 
 def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
-    """Decides a job that its client stopped: the elapsed time is paid (I4). It is no audit, so it
-    is no fault and earns no trust.
+    """Decides a job that its client stopped: the client pays the elapsed time (I4). Nobody repeats
+    the execution, so there is no fault, and no trust is earned.
     """
     verdict = _sign_verdict(context, job, Outcome.LAPSED, members, [])
     job = context.put(job, phase=Decided(verdict, True, context.at))
@@ -35,8 +35,8 @@ def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
 
 
 def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
-    """Applies the verdict rule to all executions so far. `is_exhausted`: nobody is left to be
-    drawn.
+    """Applies the verdict rule to all executions so far. `is_exhausted`: no provider is left to
+    draw.
     """
     order = job.submission.order.message
     members = committed_leases(context, job)
@@ -46,7 +46,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
         for lease in members_of(context, batch)
     ]
     if job.held_verdict is not None and len(members) == 1:
-        # The job was drawn to be executed again, and nobody could.
+        # The beacon wanted a re-execution, and no provider could run it.
         return _unresolved(context, job, members, is_clients_doing=False)
     decision = verdicts.decide(
         job.ack.message.rule, order.verify_tier, executions, order.max_executions, is_exhausted
@@ -77,8 +77,8 @@ def _result_of(lease: Lease) -> Hash32 | None:
 
 
 def _escalate(context: StepContext, job: Job, count: int) -> Job:
-    """Waits for a further batch. Its round follows from the moment at which the last one was
-    closed, so nobody can choose it (I9).
+    """Makes the job wait for a further batch. Its round follows from the moment at which the last
+    batch was closed, so nobody can choose it (I9).
     """
     number = len(job.batches)
     later = context.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
@@ -148,7 +148,7 @@ def _unresolved(
     cause = (
         "the program gives different results"
         if is_clients_doing
-        else "too few agree and nobody else can be asked"
+        else "too few executions agree, and no further provider can be asked"
     )
     context.note(job.id, "verdict", f"unresolved: {cause}")
     ran = [lease for lease in members if isinstance(lease.phase, leases.Revealed)]

@@ -1,4 +1,6 @@
-"""What a client signs about a running job: the witness of its primary's commit, and the stop."""
+"""Applies what a client signs about a running job: the witness of its primary's commit, and the
+stop.
+"""
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import beacon_time
@@ -14,8 +16,8 @@ from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
-    """Takes the countersignature of a primary's commit, by the client's session or by the watcher
-    that the order names. It must come before the commit's beacon round.
+    """Applies the countersignature of a primary's commit, by the client's session or by the watcher
+    that the order names. Raises Refused if it comes after the commit's beacon round.
     """
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
@@ -51,8 +53,8 @@ def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
 
 
 def on_stop(context: StepContext, event: StopReceived) -> None:
-    """Stops a job for its client. An execution that runs commits its elapsed time; one that was not
-    accepted ends unpaid.
+    """Stops a job for its client. A running execution then commits its elapsed time. A job that no
+    provider has accepted ends unpaid.
     """
     job = context.state.jobs.get(event.stop.message.job_id)
     if job is None:

@@ -23,7 +23,7 @@ from quorate_protocol.values import replace
 
 LIVE_JOBS_MAX = 100_000
 JOBS_MAX = 400_000  # with finished ones that are not archived yet
-JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of all places
+JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of `LIVE_JOBS_MAX`
 OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
 SESSIONS_KEPT = 4
 
@@ -75,7 +75,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
 
 
 def on_session(context: StepContext, session: Envelope[Session]) -> None:
-    """Takes a funded client's session, so that its key may upload before the first order."""
+    """Records a funded client's session, so that its key may upload before the first order."""
     client = context.state.clients.get(session.message.client)
     if client is None:
         raise Refused(
@@ -101,7 +101,7 @@ def _client(context: StepContext, order: Order) -> Client:
 
 
 def _check_room(context: StepContext, client: Client) -> None:
-    """Refuses an order above the bounds on what clients can make this coordinator keep."""
+    """Refuses an order when the coordinator has too many jobs, of this client or in all."""
     if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
         raise Refused(Code.BUSY, "order: too many jobs are under way here")
     if client.under_way >= JOBS_PER_CLIENT_MAX:
@@ -125,15 +125,15 @@ def _check_room(context: StepContext, client: Client) -> None:
 
 def _check_block(context: StepContext) -> None:
     """Refuses orders when the newest known block is too old for an Ack (PROTOCOL §3). Others could
-    no longer compare the list of slots with the chain.
+    no longer compare the Ack's list of slots with the chain.
     """
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
         raise Refused(
             Code.BUSY,
             (
-                f"order: the newest block known here is {age} s old, at most {most}: the "
-                f"coordinator's chain node is away"
+                f"order: the newest block that this coordinator knows is {age} s old, and {most} s "
+                f"is the limit; its chain node does not answer. Order again later"
             ),
         )
 
@@ -165,8 +165,11 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
 
 
 def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
-    """The host class and the rule of an order. The class has most owners among those with a fitting
-    offer; an order for too few owners is refused.
+    """Returns the host class and the verification rule of an order. Of the classes with a fitting
+    offer, it is the one with most owners.
+
+    Raises Refused if no class fits, or if the class has too few owners for verification and the
+    order does not accept that.
     """
     order, spec = submission.order.message, submission.spec
     host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
@@ -195,7 +198,9 @@ def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, 
 
 
 def _refuse_thin(context: StepContext, submission: Submission) -> None:
-    """Refuses with the class that would fit and the number of its owners, if there is one."""
+    """Raises Refused that names a fitting class with too few owners and how many it has, if there
+    is one.
+    """
     order = submission.order.message
     thin = offers.class_for(
         context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True

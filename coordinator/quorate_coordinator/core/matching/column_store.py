@@ -1,4 +1,4 @@
-"""Rows as numpy columns: a part sorted by key, and behind it an unsorted tail."""
+"""Stores rows as numpy columns: first a part sorted by key, then an unsorted tail."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,18 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
 
 
 class ColumnStore:
-    """The columns of one host class and where each owner's row is.
+    """The columns of one host class, and the position of each owner's row.
 
-    A changed row goes to the tail and leaves a tombstone (a row without bits); a full tail is
-    merged into the sorted part.
+    A changed row goes to the tail, and its old position becomes a tombstone (a row without bits).
+    When the tail is full, its rows are merged into the sorted part.
     """
 
     def __init__(self) -> None:
         self.owners: list[Address] = []  # by local number, which never changes
         self._locals: dict[Address, int] = {}
         self._places = np.full(TAIL_MIN, -1, np.int64)  # local number -> position, -1 = no row
-        self._sorted = 0  # rows in order of keys
-        self._used = 0  # these and the tail's
+        self._sorted = 0  # how many rows are sorted by key
+        self._used = 0  # how many rows there are with the tail's
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
 
@@ -45,7 +45,7 @@ class ColumnStore:
         return local
 
     def _allot(self, columns: dict[str, NDArray[np.generic]], rows: int) -> None:
-        """Takes over sorted columns of `rows` rows, with room for a tail."""
+        """Allocates columns for `rows` sorted rows and a tail, and copies the rows."""
         room = min(TAIL_MAX, max(TAIL_MIN, rows // 64))
         self._columns = {}
         for name, kind in _COLUMNS:
@@ -69,7 +69,7 @@ class ColumnStore:
         self._sorted_key = self._key[: self._sorted]
 
     def _merge(self) -> None:
-        """Sorts the tail into the rows and drops the tombstones."""
+        """Merges the tail into the sorted part and drops the tombstones."""
         kept = self._bits[: self._sorted] != 0
         tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
         tail = tail[self._key[tail].argsort()]

@@ -1,13 +1,13 @@
-"""One host class's offers as columns: finds the cheapest that fit without looking at all of them.
+"""One host class's offers as columns: finds the cheapest that fit without reading all of them.
 
 Rows are sorted by price. A row that changes its price goes to an unsorted tail and leaves a
-tombstone; a full tail is merged. Offers of one price form a ring, and a search enters it at a
-random point, so that no provider is always first. The answer depends only on the rows, never on
-where they are stored: a restored core finds what the killed one found.
+tombstone (a row without bits). A full tail is merged. Offers of one price form a ring, and a search
+enters it at a random point, so that no provider is always first. The answer depends only on the
+rows, never on where they are stored. So a restored core finds the same rows as before.
 
-Alternatives: sorted Python lists with bisect were three times slower at 10^5 rows and ten times
-at 10^6. One flat table of all classes gets slower with every class. SQL was five to a hundred
-times slower. `tests/bench/market.py` has the figures.
+Alternatives: sorted Python lists with bisect were three times slower at 10^5 rows and ten times at
+10^6. One flat table of all classes gets slower with every class. SQL was five to a hundred times
+slower. `tests/bench/market.py` has the figures.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,28 +39,30 @@ FAILED_MAX = 1024
 
 
 class Bucket(ColumnStore):
-    """The rows of one host class, and the needs for which no provider was found."""
+    """The rows of one host class, and the needs (what a job asks of a machine) for which no
+    provider was found.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
-        self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
-        self._hopeful: dict[
+        self._failed: dict[Needs, int] = {}  # -> highest price at which no provider was found
+        self._newly_meetable: dict[
             Needs, int
-        ] = {}  # -> lowest price at which somebody may be there; taken by `hopeful`
+        ] = {}  # -> lowest price at which a provider may now be found
         self._seen_at = 0  # newest moment of a search
         self.has_staked = (
-            False  # whether anybody has a stake in this class: then only those get work
+            False  # whether any owner has a stake in this class: then only such owners get work
         )
-        self.version = 0  # changes when the set of living rows may have
-        self._firsts: dict[
+        self.version = 0  # changes when the set of live rows may have changed
+        self._cheapest_known: dict[
             tuple[Needs, int], Positions
-        ] = {}  # answers of `first` at `_firsts_at`, while no row changes
-        self._firsts_at = 0
+        ] = {}  # answers of `first` in the second `_cheapest_known_at`, while no row changes
+        self._cheapest_known_at = 0
 
     def __len__(self) -> int:
-        """Rows present."""
+        """How many owners have a row."""
         return self._present
 
     def __contains__(self, owner: Address) -> bool:
@@ -75,8 +77,8 @@ class Bucket(ColumnStore):
         at = int(self._places[local])
         if at >= 0 and self._is_same(row, at):
             return
-        self._firsts.clear()
-        self._heed(row, at)
+        self._cheapest_known.clear()
+        self._note_change(row, at)
         if at >= 0 and int(self._key[at]) != row.key:
             self._bits[at], self._until[at] = 0, 0
             at = -1
@@ -93,8 +95,8 @@ class Bucket(ColumnStore):
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Says whether an owner that has a row has a free slot. An assignment and its end change
-        nothing else.
+        """Records whether an owner that has a row has a free run slot. An assignment and its end
+        change nothing else.
         """
         at = int(self._places[self._locals[owner]])
         bits = int(self._bits[at])
@@ -120,15 +122,17 @@ class Bucket(ColumnStore):
     def remove(self, owner: Address) -> None:
         """Removes an owner's row."""
         if owner in self:
-            self._firsts.clear()
+            self._cheapest_known.clear()
             at = int(self._places[self._locals[owner]])
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
             self._present -= 1
             self.version += 1
 
-    def _heed(self, row: Row, at: int) -> None:
-        """Notes what a change means to jobs that wait, and to what was derived from live rows."""
+    def _note_change(self, row: Row, at: int) -> None:
+        """Records what a changed row means for waiting jobs and for values derived from
+        live rows.
+        """
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
         if not was_alive or row.until < int(self._until[at]):
             self.version += 1
@@ -146,12 +150,10 @@ class Bucket(ColumnStore):
                 if price <= limit and self._row_meets(row, needs)
             ]:
                 self._failed[needs] = price - 1
-                self._hopeful[needs] = min(price, self._hopeful.get(needs, price))
+                self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
 
     def _is_same(self, row: Row, at: int) -> bool:
-        """Whether a live row would not change. Most changes of a provider are changes of its
-        money.
-        """
+        """Whether a live row stays as it is. Most changes of a provider change only its money."""
         until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
         return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
@@ -180,8 +182,8 @@ class Bucket(ColumnStore):
     # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that no provider was found. False when too many needs are remembered
-        already.
+        """Remembers that no provider meets these needs up to a price. Returns False when too many
+        needs are remembered already.
         """
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
@@ -194,21 +196,23 @@ class Bucket(ColumnStore):
 
     def is_idle(self) -> bool:
         """Whether no provider offers this class and no job waits for it."""
-        return not self._present and not self._failed and not self._hopeful
+        return not self._present and not self._failed and not self._newly_meetable
 
-    def hopeful(self) -> dict[Needs, int]:
-        """Needs that a provider may meet again since the last call, and from which price on."""
-        found, self._hopeful = self._hopeful, {}
+    def newly_meetable(self) -> dict[Needs, int]:
+        """Returns needs that a provider may have become able to meet since the last call, with the
+        lowest price at which it may.
+        """
+        found, self._newly_meetable = self._newly_meetable, {}
         return found
 
     def forget(self, needs: Needs) -> None:
         """Forgets needs for which no job waits any more."""
         self._failed.pop(needs, None)
-        self._hopeful.pop(needs, None)
+        self._newly_meetable.pop(needs, None)
 
     def forget_failures(self) -> None:
-        """Takes all failed needs as possible again."""
-        self._hopeful |= dict.fromkeys(self._failed, 0)
+        """Treats all remembered needs as meetable again."""
+        self._newly_meetable |= dict.fromkeys(self._failed, 0)
         self._failed.clear()
 
     # ---- searches
@@ -222,8 +226,8 @@ class Bucket(ColumnStore):
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """Positions of the first `limit` rows that fit, by price. Rows of one price come in the
-        order of the ring, from `start` on.
+        """Returns the positions of the first `limit` rows that fit, by price. Rows of one price
+        come in the order of their ring, from `start` on.
         """
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
@@ -244,52 +248,56 @@ class Bucket(ColumnStore):
         return first
 
     def first(self, needs: Needs, price_max: int, at: int) -> Positions:
-        """The cheapest row that fits, busy or not; empty if none fits. The answer is kept for a
-        second, because every order of a kind asks for it.
+        """Returns the cheapest row that fits, busy or not; empty if none fits. The answer is kept
+        for a second, because every order with the same needs asks for it.
         """
         assert not needs.bits & FREE, (
             "assignments change what is free, and do not clear these answers"
         )
-        if at != self._firsts_at or len(self._firsts) >= FAILED_MAX:
-            self._firsts.clear()
-            self._firsts_at = at
-        found = self._firsts.get((needs, price_max))
+        if at != self._cheapest_known_at or len(self._cheapest_known) >= FAILED_MAX:
+            self._cheapest_known.clear()
+            self._cheapest_known_at = at
+        found = self._cheapest_known.get((needs, price_max))
         if found is None:
-            found = self._firsts[(needs, price_max)] = self.cheapest(needs, price_max, at, 0, 1)
+            found = self._cheapest_known[(needs, price_max)] = self.cheapest(
+                needs, price_max, at, 0, 1
+            )
         return found
 
     def count(self, needs: Needs, price_max: int, at: int) -> int:
-        """How many rows fit."""
+        """Returns how many rows fit."""
         found = self._fitting(self._search(needs, at), 0, self._used)
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
-        """The owners of these rows."""
+        """Returns the owners of these rows."""
         return [self.owners[local] for local in self._local_column[positions].tolist()]
 
     def row_of(self, position: int) -> tuple[Address, int]:
-        """(owner, price) of one row."""
+        """Returns (owner, price) of one row."""
         return self.owners[int(self._local_column[position])], int(
             self._key[position]
         ) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
-        """The prices of these rows."""
+        """Returns the prices of these rows."""
         prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
         return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Their positions in the ring of their price. They do not depend on where rows are
-        stored.
+        """Returns their positions in the ring of their price. These do not depend on where the rows
+        are stored.
         """
         return self._key[positions] & _SPREAD
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """The features of these rows."""
+        """Returns the features of these rows."""
         return self._bits[positions]
 
     def living(self, at: int) -> tuple[set[Address], int]:
-        """(owners alive at a moment, second until which that holds unless `version` changes)."""
+        """Returns (owners alive at a moment, second until which that holds unless `version`
+        changes).
+        """
         self._seen_at = max(self._seen_at, at)
         alive = np.flatnonzero(self._until[: self._used] > at)
         until = int(self._until[alive].min()) if alive.size else 1 << 62
@@ -305,7 +313,9 @@ class Bucket(ColumnStore):
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _NOBODY
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
-        """Chooses among more rows than wanted: of the last price, those first from `start` on."""
+        """Chooses among more rows than wanted: of the highest price, those that come first in its
+        ring from `start` on.
+        """
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
         is_alone = (last == 0 or int(keys[last - 1]) < ring) and (
@@ -323,7 +333,9 @@ class Bucket(ColumnStore):
         return np.concatenate([below, first, second])
 
     def _with_tail(self, search: "_Search", found: Positions, highest: int) -> Positions:
-        """Adds the rows of the unsorted tail up to a key. They are few, so all are looked at."""
+        """Adds the rows of the unsorted tail up to a key. It compares all of them, because they are
+        few.
+        """
         cheap: Positions = (self._key[self._sorted : self._used] <= np.uint64(highest)).nonzero()[0]
         if not cheap.size:
             return found
@@ -336,8 +348,8 @@ class Bucket(ColumnStore):
         return found
 
     def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
-        """For each row, whether it meets the search. Whole columns are compared, which is cheaper
-        than to pick rows out in between.
+        """Returns, for each row, whether it meets the search. Comparing whole columns is cheaper
+        than picking rows out in between.
         """
         needs = search.needs
         good: Truths = (self._bits[rows] & search.bits) == search.bits
@@ -363,14 +375,14 @@ class Bucket(ColumnStore):
         return _Search(needs, at, left_out, model_number(needs.model))
 
     def _merge_if_rested(self) -> None:
-        """Merges a tail that is only searched. A tail is cheap to write to and expensive to
-        search.
+        """Merges the tail when searches go on but nothing is written. A tail is cheap to write to
+        and expensive to search.
         """
         if self._used == self._sorted:
             return
         self._searches += 1
         if self._searches > max(REST_MIN, self._used // REST_ROWS):
-            self._firsts.clear()
+            self._cheapest_known.clear()
             self._merge()
 
 

@@ -1,13 +1,14 @@
-"""Which job waits for what, and until when. It is derived from the state's tables, so that no step
-looks at jobs that have nothing to do.
+"""Finds which job waits for what, and until when. Derived from the state's tables, so that no step
+reads jobs that have nothing to do.
 
-Jobs that wait for a primary are in lanes, one for each client and need. The client with the fewest
-executions running comes first, and of its lanes the one with the oldest job. When no provider is
-found for a lane, it is parked until one may meet its need. Jobs that wait for a beacon round are
-listed under that round, all other waits under the second in which they end.
+Jobs that wait for a primary are in lanes: queues of jobs of one client with the same needs. The
+client with the fewest running executions comes first, and of its lanes the one with the oldest job.
+When no provider is found for a lane, it is parked until a provider may meet its needs. Jobs that
+wait for a beacon round are listed under that round. All other waits are listed under the second in
+which they end.
 
-The choice follows from the tables alone, never from the order in which entries were made.
-Otherwise a replay would choose differently.
+The choice follows from the tables alone, never from the order in which entries were made. Otherwise
+a replay would choose differently.
 """
 
 from bisect import bisect_left, insort
@@ -41,13 +42,13 @@ because some providers have refused it; else zero.
 
 
 class Ranking(Generic[K, P]):
-    """Keys by rank, lowest first. A rank may change or go at any time. Each rank contains its key,
-    so no two are equal.
+    """Keys in the order of their ranks, lowest first. A rank may change or be removed at any time.
+    Each rank contains its key, so no two are equal.
     """
 
     def __init__(self) -> None:
         self._ranks: dict[K, P] = {}
-        self._heap: list[tuple[P, K]] = []  # some entries are out of date
+        self._heap: list[tuple[P, K]] = []  # some entries are of older ranks
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -73,7 +74,7 @@ class Ranking(Generic[K, P]):
         return None
 
     def take_until(self, at: int) -> list[K]:
-        """Takes out the keys whose rank begins with at most `at`, in order."""
+        """Removes and returns the keys whose rank begins with at most `at`, in order."""
         taken = []
         while (first := self.first()) is not None and first[0][0] <= at:  # type: ignore[operator]
             taken.append(first[1])
@@ -90,21 +91,23 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Account:
-    """A client with executions that run or jobs that may be placed. Other clients have no entry."""
+    """A client with running executions or with jobs that may be placed. Other clients have no
+    entry.
+    """
 
     running: int = 0
     lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
 
 
-class _Stand(NamedTuple):
-    """What a live job waits for: a match from some second on, or a round."""
+class _Wait(NamedTuple):
+    """What a live job waits for: a match from some second on, or a beacon round."""
 
     not_before: UnixSeconds | None
     refused_by: tuple[Address, ...]
     round: Round | None
 
 
-NOWHERE = _Stand(None, (), None)
+NO_WAIT = _Wait(None, (), None)
 
 
 class JobQueue:
@@ -114,7 +117,7 @@ class JobQueue:
         self._state, self._market, self._limits = state, state.market, limits
         self._changed = (state.jobs.follow(), state.live.follow(), state.held.follow())
         self._changed_leases = state.leases.follow()
-        self._stands: dict[Hash32, _Stand] = {}
+        self._waits: dict[Hash32, _Wait] = {}
         self._lane_of: dict[Hash32, LaneKey] = {}
         self._lanes: dict[LaneKey, _Lane] = {}
         self._parked: dict[Hash32, dict[Needs, list[tuple[Price, LaneKey]]]] = {}
@@ -164,15 +167,15 @@ class JobQueue:
         return self._oldest_first(found)
 
     def releasable(self, at: UnixSeconds) -> list[Job]:
-        """Held jobs whose hold is over."""
+        """Returns held jobs whose longest hold is over."""
         self.refresh()
         found = self._holds.take_until(at)
         self._changed[0].update(found)
         return [self._state.jobs[job_id] for job_id in found]
 
     def kept_for(self, owner: Address) -> Job | None:
-        """The job whose drawn execution waits for a run slot of this provider. Of several, the one
-        that `next` would take.
+        """Returns the job with a drawn execution that waits for a run slot of this provider. Of
+        several jobs, it is the one that `next` would return.
         """
         self.refresh()
         found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
@@ -190,18 +193,20 @@ class JobQueue:
     # ---- who is next
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """The job to place next, among those that a provider may fit."""
+        """Returns the job to place next, among those that a provider may fit; None if there is
+        none.
+        """
         self.refresh()
         self._market.refresh()
-        self._revive()
+        self._unpark_lanes()
         for job_id in self._later.take_until(at):
             self._enter_lane(self._state.jobs[job_id])
         first = self._ready.first()
         return self._state.jobs[first[0][2]] if first is not None else None
 
     def park(self, job: Job) -> bool:
-        """Parks a job's lane, because no provider was found. False if that cannot be remembered;
-        then the lane must be set aside.
+        """Parks a job's lane, because no provider was found for it. Returns False if the needs
+        cannot be remembered. The caller must then set the lane aside.
         """
         lane = self._lanes[self._lane_of[job.id]]
         _, host_class, needs, price, _ = lane.key
@@ -218,7 +223,7 @@ class JobQueue:
         self._leave_lane(job.id)
 
     def set_lane_aside(self, job: Job) -> list[Hash32]:
-        """Takes a job's whole lane out; returns its jobs for `put_back`."""
+        """Takes all jobs out of a job's lane, and returns them for `put_back`."""
         lane = self._lanes[self._lane_of[job.id]]
         found = []
         while (first := lane.jobs.first()) is not None:
@@ -227,26 +232,27 @@ class JobQueue:
         return found
 
     def put_back(self, job_ids: list[Hash32]) -> None:
-        """Lets jobs that were set aside wait as before."""
+        """Puts jobs that were set aside back into their lanes."""
         for job_id in job_ids:
-            self._stands.pop(job_id, None)
+            self._waits.pop(job_id, None)
             self._changed[0].add(job_id)
 
-    def _revive(self) -> None:
-        """Takes up the parked lanes that a provider may fit again."""
+    def _unpark_lanes(self) -> None:
+        """Puts the parked lanes that a provider may now fit back into the order."""
         for host_class in list(self._parked):
             bucket = self._market.bucket(host_class)
-            assert bucket is not None, "a class once seen keeps its bucket"
-            for needs, price in bucket.hopeful().items():
+            assert bucket is not None, "the bucket of a class with parked jobs stays"
+            for needs, price in bucket.newly_meetable().items():
                 waiting = self._parked[host_class].get(needs, [])
                 position = bisect_left(waiting, price, key=lambda item: item[0])
                 for _, key in waiting[position:]:
                     self._lanes[key].is_parked = False
                     self._rank(self._lanes[key])
                 del waiting[position:]
-                self._tidy(host_class, needs)
+                self._forget_unused_needs(host_class, needs)
 
-    def _tidy(self, host_class: Hash32, needs: Needs) -> None:
+    def _forget_unused_needs(self, host_class: Hash32, needs: Needs) -> None:
+        """Forgets needs for which no lane is parked any more."""
         by_needs = self._parked[host_class]
         if needs in by_needs and not by_needs[needs]:
             del by_needs[needs]
@@ -275,6 +281,7 @@ class JobQueue:
         self._rank_account(client, account)
 
     def _derive(self, job_id: Hash32) -> None:
+        """Updates all lists for one job from the tables."""
         job = self._state.jobs.get(job_id)
         is_live = job is not None and job_id in self._state.live
         is_held = job is not None and job_id in self._state.held and isinstance(job.phase, Decided)
@@ -284,20 +291,20 @@ class JobQueue:
         due = deadline_of(self._state, job, self._limits) if is_live and job is not None else None
         self._due.set(job_id, None if due is None else (due, job_id))
         self._derive_kept(job_id, _waiting_for(job) if is_live and job is not None else ())
-        stand = _stand_of(job) if is_live and job is not None else NOWHERE
-        before = self._stands.get(job_id, NOWHERE)
-        if stand == before:
+        wait = _wait_of(job) if is_live and job is not None else NO_WAIT
+        before = self._waits.get(job_id, NO_WAIT)
+        if wait == before:
             return
         self._leave(job_id, before)
-        if stand == NOWHERE:
-            self._stands.pop(job_id, None)
+        if wait == NO_WAIT:
+            self._waits.pop(job_id, None)
             return
         assert job is not None
-        self._stands[job_id] = stand
-        if stand.not_before is not None:
-            self._later.set(job_id, (stand.not_before, job.created_at, job_id))
-        if stand.round is not None:
-            self._rounds.setdefault(stand.round, set()).add(job_id)
+        self._waits[job_id] = wait
+        if wait.not_before is not None:
+            self._later.set(job_id, (wait.not_before, job.created_at, job_id))
+        if wait.round is not None:
+            self._rounds.setdefault(wait.round, set()).add(job_id)
 
     def _derive_kept(self, job_id: Hash32, owners: tuple[Address, ...]) -> None:
         before = self._kept.get(job_id, ())
@@ -314,14 +321,14 @@ class JobQueue:
         else:
             del self._kept[job_id]
 
-    def _leave(self, job_id: Hash32, stand: _Stand) -> None:
+    def _leave(self, job_id: Hash32, wait: _Wait) -> None:
         self._later.set(job_id, None)
         self._leave_lane(job_id)
-        if stand.round is not None:
-            waiting = self._rounds[stand.round]
+        if wait.round is not None:
+            waiting = self._rounds[wait.round]
             waiting.discard(job_id)
             if not waiting:
-                del self._rounds[stand.round]
+                del self._rounds[wait.round]
 
     # ---- lanes
 
@@ -358,7 +365,7 @@ class JobQueue:
         _, host_class, needs, price, _ = key
         waiting = self._parked[host_class][needs]
         del waiting[bisect_left(waiting, (price, key))]
-        self._tidy(host_class, needs)
+        self._forget_unused_needs(host_class, needs)
 
     def _account(self, client: Address) -> _Account:
         account = self._accounts.get(client)
@@ -383,7 +390,7 @@ class JobQueue:
 
 
 def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
-    """Empties a set and returns its content. It is cleared as a whole, because a set that was
+    """Empties a set and returns its content. It clears the set as a whole, because a set that was
     large once stays slow to pop from.
     """
     found = tuple(changed)
@@ -392,6 +399,9 @@ def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
 
 
 def _waiting_for(job: Job) -> tuple[Address, ...]:
+    """Returns the providers that keep a place of the job's batch and have no free run slot
+    for it.
+    """
     if not isinstance(job.phase, Running):
         return ()
     return tuple(
@@ -401,18 +411,18 @@ def _waiting_for(job: Job) -> tuple[Address, ...]:
     )
 
 
-def _stand_of(job: Job) -> _Stand:
+def _wait_of(job: Job) -> _Wait:
     match job.phase:
         case Matching(not_before):
-            return _Stand(not_before, job.refused_by, None)
+            return _Wait(not_before, job.refused_by, None)
         case AwaitingRound(round=number):
-            return _Stand(None, (), number)
+            return _Wait(None, (), number)
         case _:
-            return NOWHERE
+            return NO_WAIT
 
 
 def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
-    """The first second in which time alone may change a job; None if there is none."""
+    """Returns the first second in which time alone may change a job; None if there is none."""
     found: list[int] = []
     for digest in job.leases[-LEASES_WATCHED:]:
         lease = state.leases[digest]

@@ -1,8 +1,8 @@
 """The market's offers in columns, derived from the state's tables. No snapshot contains them.
 
-Every write to a table that matters here notes its key (`Table.follow`), and before a search the
-rows of these keys are derived again. So a refused step, a restore and a replay all end with the
-index that follows from the tables.
+The index follows every table that it depends on (`Table.follow`), which notes the keys of changed
+rows. Before a search it derives the rows of these keys again. So after a refused step, a restore or
+a replay, the index is what follows from the tables.
 """
 
 from collections import deque
@@ -24,8 +24,8 @@ from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price,
 
 
 class _Staked(Struct, frozen=True):
-    """Owners with an active slot. It is valid for one list, from block `first` to before
-    `after`.
+    """Owners with an active slot in a class. Valid for the list `hosts`, from block `first` until
+    before block `after`.
     """
 
     hosts: HostList | None
@@ -51,7 +51,7 @@ IDLE_MAX = (
 IDLE_LOOKS = 32
 CLASS_SETS_MAX = 4096
 LISTS_MAX = 32
-LISTS_SLOTS_MAX = 1 << 20  # places in all lists that are kept for their proofs
+LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their proofs
 
 
 def price_of(slot: SlotOffer) -> Price:
@@ -65,8 +65,8 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
 
 
 def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. If other coordinators took some, the provider
-    declines.
+    """Returns how many run slots of the class have no lease of this coordinator. Other coordinators
+    may use some of them; the provider then declines.
     """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
@@ -83,15 +83,15 @@ def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -
 
 
 def _is_free(state: StateTables, owner: Address, count: int, host_class: Hash32) -> bool:
-    """Whether one of `count` run slots is free. Leases are looked at only if they are enough to
-    fill the slots.
+    """Whether one of `count` run slots is free. It reads the leases only if there are enough of
+    them to fill the slots.
     """
     held = state.leases_in_slots.get(owner) or ()
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
-def _is_of_the_market(before: Provider, after: Provider) -> bool:
-    """Whether a change of a provider may change its rows. Most changes are of its money."""
+def _changes_rows(before: Provider, after: Provider) -> bool:
+    """Whether a change of a provider may change its rows. Most changes change only its money."""
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
@@ -101,7 +101,7 @@ def _is_of_the_market(before: Provider, after: Provider) -> bool:
 
 
 class MarketIndex:
-    """The buckets by host class, and what orders need to know about a class."""
+    """The buckets (offers in columns) by host class, and what orders need to know about a class."""
 
     def __init__(self, state: StateTables) -> None:
         self._state = state
@@ -117,7 +117,7 @@ class MarketIndex:
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
-        self._changed = (state.providers.follow(_is_of_the_market), state.trust.follow())
+        self._changed = (state.providers.follow(_changes_rows), state.trust.follow())
         self._changed_occupied = state.leases_in_slots.follow()
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
@@ -139,7 +139,7 @@ class MarketIndex:
                     self.staked(host_class)
 
     def bucket(self, host_class: Hash32) -> Bucket | None:
-        """A class's rows, with the feature STAKED by the newest block."""
+        """Returns a class's rows. The feature STAKED in them is as of the newest block."""
         self.refresh()
         bucket = self.buckets.get(host_class)
         if bucket is not None:
@@ -175,7 +175,9 @@ class MarketIndex:
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        """Forgets classes without offers. A class for which jobs wait is looked at again later."""
+        """Forgets classes without offers. Classes for which jobs wait are kept and checked again
+        later.
+        """
         for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
             host_class = self._left.popleft()
             bucket = self.buckets.get(host_class)
@@ -189,8 +191,8 @@ class MarketIndex:
                 self._left.append(host_class)
 
     def _derive_free(self, owner: Address) -> None:
-        """Derives whether a provider's slots are free. An assignment or its end changes nothing
-        else.
+        """Derives again whether a provider has a free run slot. An assignment or its end changes
+        nothing else.
         """
         provider = self._state.providers.get(owner)
         if provider is None or provider.offer is None:
@@ -228,7 +230,7 @@ class MarketIndex:
     # ---- stake, eligible slots and trust of a class
 
     def staked(self, host_class: Hash32) -> frozenset[Address]:
-        """Distinct owners with an active slot in a class."""
+        """Returns the distinct owners with an active slot in a class."""
         block, hosts = self._state.own.block, self._state.hosts.get(host_class)
         known = self._staked.get(host_class)
         if known is not None and known.hosts is hosts and known.first <= block < known.after:
@@ -250,8 +252,8 @@ class MarketIndex:
         return owners
 
     def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
-        """The slots from which a job may draw (PROTOCOL §5): active on chain, and their owner is
-        alive and offers the class.
+        """Returns the slots from which a job may draw (PROTOCOL §5): active on chain, with an owner
+        that is alive and offers the class.
         """
         bucket = self.bucket(host_class)
         self.staked(host_class)
@@ -277,12 +279,12 @@ class MarketIndex:
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
-        """The list with this root, from which jobs draw. It is cached, because neighbouring jobs
-        share a list.
+        """Returns the eligible list with this root, from which jobs draw. It is cached, because
+        jobs acknowledged at about the same time share a list.
         """
         found = self._lists.pop(root, None)
         if found is not None:
-            self._lists[root] = found  # the newest now
+            self._lists[root] = found  # moves it to the end, as the one used last
             return found
         snapshot = self._state.eligible_snapshots[root]
         slots = self._state.slot_lists[snapshot.list_number].slots
@@ -323,7 +325,7 @@ def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
 
 
 def _drained(changed: set[Address]) -> tuple[Address, ...]:
-    """Empties a set and returns its content. It is cleared as a whole, because a set that was
+    """Empties a set and returns its content. It clears the set as a whole, because a set that was
     large once stays slow to pop from.
     """
     owners = tuple(changed)

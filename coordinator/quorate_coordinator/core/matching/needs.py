@@ -1,4 +1,4 @@
-"""Translates a job spec into the needs that the columns compare."""
+"""Translates a job spec into the needs that the columns are searched for."""
 
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from quorate_protocol.units import JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """The needs of a job: a free machine with a price that can run it."""
+    """Returns the needs of a job: a machine that can run it, with a free run slot and a price."""
     return _needs(spec.kind, spec.sandbox, spec.resources)
 
 
@@ -50,11 +50,11 @@ def _needs(kind: JobKind, sandbox: str, resources: Resources) -> Needs:
 
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
-    """The same needs, met also by busy machines."""
+    """Returns the same needs without a free run slot, so that busy machines meet them too."""
     return needs._replace(bits=needs.bits & ~FREE)
 
 
 @lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
-    """The same needs, met only by owners with a stake."""
+    """Returns the same needs, which only owners with a stake meet."""
     return needs._replace(bits=needs.bits | STAKED)

@@ -1,6 +1,6 @@
-"""Takes offers and heartbeats, and chooses the provider and the host class for a job.
+"""Applies offers and heartbeats, and chooses the provider and the host class for a job.
 
-The offers are searched in columns that `market_index` derives from the state, not in SQL.
+It searches the columns that `market_index` derives from the state; no SQL is involved.
 """
 
 from itertools import islice
@@ -41,7 +41,7 @@ class Candidate(Struct, frozen=True):
 
 
 def on_offer(context: StepContext, event: OfferReceived) -> None:
-    """Takes a newer offer of a registered provider, signed by its operator key."""
+    """Stores a newer offer of a registered provider, signed by its operator key."""
     offer = event.offer.offer
     provider = registered(context, offer.provider, event.key)
     known = provider.offer
@@ -55,7 +55,7 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
 
 
 def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
-    """Takes a heartbeat, which keeps a provider alive."""
+    """Applies a heartbeat, which keeps a provider alive."""
     beat: Heartbeat = event.heartbeat.message
     provider = registered(context, beat.provider, event.key)
     if abs(context.at - beat.time) > 60:
@@ -70,7 +70,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
 
 
 def _unbarred(context: StepContext, provider: Provider) -> Provider:
-    """Ends a bar after its time, unless a case has been opened meanwhile."""
+    """Lets a barred provider work again after its time, unless a case has been opened meanwhile."""
     if not provider.barred_until or context.at < provider.barred_until:
         return provider
     is_accused = any(
@@ -85,7 +85,7 @@ def _alive(context: StepContext) -> UnixSeconds:
 
 
 def registered(context: StepContext, owner: Address, key: Address) -> Provider:
-    """The registered provider `owner`. Refused unless `key` is its operator key."""
+    """Returns the registered provider `owner`. Raises Refused unless `key` is its operator key."""
     provider = context.state.providers.get(owner)
     if provider is None:
         raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
@@ -108,14 +108,14 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours. If other coordinators took some, the provider
-    declines.
+    """Returns how many run slots of the class have no lease of this coordinator. Other coordinators
+    may use some of them; the provider then declines.
     """
     return market_index.free_slots(context.state, provider, host_class)
 
 
 def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
-    """Distinct staked owners of a class, active now."""
+    """Returns the distinct owners with a slot of the class that is active now."""
     return context.state.market.staked(host_class)
 
 
@@ -123,11 +123,11 @@ def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
 
 
 def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
-    """The best free providers for a job now, best first, no two of one owner or network. Fewer than
-    `wanted` if there are no more.
+    """Returns the best free providers for a job now, best first, no two of one owner or network.
+    Fewer than `wanted` if there are no more.
 
-    Of the 64 cheapest that fit, those with the lowest score: price × (1 + jitter + strikes −
-    cached). Nobody can foresee the jitter.
+    Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + strikes
+    − cached). Nobody can foresee the jitter.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
     bucket = context.state.market.bucket(host_class)
@@ -176,7 +176,7 @@ def _distinct(
 def _weights(
     context: StepContext, job: Job, bucket: Bucket, found: Positions, chance: int
 ) -> Positions:
-    """What each one's price is multiplied by, in ppm."""
+    """Returns the factor of each row's price in its score, in ppm."""
     mixed = bucket.numbers_at(found)
     mixed += np.uint64(chance)
     mixed *= _MIX_1
@@ -203,6 +203,7 @@ _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
+    """Returns what a provider's strikes and cached content add to its factor, in ppm."""
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
     strikes = (
         sum(trust.live_strikes(context.at) for trust in trusts.by_class.values())
@@ -250,10 +251,10 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """The host class with most owners among those in which a live offer fits, busy or not.
+    """Returns the host class with most owners among those with a fitting live offer, busy or not.
 
-    An order that names no class gets none with few owners, unless `is_thin_too`: one owner may
-    have made up such a class, and would decide what is right there.
+    An order that names no class gets no class with few owners, unless `is_thin_too`. One owner may
+    have created such a class, and would decide there which results are right.
     """
     market, is_gpu = context.state.market, spec.resources.gpu is not None
     market.refresh()
@@ -274,7 +275,9 @@ def class_for(
 
 
 def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
-    """Whether enough owners have been there for long enough (PROTOCOL §2, Job class)."""
+    """Whether enough owners have had stake in the class for long enough (PROTOCOL §2, Job
+    class).
+    """
     limits, since = context.rules.limits, context.state.hosts.get(host_class, HostList()).since
     old = (
         owner
@@ -287,8 +290,8 @@ def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
 def offers_for(
     context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
 ) -> tuple[int, Price | None]:
-    """The number of live offers of a class that fit, busy or not, and the lowest price among
-    them.
+    """Returns the number of live offers of a class that fit, busy or not, and their lowest
+    price.
     """
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
@@ -299,7 +302,7 @@ def offers_for(
 
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:
-    """The median price of a class's live offers, busy or not; 0 if there are none."""
+    """Returns the median price of a class's live offers, busy or not; 0 if there are none."""
     bucket, needs = (context.state.market.bucket(host_class), Needs(row.PRESENT | row.PRICED, 0, 0))
     count = bucket.count(needs, row.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
@@ -314,7 +317,7 @@ _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
 def host_of(context: StepContext, host_class: Hash32) -> HostClass:
-    """The class as its cheapest live offer describes it."""
+    """Returns the class as its cheapest live offer describes it."""
     bucket = context.state.market.bucket(host_class)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:

@@ -1,4 +1,6 @@
-"""One provider's offer in one host class as a row of numbers, and what a job asks of it."""
+"""One provider's offer in one host class as a row of numbers, and a job's needs in the same
+form.
+"""
 
 import zlib
 from functools import lru_cache
@@ -42,10 +44,11 @@ class Needs(NamedTuple):
 
 
 def key_of(price: int, number: int) -> int:
-    """The sorting key of a row: its price, then its position in the ring of that price.
+    """Returns the sorting key of a row: its price, then its position in the ring of that price.
 
     Positions are multiples of the golden ratio by registration `number`. So neighbours in the ring
-    registered at different times, and gaps are even. Positions repeat after 2^24 accounts.
+    have registered at different times, and the gaps between them are even. Positions repeat after
+    2^24 accounts.
     """
     return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
 

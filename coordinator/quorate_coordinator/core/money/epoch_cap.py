@@ -1,14 +1,15 @@
-"""Limits an epoch to the credits that the chain has money for (PROTOCOL §6).
+"""Limits an epoch to the credits for which the chain has money (PROTOCOL §6).
 
-The chain refuses a whole epoch if its final credits exceed what vouchers brought in, or all of its
-credits exceed what is allocated. Then one client's fault would stop all pay. So an epoch shows no
-more than that.
+The chain refuses a whole epoch if its final credits exceed what vouchers brought in, or if all its
+credits exceed what is allocated. Then one client's fault would stop all pay. So an epoch never
+credits more than that.
 
-There is less money when a voucher is not on the chain yet (an epoch has room for fifty), or never
-will be: the coordinator or its chain was away until a client had its deposit back. The epoch shows
-what is missing as held, not as final: first of the coordinator's fee, then of the audit fund, then
-of all accounts in proportion to what is new of each. The state keeps what each account is owed, so
-each epoch computes this again, and later fees and vouchers fill the gap.
+There may be less money than the state credits. A voucher may not be on the chain yet, because an
+epoch has room for fifty. Or it will never be, because a client got its deposit back while the
+coordinator or its chain was away. Then the epoch credits the missing amount as held, not as final.
+The coordinator's fee is cut first, then the audit fund, then the new part of all other accounts in
+proportion. The state keeps what each account is owed. So each epoch computes this again, and later
+fees and vouchers fill the gap.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ FUND = 0  # index of the audit fund's leaf
 def backed(
     context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]
 ) -> tuple[Leaf, ...]:
-    """The leaves, limited to the money that the chain has once it has these vouchers. The cost is
-    linear in accounts.
+    """Returns the leaves, limited to the money that the chain has once it has these vouchers. The
+    cost is linear in accounts.
     """
     covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
     now, margin = chain_time(context), context.rules.limits.voucher_margin
@@ -50,7 +51,9 @@ def backed(
 
 
 def _shown(context: StepContext) -> dict[int, int]:
-    """Final credits by index in the newest epoch on the chain. None of them may ever fall."""
+    """Returns the final credits by index in the newest epoch on the chain. None of them may ever
+    fall.
+    """
     posted = [record for record in context.state.epochs.values() if record.is_posted]
     return (
         {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves}
@@ -60,10 +63,10 @@ def _shown(context: StepContext) -> dict[int, int]:
 
 
 def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> dict[int, int]:
-    """How much to cut of each part, `missing` in all: first of the parts in `first`, then of the
-    others in proportion.
+    """Returns how much to cut from each part, `missing` in total: first from the parts in `first`,
+    then from the others in proportion.
 
-    The sum is exact: each part gives what the rounded running total grows by.
+    The sum is exact: each part is cut by the growth of the rounded running total.
     """
     cuts: dict[int, int] = {}
     for index in first:
@@ -81,6 +84,7 @@ def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> d
 
 
 def _moved(leaf: Leaf, amount: int) -> Leaf:
+    """Returns a leaf with this amount moved from final to held."""
     return (
         replace(leaf, final=Amount(leaf.final - amount), held=Amount(leaf.held + amount))
         if amount

@@ -1,4 +1,4 @@
-"""Epochs: when to post one, with which leaves and vouchers."""
+"""Builds epochs: when to post one, with which leaves and vouchers (PROTOCOL §6)."""
 
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.entities import EpochRecord
@@ -20,8 +20,8 @@ INDICES = 1 << 32  # indices of the registry
 def build_if_due(context: StepContext) -> None:
     """Builds and posts an epoch when the chain lacks a voucher or a final credit.
 
-    At most one every `epoch_every`, but sooner when the one before had no room for all vouchers.
-    An epoch is never empty.
+    That is at most one every `epoch_every`, but sooner when the last one had no room for all
+    vouchers. An epoch is never empty.
     """
     own = context.state.own
     if (
@@ -54,8 +54,8 @@ def build_if_due(context: StepContext) -> None:
 
 
 def purpose_of(record: EpochRecord) -> str:
-    """The name of one attempt. If a posting is refused, its number is built again with other
-    leaves.
+    """Returns the name of one attempt to post an epoch. If the chain refuses it, the same number is
+    built again with other leaves.
     """
     return f"epoch-{record.number}-{record.built_at}"
 
@@ -66,8 +66,8 @@ def _in_flight(context: StepContext) -> bool:
 
 
 def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
-    """One leaf for each account: providers, clients with refunds, the coordinator's fee. The audit
-    fund has index 0 and no account.
+    """Returns one leaf for each account: providers, clients with refunds, and the coordinator with
+    its fee. The audit fund has index 0 and no account.
     """
     leaves = []
     for provider in context.state.providers.values():
@@ -90,16 +90,16 @@ def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
         )
     if own.fund or own.fund_held:
         leaves.append(trees.Leaf(0, Address(bytes(20)), own.fund, own.fund_held, ZERO_HASH))
-    return tuple(sorted(_told_apart(leaves), key=lambda leaf: leaf.index))
+    return tuple(sorted(_with_distinct_indices(leaves), key=lambda leaf: leaf.index))
 
 
-def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
-    """Merges leaves of one account, and gives each account an index of its own.
+def _with_distinct_indices(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
+    """Merges leaves of one account, and gives each account its own index.
 
     An account has one claim, so a provider that is also a client gets one leaf. Two accounts have
-    the same index when a reorganisation gave it to another one and the first did not register
-    again. The contract pays the account whatever its index is, so the later one moves to an index
-    that no registration can have.
+    the same index when a reorganisation gave the first one's index to the second and the first did
+    not register again. The contract pays the account whatever its index is. So the later one moves
+    to an index that no registration can have.
     """
     owed: dict[Address, trees.Leaf] = {}
     for leaf in leaves:
@@ -119,8 +119,8 @@ def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
 
 
 def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
-    """The newest vouchers that the chain has not seen and will honour, one for each client. Those
-    with the least time left come first.
+    """Returns the newest vouchers that the chain has not seen and will honour, one for each client.
+    Those with the least time left come first.
     """
     found = []
     now = chain_time(context)
@@ -144,11 +144,11 @@ def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
 
 
 def on_posted(context: StepContext, number: int, root: Hash32) -> None:
-    """Records that the chain has a root of ours.
+    """Records that the chain has a root of this coordinator.
 
-    If the state does not have that root, another holder of the posting key posted it, or it was
-    given up as refused. Its number is used then, because the chain would refuse a second one, and
-    all credits go into the next epoch.
+    If the state does not have that root, another holder of the posting key posted it, or the core
+    gave it up as refused. Its number is then used: the chain would refuse a second root for it. All
+    credits go into the next epoch.
     """
     record = context.state.epochs.get(number)
     if (record is None or record.root != root) and number >= context.state.own.epoch + (
@@ -166,11 +166,11 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_newest(context: StepContext, number: int, root: Hash32) -> None:
-    """Applies the chain's answer about our newest posting.
+    """Applies the chain's answer about the newest posting of this coordinator.
 
-    A posting that the chain no longer has was removed by a reorganisation. One that we have not
-    heard of counts all the same. Otherwise every later number would be refused, or waited for, for
-    ever.
+    A posting that the chain no longer has was removed by a reorganisation. A posting that the state
+    does not know counts as posted. Otherwise the coordinator would wait for ever, or the chain
+    would refuse every later number.
     """
     if number >= context.state.own.epoch:
         if number:
@@ -184,8 +184,8 @@ def on_newest(context: StepContext, number: int, root: Hash32) -> None:
 
 
 def on_refused(context: StepContext, purpose: str) -> None:
-    """Gives up a posting that the chain refused. Its credits go into the next one, once the cause
-    of the refusal has had time to arrive.
+    """Gives up a posting that the chain refused. Its credits go into the next one, after a while in
+    which the cause of the refusal can become known.
     """
     number = int(purpose.split("-")[1])
     record = context.state.epochs.get(number)

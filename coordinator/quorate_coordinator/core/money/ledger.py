@@ -1,7 +1,9 @@
-"""The ledger: what verdicts charge, vouchers cover and statements promise (PROTOCOL §6, I1).
+"""The ledger: what verdicts charge, what vouchers cover, and what statements promise (PROTOCOL §6,
+I1).
 
-A credit is `held` until its job is final and the client's voucher covers it, then `final`.
-Charged always equals final + held + fee + fund, which `check` asserts.
+A voucher covers a charge when its cumulative amount reaches it. A provider's credit is `held` until
+its job is final and the client's voucher covers the charge, then `final`. Charged always equals
+final + held + fee + fund + refund, which `check` asserts.
 """
 
 from collections import Counter
@@ -26,8 +28,8 @@ STATEMENTS_PER_TICK_MAX = 512
 
 
 def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """What one execution of a closed batch earns. Each holder of the receipt computes the same
-    (I10).
+    """Returns what one execution of a closed batch earns. Everyone with the receipt computes the
+    same amount (I10).
     """
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
@@ -48,7 +50,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
     """
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.assignment_hash, pay_of(context, job, lease)) for lease in paid]
-    bounded = replace(order, budget=_room(context, job))
+    bounded = replace(order, budget=_chargeable(context, job))
     split = (
         settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job))
         if credits
@@ -76,7 +78,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
 
 
 def is_audit_billed(job: Job) -> bool:
-    """Whether the client pays for the first audit instead of a premium."""
+    """Whether the client pays for the first audit instead of paying a premium."""
     order, executions = job.submission.order.message, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
@@ -84,7 +86,7 @@ def is_audit_billed(job: Job) -> bool:
 
 
 def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
-    """Credits an execution to its provider, as held."""
+    """Credits an execution to its provider, as held pay."""
     provider = context.state.providers[lease.provider]
     credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
     context.state.providers[provider.owner] = replace(
@@ -93,12 +95,12 @@ def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
     context.state.statements_due[provider.owner] = True
 
 
-def _room(context: StepContext, job: Job) -> Amount:
-    """The most that a job may be charged: its budget, limited by its reservation and what is free
-    of allocation and session (I4).
+def _chargeable(context: StepContext, job: Job) -> Amount:
+    """Returns the most that a job may be charged (I4). That is its budget, but at most its
+    reservation and what is free of the allocation and of the session's limit.
 
-    Only a program with many different results comes near. All of its executions are paid, and they
-    may be more than were reserved for.
+    Only a program with many different results comes near that limit. All of its executions are
+    paid, and there may be more of them than the coordinator reserved for.
     """
     order, session = job.submission.order.message, job.submission.session.message
     client = context.state.clients[order.client]
@@ -109,7 +111,7 @@ def _room(context: StepContext, job: Job) -> Amount:
 
 
 def release_reservation(context: StepContext, job: Job) -> Job:
-    """Releases what was reserved for a job. A second call changes nothing."""
+    """Ends the reservation of a client's money for a job. A second call changes nothing."""
     if not job.reserved:
         return job
     client = context.state.clients[job.submission.order.message.client]
@@ -120,7 +122,9 @@ def release_reservation(context: StepContext, job: Job) -> Job:
 
 
 def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
-    """Pays executions for which no client is charged, from the audit fund, as far as it reaches."""
+    """Pays executions for which no client is charged from the audit fund, as far as its
+    money goes.
+    """
     for lease in ran:
         own = context.state.own
         amount = Amount(min(pay_of(context, job, lease), own.fund))
@@ -138,11 +142,11 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
 
 
 def state_credits(context: StepContext) -> None:
-    """Sends statements to providers whose credit has changed since the last tick. Those above the
-    bound wait for the next tick.
+    """Sends statements to providers whose credit has changed since the last tick, at most
+    `STATEMENTS_PER_TICK_MAX`. The others wait for the next tick.
 
-    There is none for each credit, because the newest statement replaces all before it. Its root
-    covers every credit that there ever was.
+    No statement is sent for each single credit, because the newest statement replaces all earlier
+    ones. Its root covers every credit that the provider ever got.
     """
     for owner in list(islice(context.state.statements_due, STATEMENTS_PER_TICK_MAX)):
         del context.state.statements_due[owner]
@@ -168,7 +172,7 @@ def _state(context: StepContext, provider: Provider) -> None:
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """Takes a client's voucher, which covers its charges in order."""
+    """Applies a client's voucher, which covers its charges in the order in which they were made."""
     message = event.voucher.message
     client = context.state.clients.get(message.client)
     if client is None:
@@ -200,7 +204,9 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
         return
     signed = client.vouched if client.voucher is None else client.voucher.message.cumulative
     if message.cumulative <= signed and not is_repeated:
-        raise Refused(Code.STALE, f"voucher: {signed} is vouched for already")
+        raise Refused(
+            Code.STALE, f"voucher: an earlier voucher already covers {signed}; sign a larger sum"
+        )
     _check_honoured(context, client, session.message, message.cumulative)
     client = replace(
         client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session
@@ -211,7 +217,7 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """Takes a longer session for a voucher that is sent again."""
+    """Stores a longer session for a voucher that the client sends again."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         context.state.clients[client.account] = replace(client, voucher_session=session)
@@ -221,10 +227,11 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
 def _check_honoured(
     context: StepContext, client: Client, session: Session, cumulative: Amount
 ) -> None:
-    """Refuses a voucher that the chain may not take any more when its epoch is posted.
+    """Raises Refused for a voucher that the chain may not take any more when its epoch is posted.
 
     The chain refuses a whole epoch for one voucher that it does not honour, and all credits would
-    wait. The later of our clock and the chain's decides, so an error can only refuse too early.
+    wait. The later of our clock and the chain's decides, so a wrong clock can only refuse too
+    early.
     """
     margin = context.rules.limits.voucher_margin
     now = chain_time(context)
@@ -252,8 +259,8 @@ def _check_honoured(
 
 
 def chain_time(context: StepContext) -> UnixSeconds:
-    """The time as the chain may have it by now. If our clock is behind, a block has shown a later
-    time.
+    """Returns the time that the chain may have by now. If our clock is behind, a block has shown a
+    later time.
     """
     return max(context.at, context.state.own.block_time)
 
@@ -261,9 +268,10 @@ def chain_time(context: StepContext) -> UnixSeconds:
 def reconsider(context: StepContext, account: Address) -> None:
     """Computes again how much of a client's voucher counts, after its allocation changed.
 
-    A voucher counts for as long as the chain holds its amount. If a release took the money before
-    an epoch brought the voucher to the chain, it no longer counts: pay that it covered and that is
-    not final is held again. It counts again once the client has allocated as much.
+    A voucher counts for as long as the chain holds its amount. A release may take the money before
+    an epoch brings the voucher to the chain. Then the voucher no longer counts, and pay that it
+    covered and that is not final is held again. It counts again once the client has allocated as
+    much.
     """
     client = context.state.clients[account]
     if client.voucher is None:
@@ -279,7 +287,8 @@ def reconsider(context: StepContext, account: Address) -> None:
 
 
 def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
-    """Takes back the cover of charges above `worth`. What is final already stays so (`epoch_cap`).
+    """Marks charges above `worth` as not covered by a voucher any more. Credits that are final stay
+    final (`epoch_cap`).
 
     The cost is linear in jobs, but this happens only when a release overtakes an epoch.
     """
@@ -297,15 +306,16 @@ def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
         context.note(
             job.id,
             "uncovered",
-            "its client's release was finished before the voucher was on the chain",
+            "its client finished a release before the voucher was on the chain: pay is held again",
         )
     charges = (*(job.id for job in again), *client.open_charges)
     context.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
 
 
 def _cover(context: StepContext, account: Address) -> dict[Hash32, Job]:
-    """Covers what a client's vouchers reach, and returns these jobs by id. Charges are covered in
-    the order in which they were made, so the first that is not covered ends the search.
+    """Marks the charges that a client's vouchers reach as covered, and returns their jobs by id. It
+    goes in the order in which the charges were made, and stops at the first that no voucher
+    reaches.
     """
     client = context.state.clients[account]
     covered: dict[Hash32, Job] = {}
@@ -321,8 +331,8 @@ def _cover(context: StepContext, account: Address) -> dict[Hash32, Job]:
 
 
 def release(context: StepContext, job: Job) -> Job:
-    """Makes a job's held credits final once the job is final and covered. A second call changes
-    nothing.
+    """Makes a job's held credits final once its verdict is final and a voucher covers its charge. A
+    second call changes nothing.
     """
     if (
         job.is_released
@@ -357,7 +367,7 @@ def release(context: StepContext, job: Job) -> Job:
         fund_held=Amount(own.fund_held - split.fund),
         is_dirty=own.is_dirty or split.charged > 0,
     )
-    context.note(job.id, "final", "covered by the client's voucher")
+    context.note(job.id, "final", "the client's voucher covers it: the pay is final")
     return job
 
 

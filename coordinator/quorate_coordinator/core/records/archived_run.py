@@ -1,4 +1,4 @@
-"""What the archive keeps of a run that has left the state: all that any account may ask for."""
+"""A finished run as the archive keeps it: all that accounts may later ask for."""
 
 from msgspec import Struct
 
@@ -14,7 +14,9 @@ from quorate_protocol.units import Address, Amount, Hash32
 
 
 class ArchivedLease(Struct, frozen=True):
-    """One assignment of the run. `output` is the digest of the ciphertext that it committed to."""
+    """One assignment of the run. `output` is the digest of the ciphertext to which the provider
+    committed.
+    """
 
     assignment_hash: Hash32
     provider: Address
@@ -22,9 +24,7 @@ class ArchivedLease(Struct, frozen=True):
 
 
 class ArchivedRun(Struct, frozen=True):
-    """A run that is over. `run` as its client sees it; `session_key` may say what the client
-    may.
-    """
+    """A finished run. `run` is the view for its client. `session_key` acts for that client."""
 
     run: RunView
     ack: Envelope[Ack]
@@ -35,11 +35,11 @@ class ArchivedRun(Struct, frozen=True):
 
     @property
     def last_line(self) -> int:
-        """Sequence number of its newest line."""
+        """Sequence number of its newest history line."""
         return self.lines[-1].seq if self.lines else 0
 
     def view(self, is_client: bool) -> RunView:
-        """The same view as when the run was in the state."""
+        """Returns the same view as when the run was in the state."""
         return self.run if is_client else views.for_strangers(self.run)
 
 
@@ -61,7 +61,9 @@ def archived(state: State, job: Job) -> ArchivedRun:
 
 
 def committed_output(lease: Lease) -> Hash32 | None:
-    """The digest of the ciphertext to which a lease is bound."""
+    """Returns the digest of the ciphertext to which a lease's provider has committed; None
+    before.
+    """
     phase = lease.phase
     if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
         return phase.commit.message.encrypted_output

@@ -1,11 +1,13 @@
-"""Caches documents that were just made and wait to be stored. No snapshot contains them."""
+"""Caches documents that the core has just built, until the shell stores them. No snapshot contains
+them.
+"""
 
 BYTES_MAX = 16 << 20
 
 
 class DocumentCache:
-    """The newest documents by CID, as many as fit. A missing one can be made again, with the same
-    bytes.
+    """The newest documents by CID, up to `bytes_max`. A missing document can be built again, with
+    the same bytes.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -13,7 +15,7 @@ class DocumentCache:
         self._bytes, self._bytes_max = 0, bytes_max
 
     def put(self, cid: str, data: bytes) -> None:
-        """Adds a document; the oldest ones make room."""
+        """Adds a document, and drops the oldest ones if there is not enough room."""
         self.take(cid)
         self._documents[cid] = data
         self._bytes += len(data)

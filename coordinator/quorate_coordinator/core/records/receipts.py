@@ -1,7 +1,7 @@
 """Builds the receipt of a decided job from the state: at the verdict, and again to store it.
 
-What a verdict rests on does not change afterwards. So the effect need not carry the document
-(docs/decisions/0007). Mostly the two are milliseconds apart, and the first one waits in a cache.
+The evidence for a verdict does not change afterwards. So the effect need not carry the document
+(docs/decisions/0007). Usually it is stored milliseconds later, and until then a cache has it.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from quorate_protocol.units import Hash32
 
 
 def publish(context: StepContext, job: Job) -> Job:
-    """Has the receipt of a job that was just decided stored, and notes its CID."""
+    """Orders the shell to store the receipt of a job that was just decided, and records its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
     data = build(context.state, context.rules, job, verdict).encode()
@@ -39,11 +39,11 @@ def publish(context: StepContext, job: Job) -> Job:
 
 
 def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:
-    """The document that an effect stores. None if the job has left the state: its documents were
-    stored before that.
+    """Returns the document that an effect stores. None if the job has left the state, because its
+    documents were stored before.
 
-    Refused if a later verdict has replaced the effect's verdict and its evidence: then the later
-    receipt counts.
+    Raises Refused if a later verdict has replaced the effect's verdict. The later receipt is stored
+    instead.
     """
     job = state.jobs.get(effect.job_id)
     if job is None:
@@ -101,7 +101,9 @@ def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> R
 
 
 def _touched(job: Job, batch: Batch) -> Iterator[int]:
-    """The indices of the list that a batch's draw passed, up to the last one taken."""
+    """Yields the indices of the eligible list that a batch's draw tried, up to the last one that it
+    took.
+    """
     message = batch.commit_set.message
     for beacon in job.beacons:
         if message.slots and beacon.round == message.beacon_round:

@@ -3,7 +3,7 @@
 A job is finished when it has ended, or when its verdict is final and its pay released. It stays in
 the state as long as a court may hear one of its executions. Then an effect writes it durably into
 the archive, and only after that an event removes its rows from the state. So a reader always finds
-it in one of the two. A crash in between repeats the writing, which changes nothing.
+it in the state or in the archive. After a crash in between, it is written again, unchanged.
 """
 
 from heapq import heapify, heappop, heappush
@@ -23,20 +23,22 @@ ARCHIVED = "archived"
 
 
 class RetirementQueue:
-    """Finished jobs by the time from which they may go, derived from the table `finished`."""
+    """Finished jobs by the time from which they may leave the state. Derived from the table
+    `finished`.
+    """
 
     def __init__(self, state: State) -> None:
         self._finished, self._changed = state.finished, state.finished.follow()
         self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
 
     def is_due(self, at: int | None) -> bool:
-        """Whether a job may go at a moment (None: ever)."""
+        """Whether a job may leave the state at a moment (None: ever)."""
         first = self._first()
         return first is not None and (at is None or first[0] <= at)
 
     def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
-        """At most `most` jobs that may go, in the order of their times. The caller must write to
-        the rows of all of them.
+        """Returns at most `most` jobs that may leave, in the order of their times. The caller must
+        write to the rows of all of them.
         """
         found: list[Hash32] = []
         while len(found) < most and (first := self._first()) is not None and first[0] <= at:
@@ -58,8 +60,8 @@ class RetirementQueue:
 
 
 def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:
-    """Has finished jobs archived that nothing needs any more. The others are looked at again
-    later.
+    """Orders the shell to archive finished jobs that no case can name. The core checks the others
+    again later.
     """
     found = []
     named = faults.in_court(context)
@@ -97,13 +99,16 @@ def is_over(job: Job) -> bool:
 
 
 def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
-    """The time until which a job stays: while a case names it, or may still name it."""
+    """Returns the time until which a job stays in the state: while a case names it, or may still
+    name it.
+    """
     if job.id in named:
         return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
     return max(context.at, faults.heard_until(context, job))
 
 
 def _forget(context: StepContext, job: Job) -> None:
+    """Deletes all rows of a job."""
     state = context.state
     for digest in job.leases:
         lease = state.leases[digest]

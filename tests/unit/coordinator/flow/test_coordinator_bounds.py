@@ -12,7 +12,7 @@ from quorate_content.transfer.upload_limits import (
     UploadSlots,
 )
 from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.rate_limits import Buckets
+from quorate_coordinator.rate_limits import TokenBuckets
 from quorate_coordinator.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.storage import run_logs
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -23,7 +23,7 @@ from quorate_runtime.http.client_networks import FORWARDED, Proxies, network_of
 def test_buckets_fill_again_and_their_table_is_bounded() -> None:
     """The limiter remembers a limited number of keys."""
     now = 0.0
-    buckets: Buckets[int] = Buckets(1.0, 5.0, 100, lambda: now)
+    buckets: TokenBuckets[int] = TokenBuckets(1.0, 5.0, 100, lambda: now)
     for key in range(1_000):
         assert buckets.take(key) == 0.0
     assert len(buckets) == 100

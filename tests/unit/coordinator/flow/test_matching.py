@@ -173,10 +173,10 @@ def test_needs_that_found_no_offer_are_tried_again_when_a_fitting_offer_comes() 
     assert bucket.fail(needs, 100)
     bucket.put(owner_of(2), Row(key_of(150, 2), 7, 200, 5, 1))  # too expensive
     bucket.put(owner_of(1), Row(key_of(50, 1), 7, 300, 1, 1))  # the same offer, with a later expiry
-    assert bucket.hopeful() == {}
+    assert bucket.newly_meetable() == {}
     bucket.put(owner_of(2), Row(key_of(90, 2), 7, 200, 5, 1))
-    assert bucket.hopeful() == {needs: 90}
-    assert bucket.hopeful() == {}
+    assert bucket.newly_meetable() == {needs: 90}
+    assert bucket.newly_meetable() == {}
 
 
 def test_expired_offers_are_not_found_and_count_as_new_when_renewed() -> None:
@@ -186,7 +186,7 @@ def test_expired_offers_are_not_found_and_count_as_new_when_renewed() -> None:
     assert bucket.fail(needs, 100)
     version = bucket.version
     bucket.put(owner_of(1), Row(key_of(50, 1), 7, 120, 1, 1))
-    assert bucket.hopeful() == {needs: 50} and bucket.version != version
+    assert bucket.newly_meetable() == {needs: 50} and bucket.version != version
 
 
 # ------------------------------------------------------------------------------------------- a book
