@@ -1,4 +1,4 @@
-"""Leaves of small epochs for tests, and how they are posted and claimed."""
+"""Leaves of small epochs for tests, and functions that post and claim them."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,9 @@ CLIENT = key("client0")
 
 
 def leaves(world: Market, *finals: int, held: int = 0) -> list[Leaf]:
-    """Credits of the first providers; the fee leaf of the coordinator comes first in the tree."""
+    """Returns credits of the first providers. The coordinator's fee leaf comes first in the
+    tree.
+    """
     index = world.evm.ask(world.contracts.stakes.index_of(OWNERS[0]))
     credits = [
         Leaf(index + i, OWNERS[i], Amount(final), Amount(held), keccak256(b"receipts %d" % i))

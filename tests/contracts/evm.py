@@ -1,8 +1,8 @@
-"""One machine for the contract tests: py-evm's Prague rules with native pairing, one block a
-transaction, a clock that only tests move.
+"""One virtual machine for the contract tests.
 
-No signatures on transactions and no gas price: what is tested are the contracts. A fork is free,
-because states are tries.
+It follows py-evm's Prague rules with native pairing and makes one block per transaction. Only tests
+move its clock. Transactions have no signature and no gas price, because the tests are about
+contracts. A fork costs little, because states are tries.
 """
 
 from dataclasses import dataclass, replace
@@ -33,12 +33,14 @@ CODE_BYTES_MAX = 24_576
 
 
 class Reverted(Exception):
-    """A transaction was refused; the message is the contract's reason."""
+    """The chain refused a transaction. The message is the contract's reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """A transaction that succeeded: gas with base fee, calldata and refunds, and its events."""
+    """A transaction that succeeded, with its events and its gas. The gas includes base fee,
+    calldata and refunds.
+    """
 
     gas: int
     events: tuple[Event, ...]
@@ -51,7 +53,7 @@ class _Chain(MiningChain):
 
 @dataclass
 class Evm:
-    """State of one chain. `now` is the stamp of the next block."""
+    """State of one chain. `now` is the timestamp of the next block."""
 
     chain: _Chain
     state_root: bytes
@@ -84,14 +86,16 @@ class Evm:
         self.now += seconds
 
     def create(self, creation: Creation, deployer: Address) -> int:
-        """Deploys; returns the gas. The address and the size are checked."""
+        """Deploys a contract and checks its address and size; returns the gas."""
         gas, _ = self._run(deployer, b"", creation.data, creation.gas, True)
         code = self._vm().state.get_code(creation.address)
         assert 0 < len(code) <= CODE_BYTES_MAX, (creation.name, len(code))
         return gas
 
     def send(self, sender: Address, call: Call) -> Mined:
-        """Sends with the gas that the binding gives; raises Reverted with the contract's reason."""
+        """Sends a transaction with the gas that the binding gives. Raises Reverted with the
+        contract's reason.
+        """
         gas, logs = self._run(sender, call.to, call.data, call.gas, True)
         assert self.contracts is not None
         events = (
@@ -103,7 +107,7 @@ class Evm:
         return Mined(gas, tuple(event for event in events if event is not None))
 
     def ask(self, query: Query[T]) -> T:
-        """eth_call at the current time."""
+        """Runs eth_call at the current time."""
         output: list[bytes] = []
         self._run(Address(bytes(20)), query.to, query.data, 30_000_000, False, output)
         return query.decode(output[0])
@@ -142,7 +146,8 @@ class Evm:
 
 
 def _word(topic: object) -> bytes:
-    return topic.to_bytes(32, "big") if isinstance(topic, int) else bytes(topic)  # type: ignore[call-overload, no-any-return]
+    # type: ignore[call-overload, no-any-return]
+    return topic.to_bytes(32, "big") if isinstance(topic, int) else bytes(topic)
 
 
 def _reason(computation) -> str:  # type: ignore[no-untyped-def]

@@ -1,5 +1,5 @@
-"""The contract tests' machine as what daemons ask and send through: a chain client, a sender and
-a beacon.
+"""The contract tests' machine in the form that daemons use: a chain client, a sender and a
+beacon.
 """
 
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ from quorate_runtime.chain.types import Receipt
 
 @dataclass
 class EvmNode:
-    """A purpose is executed once, as the real sender does."""
+    """Executes each purpose (the key of a transaction) once, as the real sender does."""
 
     evm: Evm
     address: Address = ACCUSER.address
-    is_silent: bool = False  # the beacon
+    is_silent: bool = False  # whether the beacon publishes no round
     ended: dict[str, Receipt | Refused] = field(default_factory=dict)
 
     async def call(self, to: Address, data: bytes, block: object = "latest") -> bytes:

@@ -1,5 +1,5 @@
-"""A small market on one machine: a deployment, keys, providers, clients, a coordinator, and
-signed evidence.
+"""A small market on one machine: a deployment, keys, providers, clients, a coordinator, signed
+evidence.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ from quorate_runtime.beacon.bls import beacon_round, keygen, public_key
 CHAIN_ID = 31337
 SECRET = keygen(b"contract tests, local beacon")
 CLASS = keccak256(b"host class")
-START = 10**12  # token units everybody has
+START = 10**12  # token units of each account
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Key:
 
 @lru_cache(maxsize=1024)
 def key(label: str) -> Key:
-    """A deterministic key by its label."""
+    """Returns the key that belongs to a label, always the same one."""
     secret = keccak256(label.encode())
     public = coincurve.PrivateKey(secret).public_key.format(compressed=False)
     return Key(secret, Address(keccak256(public[1:])[12:]))
@@ -78,7 +78,7 @@ ACCUSER = key("accuser")
 
 @dataclass
 class Market:
-    """Everything a test needs: `send` by label, evidence makers, and the balances for I1."""
+    """What the contract tests need: keys by label, makers of evidence, and the balances for I1."""
 
     evm: Evm
     contracts: Contracts
@@ -93,13 +93,13 @@ class Market:
         return self.contracts.deployment.domain()
 
     def fork(self) -> "Market":
-        """An independent copy."""
+        """Returns an independent copy."""
         return dataclasses.replace(
             self, evm=self.evm.fork(), holders=set(self.holders), operators=dict(self.operators)
         )
 
     def fund(self, who: Key) -> Key:
-        """Tokens, and approvals for every contract that pulls."""
+        """Gives an account tokens, and approves every contract that pulls tokens."""
         c = self.contracts
         if who.address not in self.holders:
             self.holders.add(who.address)
@@ -110,7 +110,7 @@ class Market:
         return who
 
     def provider(self, number: int, slots: int = 1, host_class: Hash32 = CLASS) -> Address:
-        """Provider `number` with its own payout, network and slots."""
+        """Registers provider `number` with its own payout address, network and slots."""
         owner, operator, payout = (
             self.fund(key(f"owner{number}")),
             key(f"operator{number}"),
@@ -128,7 +128,7 @@ class Market:
         return owner.address
 
     def coordinator(self) -> None:
-        """The one coordinator."""
+        """Registers the only coordinator."""
         self.fund(COORDINATOR)
         self.evm.send(
             COORDINATOR.address,
@@ -136,7 +136,7 @@ class Market:
         )
 
     def client(self, number: int, amount: int = 50 * USD) -> Key:
-        """Client `number` with an allocation."""
+        """Registers client `number` with an allocation."""
         who = self.fund(key(f"client{number}"))
         self.evm.send(who.address, self.contracts.escrow.deposit(Amount(amount)))
         self.evm.send(
@@ -179,8 +179,9 @@ class Market:
     def execution(
         self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object
     ) -> "Evidence":
-        """Signed evidence of one honest-looking execution; `changes` replace fields of any
-        message by their names.
+        """Returns signed evidence of one execution that looks honest.
+
+        `changes` replace fields of any of its messages by name.
         """
         self.serial += 1
         return Evidence.make(self, provider, client, answer, changes)
@@ -252,7 +253,7 @@ class Evidence(Struct, frozen=True):
 
     @property
     def digest(self) -> Hash32:
-        """Result digest of the accused."""
+        """Returns the result digest of the accused."""
         return result_digest(self.reveal.exit_status, self.reveal.output_digest)
 
 
@@ -293,7 +294,7 @@ def _changed(message, changes):  # type: ignore[no-untyped-def]
 
 
 def planned(limits: Limits) -> Plan:
-    """A deployment from BOSS; the beacon started well before the chain."""
+    """Returns a deployment plan of BOSS. The beacon started well before the chain."""
     info = BeaconInfo(public_key(SECRET), limits.beacon_period, Evm.fresh().now - 10_000)
     return plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), limits, info, True)
 
@@ -312,7 +313,9 @@ def _deployed(limits: Limits) -> Market:
 
 
 def market(limits: Limits = DEVNET) -> Market:
-    """A fresh market with its coordinator; deployments are made once per process and forked."""
+    """Returns a fresh market with its coordinator. Each process deploys once and forks the
+    result.
+    """
     return _deployed(limits).fork()
 
 
@@ -328,5 +331,5 @@ def _peopled(limits: Limits, providers: int) -> Market:
 
 
 def peopled(limits: Limits = DEVNET, providers: int = 9) -> Market:
-    """A market with providers of one host class and three clients."""
+    """Returns a market with providers of one host class and three clients."""
     return _peopled(limits, providers).fork()

@@ -1,5 +1,6 @@
-"""Escrow and Epochs once more, in plain Python: what each call should do, or the reason for
-which it should be refused.
+"""A model of Escrow and Epochs in plain Python.
+
+For each call it says what changes, or for which reason the contracts refuse it.
 """
 
 from dataclasses import dataclass, field
@@ -9,36 +10,36 @@ from quorate_protocol.limits import DEVNET
 RING = 32
 
 
-class No(Exception):
-    """Refused; the message is the contract's reason."""
+class ModelRefused(Exception):
+    """The model refuses a call. The message is the contract's reason."""
 
 
 def need(condition: bool, reason: str) -> None:
     if not condition:
-        raise No(reason)
+        raise ModelRefused(reason)
 
 
 @dataclass
 class Account:
-    """One client with one coordinator."""
+    """One client's account with one coordinator."""
 
     free: int = 0
     allocated: int = 0
     charged: int = 0
-    up_to: int = 10**9  # terms of the session that signs
+    up_to: int = 10**9  # terms of the session that signs vouchers
     expires: int = 10**12
-    release: tuple[int, int] | None = None  # amount, ready at
+    release: tuple[int, int] | None = None  # (amount, time from which it may be finished)
     withdrawal: tuple[int, int] | None = None
 
 
 @dataclass
 class Model:
-    """The whole of both contracts for one coordinator. Times in seconds."""
+    """Both contracts for one coordinator. Times are in seconds."""
 
     clients: list[Account]
     posted: list[tuple[int, tuple[int, ...], int]] = field(
         default_factory=list
-    )  # time, final per provider, held each
+    )  # per epoch: its time, final credits per provider, held credits of each
     claimed: dict[int, int] = field(default_factory=dict)
     paid: int = 0
     withdrawn: int = 0

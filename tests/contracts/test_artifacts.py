@@ -1,4 +1,6 @@
-"""What is committed is what the sources give, fits on a chain, and signs what Python signs."""
+"""Tests that the committed artifacts match their sources, fit on a chain, and sign what Python
+signs.
+"""
 
 import json
 import re
@@ -89,7 +91,7 @@ def test_digests_equal_those_of_eth_account(kind: type) -> None:
 
 
 def _sample(hint: object, seed: int) -> object:
-    """Some value of a declared type, different for every field."""
+    """Returns a value of a declared type, with a different value in each field."""
     if get_origin(hint) is tuple:
         return (_sample(get_args(hint)[0], seed), _sample(get_args(hint)[0], seed + 40))
     if is_value_type(hint):
@@ -103,7 +105,7 @@ def _sample(hint: object, seed: int) -> object:
 
 
 def _declare(kind: type, types: dict[str, list[dict[str, str]]]) -> None:
-    """EIP-712 declarations in eth-account's form, from Python's type string."""
+    """Adds EIP-712 declarations in eth-account's form, made from Python's type string."""
     for name, members in re.findall(r"(\w+)\(([^)]*)\)", type_string(kind)):
         pairs = [member.split(" ") for member in members.split(",")]
         types[name] = [{"type": each, "name": field} for each, field in pairs]

@@ -1,4 +1,4 @@
-"""Rounds proven on chain, by the local key and by drand's own."""
+"""Tests beacon rounds that are proven on chain, signed by the local key and by drand's key."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""A case waits for its bond, as it waits for gas, for as long as a court may hear it.
+"""Tests that a case waits for its bond for as long as a court may hear it.
 
-If the coordinator gave the case up, the provider that was caught would go on.
+If the coordinator gave up the case, the provider that was caught could continue.
 """
 
 from typing import cast
@@ -26,8 +26,8 @@ from quorate_runtime.chain.sender import Sender
 ACCUSED = key("owner0").address
 
 
-def accused(world: Market) -> tuple[OpenCase, Amount]:
-    """A case that is due, and its bond."""
+def due_case(world: Market) -> tuple[OpenCase, Amount]:
+    """Returns a case that is due, and its bond."""
     found: list[Evidence] = [
         world.execution(ACCUSED, key(name), b"lie") for name in ("client0", "client1")
     ]
@@ -63,7 +63,7 @@ def performer_of(world: Market) -> EffectPerformer:
 
 async def test_a_case_waits_for_its_bond() -> None:
     world = peopled()
-    case, bond = accused(world)
+    case, bond = due_case(world)
     performer, court, token = performer_of(world), world.contracts.court, world.contracts.token
     world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(bond - 1)))
     with pytest.raises(
@@ -81,15 +81,13 @@ async def test_a_case_waits_for_its_bond() -> None:
         world.evm.ask(court.case_count()) == 1
         and world.evm.ask(token.balance_of(POSTER.address)) == 0
     )
-    await performer(
-        case
-    )  # again, after a crash: it was opened, and its bond is not asked for a second time
+    await performer(case)  # again, as after a crash: the case is open, so no second bond is needed
     assert world.evm.ask(court.case_count()) == 1
 
 
-async def test_no_case_waits_for_its_bond_when_no_court_hears_it_any_more() -> None:
+async def test_a_case_whose_evidence_is_too_old_does_not_wait_for_its_bond() -> None:
     world = peopled()
-    case, _ = accused(world)
+    case, _ = due_case(world)
     world.evm.travel(60 + DEVNET.case_evidence_age)
     with pytest.raises(Refused, match="late"):
         await performer_of(world)(case)

@@ -1,5 +1,6 @@
-"""What stands on the chain is asked on the real contracts, and told to the core around every
-posting (PROTOCOL §6).
+"""Tests that the coordinator asks the real contracts for their state and tells its core.
+
+It does so before and after each posting (PROTOCOL §6).
 """
 
 from typing import cast
@@ -27,7 +28,7 @@ CLIENTS = [key("client0"), key("client1")]
 
 
 def _performer(world: Market, told: list[ev.Event]) -> EffectPerformer:
-    """With nothing but a chain: it posts."""
+    """Returns an effect performer that has only a chain, and posts on it."""
     node, state = EvmNode(world.evm, POSTER.address), State()
     with state.transaction():
         for client in CLIENTS:
@@ -64,7 +65,7 @@ def _post(world: Market, number: int, owed: int) -> PostEpoch:
     )
 
 
-async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> None:
+async def test_after_a_posting_or_its_refusal_the_core_learns_the_newest_epoch() -> None:
     world, told = peopled(), list[ev.Event]()
     performer = _performer(world, told)
     first = _post(world, 1, 3 * USD)
@@ -88,7 +89,7 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     ], "number 2 is to come"
 
 
-async def test_before_the_first_posting_none_stands() -> None:
+async def test_before_the_first_posting_there_is_no_newest_epoch() -> None:
     world = peopled()
     asked = await everything(
         cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, []
@@ -96,7 +97,7 @@ async def test_before_the_first_posting_none_stands() -> None:
     assert asked == ev.ChainStateQueried((ev.ChainNewestEpoch(0, ZERO_HASH),))
 
 
-async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> None:
+async def test_a_failing_node_does_not_make_a_mined_posting_look_refused() -> None:
     world, told = peopled(), list[ev.Event]()
     performer = _performer(world, told)
     node = cast(EvmNode, performer.client)

@@ -19,7 +19,7 @@ FEE = DEVNET.jury_gas_fee
 
 
 @pytest.mark.rule("5.75", "5.77", "5.78")
-def test_no_shows_are_redrawn_once_at_a_new_round() -> None:
+def test_jurors_that_do_not_vote_are_replaced_once_by_a_new_round() -> None:
     world = peopled(providers=12)
     court, evm = world.contracts.court, world.evm
     trial = Trial.opened(world, ACCUSED)
@@ -58,7 +58,7 @@ def test_no_shows_are_redrawn_once_at_a_new_round() -> None:
 
 
 @pytest.mark.rule("5.77")
-def test_nobody_left_to_redraw_lets_those_who_voted_go_on() -> None:
+def test_if_no_owner_is_left_for_a_redraw_the_jurors_that_voted_continue() -> None:
     world = peopled(providers=5)
     trial = Trial.opened(world, ACCUSED)
     trial.draw()

@@ -1,5 +1,6 @@
-"""The coordinator moves its cases along on the real contracts: to their end, whatever jurors and
-the beacon keep back (I7).
+"""Tests that the coordinator advances its cases to their end on the real contracts (I7).
+
+Neither jurors nor a silent beacon can stop a case.
 """
 
 from typing import cast
@@ -26,7 +27,7 @@ ACCUSED = key("owner0").address
 
 
 def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
-    """A keeper of one case."""
+    """Returns a driver with one case, and its node."""
     node, core = EvmNode(trial.market.evm), CoordinatorCore(ScriptedMarket().core.rules)
     shown = [
         Evidence(s.order, s.session, s.index, s.blind, s.assignment, s.commit, each.reveal)
@@ -36,7 +37,8 @@ def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
     with core.state.transaction():
         core.state.cases["case"] = Case("case", ACCUSED, (), tuple(shown), Nonce(trial.case))
     world, clock = trial.market.contracts, cast(Clock, None)
-    return CourtDriver(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    return CourtDriver(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node
 
 
 async def _look(keeper: CourtDriver, times: int = 3) -> None:
@@ -46,9 +48,9 @@ async def _look(keeper: CourtDriver, times: int = 3) -> None:
 
 @pytest.mark.rule("I7")
 @pytest.mark.parametrize("silent", [0, 1, 4])
-async def test_jurors_that_keep_their_reveals_back_hold_up_no_case(silent: int) -> None:
-    """Else one accomplice on a jury would save every liar: the case would never end, and nobody
-    in it would be paid.
+async def test_jurors_that_withhold_their_reveals_do_not_stop_a_case(silent: int) -> None:
+    """Otherwise one accomplice on a jury could keep a case open for ever, and nobody in it would
+    be paid.
     """
     trial = Trial.opened(peopled(providers=9), ACCUSED)
     keeper, node = _kept(trial)
@@ -66,7 +68,7 @@ async def test_jurors_that_keep_their_reveals_back_hold_up_no_case(silent: int) 
     assert not any(isinstance(ended, Refused) for ended in node.ended.values()), node.ended
 
 
-async def test_a_beacon_that_falls_silent_before_a_redraw_leaves_it_to_those_who_voted() -> None:
+async def test_if_the_beacon_stops_before_a_redraw_the_jurors_that_voted_decide() -> None:
     trial = Trial.opened(peopled(providers=9), ACCUSED)
     keeper, node = _kept(trial)
     trial.draw()

@@ -12,7 +12,7 @@ THREE = [key(f"client{i}") for i in range(3)]
 
 
 @pytest.mark.rule("5.73", "5.76")
-def test_the_jury_is_distinct_and_holds_neither_side() -> None:
+def test_jurors_are_distinct_and_neither_accuser_nor_accused() -> None:
     world = peopled(providers=9)
     twin = world.provider(20)
     world.evm.send(twin, world.contracts.stakes.change_payout(key("payout3").address))
@@ -24,9 +24,11 @@ def test_the_jury_is_distinct_and_holds_neither_side() -> None:
 
 
 @pytest.mark.rule("I9", "5.76")
-def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
-    """Once the round is known: with another's payout address it kept that owner off its jury,
-    and where there are few it had none (I9).
+def test_the_accused_cannot_remove_a_juror_by_taking_its_payout_address() -> None:
+    """Owners with equal payout addresses cannot both be jurors.
+
+    An accused that knew the round could take another owner's payout address, and so remove that
+    owner from its jury (I9).
     """
     world = peopled(providers=4)
     trial = Trial.opened(world, ACCUSED)
@@ -37,7 +39,7 @@ def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
 
 
 @pytest.mark.rule("5.73")
-def test_all_there_are_judge_when_there_are_few() -> None:
+def test_all_other_owners_are_jurors_when_there_are_few() -> None:
     world = peopled(providers=5)
     for number in range(1, 5):
         world.evm.send(
@@ -76,7 +78,7 @@ def test_too_few_jurors_void_the_case_at_the_draw() -> None:
 
 
 @pytest.mark.rule("5.73")
-def test_fewer_owners_than_the_least_open_no_case() -> None:
+def test_no_case_opens_with_fewer_owners_than_the_minimum() -> None:
     world = peopled(providers=2)
     shown = [world.execution(ACCUSED, client).shown for client in THREE[:2]]
     refused(world.evm, "owners", ACCUSER.address, world.contracts.court.open_case(shown))

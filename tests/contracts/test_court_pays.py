@@ -1,5 +1,6 @@
-"""What a case counts as the pay of an execution that it names: usage at the signed rate, within
-budget and duration (PROTOCOL §5).
+"""Tests how much pay a case counts for an execution that it names (PROTOCOL §5).
+
+It is usage at the signed price, within budget and maximum duration.
 """
 
 import pytest
@@ -11,7 +12,7 @@ from quorate_protocol.units import Amount, Milliseconds
 
 ACCUSED = key("owner0").address
 CLIENTS = [key("client0"), key("client1")]
-RATE = 2_000_000  # of an hour; 30 seconds are signed
+RATE = 2_000_000  # price of an hour; the signed maximum duration is 30 seconds
 
 
 @pytest.mark.rule("5.80")
@@ -25,7 +26,7 @@ RATE = 2_000_000  # of an hour; 30 seconds are signed
         (1, 10**6, 0),
     ],
 )
-def test_a_pay_named_is_at_most_the_budget_and_the_whole_duration(
+def test_a_case_counts_at_most_the_budget_and_the_pay_of_the_maximum_duration(
     usage: int, budget: int, expected: int
 ) -> None:
     world = peopled()

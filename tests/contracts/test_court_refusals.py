@@ -1,4 +1,4 @@
-"""What the court does not take: malformed cases, wrong keys, wrong phases."""
+"""Tests what the court refuses: malformed cases, wrong keys, wrong phases."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_a_signed_but_unfit_execution_is_refused(reason: str, changes: dict[str,
 
 
 def _reassigned(world: Market, evidence: Evidence, **changes: object) -> Evidence:
-    """The same evidence with a changed, newly signed Assignment; the Commit stays as it was."""
+    """Returns the evidence with a changed, newly signed Assignment and the old Commit."""
     body = replace(evidence.shown.assignment.message, **changes)  # type: ignore[arg-type]
     return replace(
         evidence, shown=replace(evidence.shown, assignment=seal(world.domain, body, STATEMENT.sign))
@@ -119,8 +119,8 @@ def test_every_signature_is_checked(part: str, reason: str) -> None:
 
 @pytest.mark.rule("3.13", "3.14")
 def test_a_swapped_assignment_does_not_fit_the_commit() -> None:
-    """A coordinator that signs a second Assignment of the same id for another spec gets no
-    honest Commit under it.
+    """A coordinator may sign a second Assignment with the same id for another spec. No honest
+    Commit refers to it.
     """
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
@@ -170,7 +170,7 @@ def test_a_case_names_one_provider_of_one_class() -> None:
     refused(world.evm, "class", ACCUSER.address, _shown(world, one, elsewhere))
 
 
-def test_the_accused_does_not_accuse_itself_and_needs_stake() -> None:
+def test_no_provider_accuses_itself_and_an_accused_needs_stake() -> None:
     world = peopled()
     pair = [world.execution(ACCUSED, client) for client in CLIENTS[:2]]
     refused(world.evm, "accuser", ACCUSED, _shown(world, *pair))

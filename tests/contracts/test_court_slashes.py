@@ -20,7 +20,7 @@ FEE = DEVNET.jury_gas_fee
 
 
 @pytest.mark.rule("3.24", "5.67", "5.78", "5.80", "5.81")
-def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
+def test_a_conviction_pays_the_jurors_and_returns_the_slash_to_the_accuser() -> None:
     world = peopled()
     before = world.balance(ACCUSER.address)
     trial = Trial.opened(world, ACCUSED)
@@ -30,7 +30,7 @@ def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
     slashed = 8 * 2 * PAY
     assert (decided.convicted, decided.slashed, decided.burned) == (True, slashed, 0)
     world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
-    # This small slash covers none of the seven jurors: the accuser's own gas comes first, the bond
+    # This small slash pays no juror in full. The accuser's own gas comes first, and the bond
     # pays what is missing
     owed = 7 * (2 * PAY + FEE)
     own = min(slashed, FEE)
@@ -90,7 +90,7 @@ def test_a_large_slash_returns_the_bond_and_burns_the_rest() -> None:
 
 
 @pytest.mark.rule("5.81")
-def test_convicted_provider_is_out_until_it_stakes_again() -> None:
+def test_convicted_provider_loses_its_slots_until_it_stakes_again() -> None:
     world = peopled()
     stakes, evm = world.contracts.stakes, world.evm
     evm.send(ACCUSED, stakes.open_slots(CLASS, 1))
@@ -139,7 +139,7 @@ def test_leaving_after_a_slash_pays_no_more_than_is_left() -> None:
 
 
 @pytest.mark.rule("5.88")
-def test_nothing_unbonds_while_a_case_is_open() -> None:
+def test_no_slot_unbonds_while_a_case_is_open() -> None:
     world = peopled()
     stakes, evm = world.contracts.stakes, world.evm
     evm.send(ACCUSED, stakes.close_slot(CLASS, 0))

@@ -20,7 +20,7 @@ FEE = DEVNET.jury_gas_fee
 
 
 @pytest.mark.rule("5.71", "5.74")
-def test_the_events_tell_a_juror_all_it_needs() -> None:
+def test_the_opening_event_has_all_that_a_juror_needs() -> None:
     world = peopled()
     trial = Trial(world, [world.execution(ACCUSED, client) for client in THREE])
     event = next(each for each in trial.open().events if isinstance(each, CaseOpened))
@@ -39,7 +39,7 @@ def test_the_events_tell_a_juror_all_it_needs() -> None:
 
 
 @pytest.mark.rule("5.72", "5.82")
-def test_who_the_jury_agrees_with_is_acquitted_at_the_bonds_expense() -> None:
+def test_a_provider_that_the_jury_agrees_with_is_acquitted_and_the_bond_pays() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
     bond = trial.now.bond
@@ -73,7 +73,7 @@ def test_two_thirds_of_the_jurors_convict(against: int, convicted: bool) -> None
 
 
 @pytest.mark.rule("5.72", "5.79")
-def test_every_execution_named_must_be_wrong_and_only_the_right_ones_are_closed() -> None:
+def test_one_right_execution_acquits_and_only_right_ones_cannot_be_named_again() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED)
     decided = trial.judged([(TRUTH[0], trial.own()[1])] * 7)

@@ -1,4 +1,4 @@
-"""Claims: forged proofs are refused, and every leaf of a tree is paid exactly once."""
+"""Tests claims: the contract refuses forged proofs and pays each leaf of a tree exactly once."""
 
 import pytest
 
@@ -118,7 +118,7 @@ def test_all_of_a_tree_of_any_small_size_claim_together(count: int) -> None:
 
 
 @pytest.mark.rule("6.1", "6.2")
-def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
+def test_a_larger_tree_is_claimed_in_parts_and_unclaimable_credits_stay() -> None:
     world = peopled()
     strangers = [key(f"stranger{i}").address for i in range(69)]
     fund = Leaf(0, ZERO_ADDRESS, Amount(77), Amount(0), ZERO_HASH)
@@ -147,7 +147,7 @@ def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_parts_of_every_size_pay_theirs_and_nobody_elses(count: int, size: int) -> None:
+def test_parts_of_every_size_pay_exactly_their_own_leaves(count: int, size: int) -> None:
     world = peopled()
     credits = leaves(world, *range(1000, 1000 + count))
     post(world, 1, credits, world.voucher(CLIENT, 2 * USD))
@@ -168,7 +168,7 @@ def test_parts_of_every_size_pay_theirs_and_nobody_elses(count: int, size: int) 
     money(world)
 
 
-def test_parts_that_are_not_of_the_tree_claim_nothing() -> None:
+def test_a_part_that_is_not_in_the_tree_claims_nothing() -> None:
     world = peopled()
     credits = leaves(world, 100, 200, 300, 400, 500)
     post(world, 1, credits, world.voucher(CLIENT, USD))

@@ -1,4 +1,6 @@
-"""Vouchers and sessions in a post: signatures, bounds, and which session is remembered."""
+"""Tests vouchers and sessions in a posted epoch: signatures, bounds, and the session that the
+chain remembers.
+"""
 
 import pytest
 
@@ -83,7 +85,7 @@ def test_vouchers_need_both_signatures_and_stay_inside_their_session() -> None:
     money(world)
 
 
-def test_a_voucher_for_another_coordinator_is_not_built() -> None:
+def test_the_binding_refuses_a_voucher_for_another_coordinator() -> None:
     world = peopled()
     with pytest.raises(AssertionError, match="differ"):
         world.contracts.epochs.post(BOSS.address, 1, build([]), [world.voucher(CLIENT, USD)])
@@ -135,7 +137,7 @@ def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
     refused(late.evm, "expired", POSTER.address, epochs.post(C, 2, root, [later], known()))
     late.evm.send(
         POSTER.address, epochs.post(C, 2, root, [late.voucher(CLIENT, 2 * USD)], known())
-    )  # a newer session goes with it
+    )  # the voucher carries a newer session
     world.evm.send(POSTER.address, epochs.post(C, 2, root, [later], known()))
     assert world.evm.ask(world.contracts.escrow.pool(C)).charged == 2 * USD
     money(world)
@@ -174,7 +176,7 @@ def test_a_new_session_key_takes_the_place_of_the_old_one() -> None:
     assert world.evm.ask(epochs.session(C, CLIENT.address)).session_key == new_key.address
 
 
-def test_sessions_without_practical_bounds_are_remembered_as_far_as_the_bits_go() -> None:
+def test_very_large_session_terms_are_remembered_up_to_their_bit_width() -> None:
     world = peopled()
     epochs, credits = world.contracts.epochs, leaves(world, 0)
     free = world.voucher(CLIENT, USD, up_to=2**128 - 1, expires=2**64 - 1)

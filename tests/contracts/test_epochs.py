@@ -1,4 +1,4 @@
-"""Epochs: who posts them, in which order, and when their credits can be claimed."""
+"""Tests epochs: who posts them, in which order, and when accounts can claim their credits."""
 
 import pytest
 
@@ -115,7 +115,7 @@ def test_epochs_come_in_order_from_the_posting_key_only() -> None:
     refused(world.evm, "epoch", POSTER.address, epochs.post(C, 1, root, voucher))
 
 
-def test_posting_faster_than_the_ring_never_drops_the_newest_final_epoch() -> None:
+def test_fast_posting_never_overwrites_the_newest_final_epoch_in_the_ring() -> None:
     world = peopled()
     credits = leaves(world, 100)
     post(world, 1, credits, world.voucher(CLIENT, USD))

@@ -1,4 +1,4 @@
-"""Deposits, allocations, releases, withdrawals."""
+"""Tests deposits, allocations, releases and withdrawals."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_vouchers_reach_to_the_allocation_and_no_further() -> None:
     )
     refused(
         world.evm, "stale", POSTER.address, call
-    )  # the sum of final credits fell, before any voucher is read
+    )  # the sum of final credits fell, which the contract checks before any voucher
     root = build([Leaf(1, COORDINATOR.address, Amount(5 * USD), Amount(0), ZERO_HASH)])
     call = world.contracts.epochs.post(
         COORDINATOR.address, 2, root, [world.voucher(client, 5 * USD + 1)]

@@ -1,7 +1,7 @@
-"""Gas of the steps that people pay for, held to ±100 by `gas.json`.
+"""Compares the gas of paid steps with the snapshot `gas.json`, with a tolerance of 100.
 
-`QUORATE_GAS_WRITE=1 pytest tests/contracts/test_gas.py` writes the snapshot after a wanted
-change; the difference shows in review.
+`QUORATE_GAS_WRITE=1 pytest tests/contracts/test_gas.py` writes the snapshot after an intended
+change. The difference is then visible in review.
 """
 
 import json
@@ -50,7 +50,7 @@ def _accounts() -> dict[str, int]:
 
 
 def _epochs() -> dict[str, int]:
-    """Steady state: warm ring, vouchers and accounts that were there before."""
+    """Measures the steady state: the ring is in use, and vouchers and accounts exist already."""
     world = peopled()
     evm, epochs = world.evm, world.contracts.epochs
     clients = [key(f"client{i}") for i in range(3)]

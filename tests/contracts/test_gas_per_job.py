@@ -1,9 +1,9 @@
-"""Settlement's gas per job: one post an epoch, and a claim of every provider once in
-24 epochs, over the epoch's jobs.
+"""Measures the gas of settlement per job: one post per epoch, and one claim of each provider in 24
+epochs.
 
-Steady state: a ring that was round once, sessions that the chain remembers, accounts that
-claimed before. Nothing is left out that costs: credits held and final, receipts roots, distinct
-payout addresses, the coordinator's fee as a leaf.
+The state is steady: the ring has been filled once, the chain remembers the sessions, and the
+accounts have claimed before. All costs are included: held and final credits, receipts roots,
+distinct payout addresses, and the coordinator's fee as a leaf.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,9 @@ RING = 32
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row of the gas table in docs/roadmap.md: what an epoch has, and the goal per job."""
+    """One row of the gas table in docs/roadmap.md: the contents of an epoch, and the goal per
+    job.
+    """
 
     jobs: int
     providers: int
@@ -39,11 +41,11 @@ SCENARIOS = (Scenario(1_000, 50, 10, 300), Scenario(10_000, 200, 20, 90))
 
 @dataclass(frozen=True)
 class Measured:
-    """Gas of the transactions that a scenario consists of."""
+    """Gas of the transactions of one scenario."""
 
     post: int
-    claims: int  # all providers' credits, claimed together
-    single_claim: int  # one provider that claims by itself, the dearest of three
+    claims: int  # one claim for the credits of all providers
+    single_claim: int  # the most expensive of three claims by a single provider
 
     def per_job(self, scenario: Scenario) -> float:
         return (self.post + self.claims / EPOCHS_PER_CLAIM) / scenario.jobs
@@ -71,7 +73,7 @@ def _leaves(world: Market, owners: Sequence[Key], number: int) -> list[Leaf]:
 
 @dataclass
 class Season:
-    """A market that posts epochs on and on."""
+    """A market that posts one epoch after another."""
 
     world: Market
     owners: list[Key]
@@ -96,7 +98,7 @@ class Season:
         return self.world.voucher(client, (self.number + 1) * USD // 4, expires=self.expires)
 
     def post(self, vouchers: int) -> int:
-        """The next epoch, when its predecessor is final; the gas."""
+        """Posts the next epoch once the previous one is final; returns the gas."""
         epochs, evm = self.world.contracts.epochs, self.world.evm
         evm.travel(DEVNET.challenge_window)
         listed = [self.signed(client) for client in self.clients[:vouchers]]
@@ -151,4 +153,4 @@ def test_an_epoch_costs_no_more_per_job_than_the_design_says(scenario: Scenario)
         f" {found.per_job_by_single_claims(scenario):.1f} if every provider claims by itself"
     )
     assert found.per_job(scenario) <= scenario.goal
-    assert scenario.providers * found.single_claim > found.claims  # what claiming together is for
+    assert scenario.providers * found.single_claim > found.claims  # a common claim must be cheaper

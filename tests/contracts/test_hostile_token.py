@@ -1,5 +1,6 @@
-"""A token that calls back, answers "no" or keeps a part: nothing is booked that did not arrive,
-and nothing leaves twice (I1).
+"""Tests a token that calls back, returns false or keeps a part (I1).
+
+The contracts credit nothing that did not arrive, and pay nothing twice.
 """
 
 from dataclasses import replace
@@ -72,7 +73,7 @@ def code() -> bytes:
 
 
 def hostile() -> tuple[Evm, Contracts]:
-    """A deployment whose token is that one, and which is a client itself."""
+    """Returns a deployment with the hostile token, which is a client too."""
     evm, made = Evm.fresh(), planned(DEVNET)
     for creation in made.creations:
         arguments = (0).to_bytes(64, "big")
@@ -87,7 +88,7 @@ def hostile() -> tuple[Evm, Contracts]:
 
 
 def say(contracts: Contracts, function: str, *words: int, message: bytes = b"") -> Call:
-    """A call of the token."""
+    """Returns a call of the token."""
     data = keccak256(function.encode())[:4] + b"".join(word.to_bytes(32, "big") for word in words)
     if message:
         data += (
@@ -99,8 +100,9 @@ def say(contracts: Contracts, function: str, *words: int, message: bytes = b"") 
 
 
 def act(contracts: Contracts, call: Call, function: str = "act(address,bytes)") -> Call:
-    """The token as a client: it does a call itself, or will do it in the middle of every
-    movement of money.
+    """Returns a call that makes the token act as a client.
+
+    The token makes the call itself, or makes it in the middle of each movement of money.
     """
     return say(contracts, function, int.from_bytes(call.to, "big"), message=call.data)
 
@@ -121,15 +123,15 @@ def test_tokens_that_did_not_arrive_are_not_credited(answer: int, fee: int, reas
     ("inside", "is_let_in"),
     [("deposit", False), ("finish_withdrawal", False), ("request_withdrawal", True)],
 )
-def test_token_that_calls_back_is_paid_out_once(inside: str, is_let_in: bool) -> None:
-    """In the middle of its withdrawal it deposits, withdraws again, or asks for the next one,
-    which alone is let in.
+def test_a_token_that_calls_back_is_paid_once(inside: str, is_let_in: bool) -> None:
+    """During its withdrawal the token deposits, withdraws again, or requests the next
+    withdrawal. Only that request is allowed.
     """
     evm, contracts = hostile()
     escrow, token, amount = contracts.escrow, contracts.token.address, Amount(10 * USD)
     calls = {"deposit": escrow.deposit(amount), "finish_withdrawal": escrow.finish_withdrawal()}
     calls["request_withdrawal"] = escrow.request_withdrawal(amount)
-    evm.send(BOSS.address, escrow.deposit(amount))  # somebody else's
+    evm.send(BOSS.address, escrow.deposit(amount))  # another client's
     evm.send(BOSS.address, act(contracts, calls["deposit"]))
     evm.send(BOSS.address, act(contracts, calls["request_withdrawal"]))
     evm.travel(DEVNET.withdrawal_delay)

@@ -1,5 +1,6 @@
-"""A host class whose list somebody made long: the court still finds its jury in it, and within
-the gas that is sent for it.
+"""Tests a host class with a very long slot list.
+
+The court still finds a jury, within the gas that the caller sends.
 """
 
 import pytest
@@ -13,8 +14,9 @@ PLACES = 16 * OPEN_MAX
 
 
 def crowded(leaves: bool) -> Market:
-    """Nine owners and one with two hundred and fifty-six slots, who takes its stake back
-    (`leaves`) or keeps all of them open.
+    """Returns a market of nine owners, and one with two hundred and fifty-six slots.
+
+    If `leaves`, that owner takes its stake back. Otherwise all its slots stay open.
     """
     world = peopled()
     stakes, griefer = world.contracts.stakes, world.provider(50)
@@ -36,9 +38,9 @@ def crowded(leaves: bool) -> Market:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_long_list_of_slots_does_not_stop_its_court(leaves: bool) -> None:
-    """Sixty-four tries met nobody: every case was void, for as long as the class exists and for
-    no more than a stake that came back.
+def test_a_long_list_of_slots_does_not_void_every_case(leaves: bool) -> None:
+    """Once all sixty-four tries of a draw met such slots, and every case of the class was void.
+    The attacker's stake came back.
     """
     world, accused = crowded(leaves), key("owner0").address
     for attempt in range(4):

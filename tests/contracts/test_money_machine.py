@@ -1,5 +1,6 @@
-"""Escrow and Epochs against a model in Python, driven by Hypothesis at boundary times; and
-mutants that it must catch.
+"""Compares Escrow and Epochs with a model in Python, driven by Hypothesis at boundary times.
+
+Seeded mutants of the contracts must be caught.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from vyper.compiler.input_bundle import FilesystemInputBundle
 
 from contracts.evm import Evm, Reverted
 from contracts.market import BOSS, COORDINATOR, POSTER, Market, key, market, planned
-from contracts.money_model import Account, Model, No
+from contracts.money_model import Account, Model, ModelRefused
 from quorate_contracts.artifact import artifact
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.compile import SOURCES
@@ -54,7 +55,9 @@ def peopled(world: Market) -> Market:
 
 
 class Money(RuleBasedStateMachine):
-    """Every rule does the same to the contracts and to the model, and wants the same answer."""
+    """A state machine in which each rule does the same to contracts and model, and expects the
+    same answer.
+    """
 
     make: Callable[[], Market] = staticmethod(lru_cache(maxsize=1)(lambda: peopled(market())))
 
@@ -71,7 +74,7 @@ class Money(RuleBasedStateMachine):
         wanted = ""
         try:
             act()
-        except No as refusal:
+        except ModelRefused as refusal:
             wanted = str(refusal)
         got = ""
         try:
@@ -155,12 +158,12 @@ class Money(RuleBasedStateMachine):
         finals = (share, share, 0)
         self._post(finals, held, [(client, cumulative)])
 
-    # The walks: paths that single rules hardly ever take to their end. Each seeded mutant below
+    # Walks: long paths that single rules hardly ever complete. Each seeded mutant below
     # needs one of them.
 
     def _funded_epoch(self, client: int, amount: int) -> int:
-        """Funds, and posts one unit more for provider 0; returns the epoch's number, 0 if it was
-        refused.
+        """Funds a client and posts one unit more for provider 0; returns the epoch's number, or
+        0 if refused.
         """
         self.deposit_and_allocate(client, amount)
         previous = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
@@ -171,7 +174,7 @@ class Money(RuleBasedStateMachine):
         return len(self.model.posted) if len(self.model.posted) > posted else 0
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100, 1000]))
-    def an_epoch_ripens_and_is_claimed_twice(self, client: int, amount: int) -> None:
+    def an_epoch_becomes_final_and_is_claimed_twice(self, client: int, amount: int) -> None:
         number = self._funded_epoch(client, amount)
         for seconds in (WINDOW - 1, 1, 0) if number else ():
             self.world.evm.travel(seconds)
@@ -224,7 +227,7 @@ class Money(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), own=st.integers(-1, 2))
     def all_claim_together(self, client: int, amount: int, own: int) -> None:
-        """Perhaps one of them claimed by itself just before."""
+        """Lets all providers claim together. One of them may have claimed alone just before."""
         if self._funded_epoch(client, amount):
             first, second, third = self.model.posted[-1][1]
             self._post((first, second + 20, third + 30), 0, [])
@@ -244,7 +247,8 @@ class Money(RuleBasedStateMachine):
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), beyond=st.integers(0, 1))
     def final_credits_reach_the_pool(self, client: int, amount: int, beyond: int) -> None:
-        self.deposit_and_allocate(client, amount)  # so that the allocations would have room
+        # so that the allocations do not limit the credits
+        self.deposit_and_allocate(client, amount)
         pool, finals = (
             sum(who.charged for who in self.model.clients),
             self.model.posted[-1][1] if self.model.posted else (0, 0, 0),
@@ -338,7 +342,7 @@ class Money(RuleBasedStateMachine):
         assert sum(world.balance(key(f"payout{i}").address) for i in range(3)) == model.paid
 
     def teardown(self) -> None:
-        """What the contracts say at the end is what the model says."""
+        """Asserts that contracts and model agree at the end."""
         escrow, evm = self.world.contracts.escrow, self.world.evm
         for client, who in zip(CLIENTS, self.model.clients, strict=True):
             found = evm.ask(escrow.allocation(client.address, C))
@@ -359,7 +363,7 @@ LONG = settings(
     suppress_health_check=list(HealthCheck),
     database=None,
 )
-SHORT = settings(LONG, max_examples=50, phases=[Phase.generate])  # ends at the first difference
+SHORT = settings(LONG, max_examples=50, phases=[Phase.generate])  # stop at the first difference
 
 
 @pytest.mark.rule("I1", "6.14")
@@ -462,7 +466,8 @@ def test_seeded_mutants_are_caught(name: str) -> None:
     class Mutated(Money):
         make = staticmethod(lru_cache(maxsize=1)(lambda: peopled(_deployed_with(contract, code))))
 
-    with pytest.raises(BaseException) as caught:  # an assertion, or Hypothesis' group of several
+    # an assertion error, or Hypothesis' group of several
+    with pytest.raises(BaseException) as caught:
         run_state_machine_as_test(Mutated, settings=SHORT)  # type: ignore[no-untyped-call]
     assert "the contract says" in str(caught.getrepr(style="long")) or "I1" in str(
         caught.getrepr(style="long")
@@ -470,7 +475,7 @@ def test_seeded_mutants_are_caught(name: str) -> None:
 
 
 def _deployed_with(contract: str, code: bytes) -> Market:
-    """A market in which one contract's code is another."""
+    """Returns a market in which the code of one contract is replaced."""
     evm, made = Evm.fresh(), planned(DEVNET)
     original = artifact(contract).bytecode
     for creation in made.creations:

@@ -1,5 +1,6 @@
-"""One owner is one, however it is registered: in the count of a class and on a jury (PROTOCOL
-§2, §5). No beacon without the curve.
+"""Tests that one owner counts once, in a class and on a jury, however it is registered.
+
+The rules are in PROTOCOL §2 and §5. A beacon contract also needs a chain with the curve.
 """
 
 from dataclasses import replace
@@ -18,7 +19,9 @@ ACCUSED = key("owner0").address
 
 
 def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address:
-    """A provider with a slot that shares payout address or network with another."""
+    """Registers a provider with a slot, which shares payout address or network with another
+    provider.
+    """
     owner, operator = world.fund(key(f"owner{number}")), key(f"operator{number}")
     call = world.contracts.stakes.register(
         operator.address, payout, keccak256(b"peer"), keccak256(b"box"), network
@@ -31,8 +34,8 @@ def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address
 
 @pytest.mark.rule("5.73")
 def test_one_payout_address_and_one_network_have_one_seat() -> None:
-    """In a class so small that everybody who may judge does: three seats for five owners, of
-    whom two pairs are kin.
+    """In a small class every owner that may judge is a juror. Here five owners have three seats,
+    because two pairs share an address or network.
     """
     world = peopled(providers=4)
     stakes = world.contracts.stakes
@@ -67,14 +70,14 @@ def test_an_owner_that_opens_slots_twice_is_one_owner() -> None:
 
 
 class OldChain(_Chain):
-    """Rules from before the curve's functions."""
+    """A chain with rules from before the functions of the curve."""
 
     vm_configuration = ((0, CancunVM),)
 
 
 @pytest.mark.rule("0.5")
 def test_a_beacon_is_not_made_on_a_chain_without_the_curve() -> None:
-    """Its court could prove no round, so no jury could ever be drawn."""
+    """On such a chain no round could be proven, so no jury could be drawn."""
     fresh = Evm.fresh()
     old = replace(fresh, chain=OldChain(fresh.chain.chaindb.db, fresh.chain.get_canonical_head()))
     for creation in planned(DEVNET).creations:

@@ -1,4 +1,4 @@
-"""Registry, keys, slots, unbonding."""
+"""Tests the registry: accounts, keys, slots, and unbonding of stake."""
 
 import pytest
 
@@ -115,7 +115,7 @@ def test_slots_are_listed_with_their_block_range() -> None:
     stakes, evm = world.contracts.stakes, world.evm
     owner = world.provider(0, slots=0)
     mined = evm.send(owner, stakes.open_slots(CLASS, 3))
-    block = evm.number - 1  # that transaction's
+    block = evm.number - 1  # the block of that transaction
     assert [event for event in mined.events if isinstance(event, SlotOpened)] == [
         SlotOpened(CLASS, owner, i, block + 1) for i in range(3)
     ]  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_an_account_stakes_in_at_most_sixteen_host_classes() -> None:
     owner = world.provider(0)
     for i in range(15):
         world.evm.send(owner, world.contracts.stakes.open_slots(keccak256(b"class %d" % i), 1))
-    with pytest.raises(Reverted):  # the bounded list is full; it gives no reason
+    with pytest.raises(Reverted):  # Vyper's bounded list is full, and reverts without a reason
         world.evm.send(owner, world.contracts.stakes.open_slots(keccak256(b"class 15"), 1))
 
 
@@ -209,7 +209,7 @@ def test_coordinators_rotate_and_leave() -> None:
 
 
 @pytest.mark.rule("I5", "5.66")
-def test_strangers_can_neither_freeze_nor_slash_nor_enroll() -> None:
+def test_no_stranger_can_freeze_slash_or_enroll() -> None:
     world = market()
     stakes, owner = world.contracts.stakes, world.provider(0)
     for function, arguments, reason in (

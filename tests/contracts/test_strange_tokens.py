@@ -1,5 +1,6 @@
-"""A token that moves other amounts than it says is refused wherever money comes in (PROTOCOL,
-Constants): the books would not be true.
+"""Tests that a token that moves another amount than it says is refused wherever money comes in.
+
+Otherwise the contracts' sums would be wrong (PROTOCOL, Constants).
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ MOVED = "    self.balanceOf[receiver] += amount\n    log Transfer(sender=owner"
 
 
 def code_with(moved: str) -> bytes:
-    """The test token's code, with another last line of its transfer."""
+    """Returns the test token's code with another last line in its transfer."""
     source = (SOURCES / "TestToken.vy").read_text()
     assert source.count(MOVED) == 1
     bundle = FilesystemInputBundle([SOURCES])
@@ -37,7 +38,7 @@ def code_with(moved: str) -> bytes:
 
 
 def deployed(code: bytes) -> Market:
-    """Contracts on a token of this code; nobody has registered."""
+    """Returns the contracts with a token of this code. Nobody has registered."""
     evm, made = Evm.fresh(), planned(DEVNET)
     for creation in made.creations:
         data = (
@@ -74,9 +75,9 @@ def test_a_token_that_keeps_a_fee_is_refused_wherever_money_comes_in(moved: str)
     assert world.held_by_contracts() == 0
 
 
-def test_the_same_market_takes_a_token_that_moves_what_it_says() -> None:
-    """So that the test above refuses the fee and nothing else; and the court pulls its bond in
-    the same way.
+def test_a_token_that_moves_what_it_says_is_accepted() -> None:
+    """This shows that the test above refuses only the fee. The court pulls its bond in the same
+    way.
     """
     world = deployed(code_with("    self.balanceOf[receiver] += amount"))
     world.coordinator()

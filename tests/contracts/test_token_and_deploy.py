@@ -1,4 +1,4 @@
-"""The token, and a deployment as a whole."""
+"""Tests the token, and a whole deployment."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_a_deployment_survives_its_json() -> None:
 
 
 def test_addresses_follow_from_deployer_and_nonce() -> None:
-    # Vector: the widely published example of CREATE addresses
+    # the widely published example of CREATE addresses
     sender = Address(bytes.fromhex("6ac7ea33f8831ea9dcc53393aaa88b25a785dbf0"))
     assert created_address(sender, 0).hex() == "cd234a471b72ba2f1ccf0a70fcaba648a5eecd8d"
     assert created_address(sender, 1).hex() == "343c43a37d37dff08ae8c4a11544c718abb4fcf8"

@@ -1,4 +1,4 @@
-"""A case from its opening to its end, step by step."""
+"""Runs a case from its opening to its end, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ TRUTH = (
 
 @dataclass
 class Trial:
-    """One open case in a market. Steps return what was mined; `gas` sums them by step."""
+    """One open case in a market. Steps return what was mined; `gas` sums the gas by step."""
 
     market: Market
     evidence: Sequence[Evidence]
@@ -36,7 +36,7 @@ class Trial:
         accused: Address,
         clients: Sequence[Key] = (key("client0"), key("client1")),
     ) -> "Trial":
-        """A case over one execution per client."""
+        """Opens a case over one execution per client."""
         trial = cls(
             market,
             [market.execution(accused, client, b"lie %d" % i) for i, client in enumerate(clients)],
@@ -64,7 +64,7 @@ class Trial:
         return mined
 
     def draw(self) -> Mined:
-        """Proves the round and draws."""
+        """Proves the beacon round and draws the jury."""
         self.market.prove(self.now.round)
         mined = self._note(
             "draw",
@@ -82,7 +82,7 @@ class Trial:
     def vote(
         self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None
     ) -> Mined:
-        """All in one transaction."""
+        """Sends the votes of the jurors in one transaction."""
         voters = self.jurors if jurors is None else jurors
         votes = [
             self.signed_vote(juror, digests) for juror, digests in zip(voters, answers, strict=True)
@@ -98,7 +98,7 @@ class Trial:
     def reveal(
         self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None
     ) -> Mined:
-        """All in one transaction."""
+        """Sends the reveals of the jurors in one transaction."""
         voters = self.jurors if jurors is None else jurors
         reveals = [
             self.opening(juror, digests) for juror, digests in zip(voters, answers, strict=True)
@@ -111,7 +111,7 @@ class Trial:
         )
 
     def decide(self) -> Decided:
-        """With the accused's reveals."""
+        """Decides the case with the reveals of the accused."""
         call = self.market.contracts.court.decide(
             self.case, [each.reveal for each in self.evidence]
         )
@@ -119,19 +119,19 @@ class Trial:
         return next(event for event in mined.events if isinstance(event, Decided))
 
     def judged(self, answers: Sequence[Sequence[Hash32]]) -> Decided:
-        """Draw, vote, reveal, decide; one answer per juror."""
+        """Draws, votes, reveals and decides, with one answer per juror."""
         self.draw()
         self.vote(answers)
         self.reveal(answers)
         return self.decide()
 
     def own(self) -> tuple[Hash32, ...]:
-        """The accused's digests: what a juror finds that agrees with it."""
+        """Returns the digests of the accused: the answer of a juror that agrees with it."""
         return tuple(each.digest for each in self.evidence)
 
 
 def money(market: Market) -> None:
-    """I1 on chain: every token is somewhere that somebody can name."""
+    """Asserts I1 on chain: the contracts account for every token."""
     c, evm = market.contracts, market.evm
     accounts = [
         evm.ask(c.stakes.account_at(i + 1))

@@ -1,4 +1,4 @@
-"""The quicknet scheme against a real round and against tampering."""
+"""Tests the quicknet signature scheme with a real beacon round, and with changed bytes."""
 
 from hashlib import sha256
 
@@ -65,11 +65,11 @@ def test_own_key_signs_what_it_verifies() -> None:
     assert not bls.verify_round(bls.public_key(secret), Round(43), made.signature)
 
 
-def test_words_are_eip_2537_encodings() -> None:
+def test_points_for_the_contract_are_encoded_by_eip_2537() -> None:
     words = bls.signature_words(QUICKNET_SIGNATURE)
     packed = bls.words_bytes(words)
     assert len(packed) == 128 and packed[:16] == bytes(16) and packed[64:80] == bytes(16)
-    # x is what stands in the compressed form, without its three flag bits.
+    # x is the compressed form without its three flag bits.
     assert packed[16:64] == bytes([QUICKNET_SIGNATURE[0] & 0x1F]) + QUICKNET_SIGNATURE[1:]
     again = py_arkworks_bls12381.G1Point.from_xy_bytes_be(packed[16:64] + packed[80:128])
     assert again.to_compressed_bytes() == QUICKNET_SIGNATURE
@@ -78,7 +78,7 @@ def test_words_are_eip_2537_encodings() -> None:
         bls.signature_words(bytes(48))
 
 
-def test_round_times() -> None:
+def test_a_round_appears_at_genesis_plus_its_number_of_periods() -> None:
     info = BeaconInfo(QUICKNET_KEY, Seconds(3), 1000)
     assert [round_at(info, unix) for unix in (0, 999, 1000, 1002, 1003)] == [0, 0, 1, 1, 2]
     assert round_time(info, Round(1)) == 1000 and round_time(info, Round(5)) == 1012

@@ -1,5 +1,6 @@
-"""Host, determinism and job classes are the hashes that the protocol says they are; the
-environment pins what it names (PROTOCOL §2).
+"""Tests that host, determinism and job classes are the hashes that PROTOCOL §2 states.
+
+The environment fixes the variables that it names.
 """
 
 import pytest
@@ -25,7 +26,7 @@ IMAGE = Hash32(b"\x0a" * 32)
 
 
 @pytest.mark.rule("2.18", "2.20")
-def test_ids_are_hashes_of_what_decides_bits() -> None:
+def test_class_ids_are_hashes_of_what_decides_the_result_bits() -> None:
     text = ["string", "string", "string", "string"]
     assert CPU.id() == keccak256(encode(text, ["cpu", "x86_64", "v3", "AuthenticAMD"]))
     gpu = encode(
@@ -45,7 +46,7 @@ def test_ids_are_hashes_of_what_decides_bits() -> None:
 
 
 @pytest.mark.rule("2.21")
-def test_the_environment_pins_what_picks_code_paths() -> None:
+def test_the_environment_fixes_the_variables_that_select_code_paths() -> None:
     pinned = dict(CPU_ENVIRONMENT)
     assert {
         pinned[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -64,9 +65,9 @@ def test_the_environment_pins_what_picks_code_paths() -> None:
 
 
 @pytest.mark.rule("2.24")
-def test_trust_is_earned_whatever_the_image() -> None:
-    """Of kind, comparator and host class alone: else a client's own image would be a class of
-    its own, with trust for the asking.
+def test_a_job_class_does_not_depend_on_the_image() -> None:
+    """It depends only on job kind, comparator and host class. Otherwise a client's own image
+    would be a new class, in which trust is easy to earn.
     """
     known = job_class(JobKind.TASK, Comparator.EXACT, CPU.id())
     assert known == keccak256(

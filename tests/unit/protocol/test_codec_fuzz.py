@@ -1,9 +1,7 @@
-"""The codec, the frames and the job spec under arbitrary bytes.
+"""Tests the codec, the frames and the job spec with arbitrary bytes.
 
-Each input is a value that encodes to the same bytes, or a typed refusal.
-
-600 inputs here, for the quick check; `tests/fuzz` runs the same properties over many times as
-many.
+Each input is a value that encodes to the same bytes, or a typed refusal. This file tries 600
+inputs; `tests/fuzz` tests the same properties with many more.
 """
 
 import time
@@ -43,8 +41,8 @@ def test_any_json_text_parses_to_something_with_canonical_bytes(data: bytes) -> 
     ids=["escaped-quotes", "escaped-newlines", "quotes", "open-end"],
 )
 def test_counting_brackets_takes_linear_time(body: bytes) -> None:
-    """A quarter of a megabyte without a closing quote took minutes of the one thread, before any
-    signature was looked at.
+    """A quarter of a megabyte without a closing quote once took minutes of the only thread,
+    before any signature check.
     """
     started = time.process_time()
     with pytest.raises(Refused):
@@ -53,14 +51,14 @@ def test_counting_brackets_takes_linear_time(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF":1}', '["\\ud83d"]'])
-def test_half_a_surrogate_pair_is_no_text(text: str) -> None:
+def test_half_a_surrogate_pair_is_refused_as_text(text: str) -> None:
     with pytest.raises(Refused) as caught:
         canonical.parse(text.encode(), 100)
     assert caught.value.code is Code.MALFORMED
     assert canonical.parse(b'"\\ud83d\\ude00"', 100) == "\N{GRINNING FACE}", "a whole pair is text"
 
 
-def test_only_utf8_is_read() -> None:
+def test_text_that_is_not_utf8_is_refused() -> None:
     for encoding in ("utf-16", "utf-32", "utf-16-le"):
         with pytest.raises(Refused):
             canonical.parse('"x"'.encode(encoding), 100)
@@ -69,7 +67,7 @@ def test_only_utf8_is_read() -> None:
 @pytest.mark.parametrize(
     "text", ["--5", "-", "+1", "0x10", "9" * 79, "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "", " 1"]
 )
-def test_what_is_no_integer_is_refused(text: str) -> None:
+def test_a_value_that_is_no_integer_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         canonical.from_json(Nonce, text)
 

@@ -1,4 +1,4 @@
-"""The writer's text is canonical: the standard JSON encoder writes its tree to the same bytes."""
+"""Tests that the text writer is canonical: the standard JSON encoder writes the same bytes."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ LEAF = Leaf(Amount(2**60), Label.QUORUM_2, 'a"\\ü\n\u2028\x00😀', True, "")
 OTHER = Other((Hash32(b"\x02" * 32),), {'b"': 1, "a": -(2**70)}, {10: "x", 9: "y"})
 
 
-def test_every_form_is_written_as_it_is_defined() -> None:
+def test_each_type_is_written_in_its_defined_form() -> None:
     assert canonical.to_json(Tree(OTHER, None, (LEAF, None), (2**53 + 1, "x"))) == {
         "some": {
             "kind": "Other",
@@ -86,7 +86,7 @@ def test_every_form_is_written_as_it_is_defined() -> None:
 @pytest.mark.parametrize(
     "tree", [Tree(OTHER, None, (LEAF,), (1, "")), Tree(LEAF, LEAF, (), (0, "x"))]
 )
-def test_every_form_comes_back_and_is_canonical(tree: Tree) -> None:
+def test_each_type_is_read_back_and_is_canonical(tree: Tree) -> None:
     data = canonical.encode(tree)
     assert canonical.canonical(canonical.parse(data, len(data))) == data
     assert canonical.decode(Tree, data) == tree

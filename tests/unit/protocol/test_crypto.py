@@ -1,4 +1,6 @@
-"""Account signatures against eth-account, peer signatures and boxes against tampering."""
+"""Tests account signatures against eth-account, and peer signatures and boxes against changed
+bytes.
+"""
 
 from collections.abc import Callable
 
@@ -22,7 +24,8 @@ def test_signatures_are_those_of_eth_account(secret: bytes, digest: bytes) -> No
     signer, reference = KeySigner(secret), Account.from_key(secret)
     ours = signer.sign(digest)
     assert signer.address == bytes.fromhex(reference.address[2:])
-    assert ours == bytes(reference.unsafe_sign_hash(digest).signature)  # both RFC 6979, both low s
+    # both use RFC 6979 and the low s
+    assert ours == bytes(reference.unsafe_sign_hash(digest).signature)
     assert recover(Hash32(digest), ours) == signer.address
 
 
@@ -76,13 +79,13 @@ def test_another_digest_recovers_another_address() -> None:
 
 
 @pytest.mark.parametrize("secret", [bytes(32), ORDER.to_bytes(32, "big"), b"short"])
-def test_what_is_no_secret_makes_no_signer(secret: bytes) -> None:
+def test_bytes_that_are_no_secret_key_make_no_signer(secret: bytes) -> None:
     with pytest.raises(ValueError):
         KeySigner(secret)
 
 
 @pytest.mark.rule("2.6")
-def test_peer_signatures() -> None:
+def test_a_peer_signature_holds_for_its_key_and_message_only() -> None:
     key = PeerKey(b"\5" * 32)
     sig = key.sign(b"message")
     verify_peer(key.public, b"message", sig)
@@ -97,7 +100,7 @@ def test_peer_signatures() -> None:
 
 
 @pytest.mark.rule("2.6")
-def test_boxes_open_for_their_owner_only() -> None:
+def test_a_box_opens_for_its_owner_only() -> None:
     ada, bob, eve = (BoxKey(bytes([n]) * 32) for n in (1, 2, 3))
     sealed, boxed = seal_to(bob.public, b"weights"), ada.box(bob.public, b"key")
     assert bob.open_sealed(sealed) == b"weights" and bob.open_box(ada.public, boxed) == b"key"

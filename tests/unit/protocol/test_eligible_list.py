@@ -1,6 +1,4 @@
-"""The eligible list: every index is shown to be what it is, and cannot be shown to be anything
-else.
-"""
+"""Tests proofs of the eligible list: each index has a proof of its entry, and of no other entry."""
 
 from itertools import combinations
 
@@ -21,7 +19,7 @@ def slot(index: int, owner: int = 0) -> StakeSlot:
 
 @pytest.mark.rule("2.22", "3.11")
 @pytest.mark.parametrize("length", range(1, 8))
-def test_every_index_of_every_small_list(length: int) -> None:
+def test_every_index_of_every_small_list_is_proven(length: int) -> None:
     whole = [slot(index) for index in range(length)]
     roots = set()
     for count in range(length + 1):
@@ -42,7 +40,7 @@ def test_every_index_of_every_small_list(length: int) -> None:
 
 
 @pytest.mark.rule("5.16")
-def test_what_a_proof_binds() -> None:
+def test_a_proof_holds_for_its_index_entry_and_list_only() -> None:
     made = EligibleList([slot(index) for index in range(11) if index % 3], 11)
     for item in made.show(range(11)):
         proof = item.proof
@@ -86,7 +84,7 @@ def test_a_list_made_from_another_is_the_same() -> None:
     assert EligibleList((), 0).root == ZERO_HASH and EligibleList((), 0).show(()) == ()
 
 
-def test_full_logs_are_logs() -> None:
+def test_a_log_that_keeps_all_entries_has_the_same_root() -> None:
     entries = [hash_tuple("entry", number) for number in range(33)]
     log = Log()
     for count in range(1, 34):
@@ -99,7 +97,7 @@ def test_full_logs_are_logs() -> None:
             assert full.changed({index: ZERO_HASH}).root() == FullLog(other).root()
 
 
-def test_counts_by_owner() -> None:
+def test_slots_are_counted_by_owner() -> None:
     made = EligibleList([slot(index, owner=index % 2) for index in range(5)], 6)
     assert [made.count_of(Address(bytes([owner + 1]) * 20)) for owner in range(3)] == [3, 2, 0]
     assert made.get(5) is None and made.get(4) == slot(4)

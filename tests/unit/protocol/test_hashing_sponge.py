@@ -1,5 +1,6 @@
-"""The kept sponge gives what the library's public class gives, in every thread and after
-whatever broke into it.
+"""Tests the reused keccak state: it gives the same hash as the library's public class.
+
+That holds in every thread, and when a hash is interrupted by another hash.
 """
 
 import threading
@@ -18,7 +19,7 @@ def plain(data: bytes) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=600), max_size=5))
-def test_it_is_keccak(items: list[bytes]) -> None:
+def test_the_hash_is_keccak(items: list[bytes]) -> None:
     assert [keccak256(item) for item in items] == [plain(item) for item in items]
 
 
@@ -46,22 +47,23 @@ def test_threads_do_not_share_a_state() -> None:
     assert not wrong
 
 
-class Nosy(bytes):
-    """Bytes that hash something else when their length is asked for, as a finaliser or a signal
-    handler may in between.
+class InterruptingBytes(bytes):
+    """Bytes that hash something else when their length is asked for.
+
+    A finaliser or a signal handler could do the same in the middle of a hash.
     """
 
     inner: bytes = b""
 
     def __len__(self) -> int:
-        Nosy.inner = keccak256(b"inner")
+        InterruptingBytes.inner = keccak256(b"inner")
         return super().__len__()
 
 
 def test_a_hash_inside_a_hash_takes_another_sponge() -> None:
     sponges = hashing._Sponges()
     assert sponges.hash(b"first") == plain(b"first")
-    held = sponges._free.pop()  # as somebody who runs in the middle of another hash finds it
+    held = sponges._free.pop()  # the state as code that runs in the middle of another hash finds it
     held.absorb(held.state, b"half of ", 8)
     assert sponges.hash(b"second") == plain(b"second")
     sponges._free.append(held)
@@ -69,12 +71,12 @@ def test_a_hash_inside_a_hash_takes_another_sponge() -> None:
     assert len(sponges._free) == 2
 
 
-def test_what_is_no_plain_bytes_is_hashed_too() -> None:
+def test_bytes_like_objects_are_hashed_too() -> None:
     assert keccak256(bytearray(b"abc")) == plain(b"abc")
-    assert keccak256(Nosy(b"abc")) == plain(b"abc")
-    assert Nosy.inner in (b"", plain(b"inner"))
+    assert keccak256(InterruptingBytes(b"abc")) == plain(b"abc")
+    assert InterruptingBytes.inner in (b"", plain(b"inner"))
 
 
-def test_the_library_is_the_one_that_is_known() -> None:
-    """Otherwise every hash takes the slow way, silently."""
+def test_the_library_has_the_internals_that_the_fast_path_uses() -> None:
+    """Otherwise every hash would use the slow path without notice."""
     assert isinstance(getattr(hashing._hash, "__self__", None), hashing._Sponges)

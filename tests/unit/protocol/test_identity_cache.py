@@ -1,17 +1,19 @@
-"""Kept results are those of the very value, and their number is bounded."""
+"""Tests a cache by object identity: a kept result belongs to that very value, and the number of
+results is bounded.
+"""
 
 from quorate_protocol.codec.identity_cache import Kept, age_all
 
 
-def test_results_are_of_the_value_and_not_of_one_that_had_its_place_in_memory() -> None:
+def test_a_result_is_never_given_for_another_value_at_the_same_memory_address() -> None:
     kept: Kept[list[int], int] = Kept(sum, newest=8)
     for number in range(1000):
-        value = [number, number]  # freed at once but for what is kept
+        value = [number, number]  # would be freed at once if the cache did not hold it
         assert kept(value) == 2 * number == kept(value)
         assert len(kept) <= 16
 
 
-def test_what_is_asked_again_is_computed_once_while_it_is_young() -> None:
+def test_a_result_that_is_asked_again_soon_is_computed_once() -> None:
     asked: list[object] = []
 
     def compute(value: tuple[int, ...]) -> int:
@@ -26,7 +28,7 @@ def test_what_is_asked_again_is_computed_once_while_it_is_young() -> None:
     assert asked.count(often) == 1
 
 
-def test_what_nobody_asks_for_any_more_goes_with_time_and_the_rest_stays() -> None:
+def test_unused_results_are_dropped_with_time_and_used_ones_stay() -> None:
     asked: list[int] = []
 
     def compute(value: tuple[int, ...]) -> int:
@@ -39,5 +41,5 @@ def test_what_nobody_asks_for_any_more_goes_with_time_and_the_rest_stays() -> No
     for _ in range(3):
         age_all()
         kept(often)
-    assert asked == [1, 3] and len(kept) == 2  # of two generations
+    assert asked == [1, 3] and len(kept) == 2  # results of two generations
     assert kept(once) == 3 and asked == [1, 3, 3]

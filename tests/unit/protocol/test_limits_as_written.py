@@ -1,5 +1,6 @@
-"""The numbers of docs/protocol.md are those that programs and contracts are built with:
-MAINNET's first, DEVNET's in brackets.
+"""Tests that programs and contracts use the numbers of docs/protocol.md.
+
+The page gives MAINNET's value first and DEVNET's in brackets.
 """
 
 import json
@@ -124,16 +125,16 @@ def test_the_protocols_numbers_are_the_limits(
 @pytest.mark.parametrize(
     ("words", "found", "expected"), CONSTANTS, ids=[item[0] for item in CONSTANTS]
 )
-def test_numbers_that_all_deployments_share(words: str, found: object, expected: object) -> None:
+def test_all_deployments_share_these_numbers(words: str, found: object, expected: object) -> None:
     assert words in PROTOCOL.replace("*", "")
     assert found == expected
 
 
 @pytest.mark.rule("4.27")
 @pytest.mark.parametrize("found", [MAINNET, DEVNET], ids=lambda limits: limits.name)
-def test_a_release_is_longer_than_any_hold(found: limits.Limits) -> None:
-    """Of pay, of a voucher's way into an epoch and its challenge: else a client could have its
-    deposit back before its jobs are final.
+def test_a_release_takes_longer_than_any_holding_time(found: limits.Limits) -> None:
+    """It also takes longer than a voucher's way into an epoch and its challenge. Otherwise a
+    client could get its deposit back before its jobs are final.
     """
     assert found.allocation_release > found.max_hold + found.epoch_every + found.challenge_window
     assert found.allocation_release > found.voucher_margin >= 3 * found.epoch_every
@@ -142,9 +143,7 @@ def test_a_release_is_longer_than_any_hold(found: limits.Limits) -> None:
 
 @pytest.mark.rule("6.32")
 def test_nothing_on_chain_can_be_paused() -> None:
-    """There is no pause, and nobody who could ask for one: claims, cases and withdrawals cannot
-    be stopped.
-    """
+    """No contract has a pause function. So no one can stop claims, cases and withdrawals."""
     folder = Path(quorate_contracts.__file__).parent / "abi"
     for path in folder.glob("*.json"):
         names = {

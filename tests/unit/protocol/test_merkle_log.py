@@ -1,5 +1,6 @@
-"""Logs of credits: every entry can be shown, nothing else can, and appending costs the same
-after a million entries.
+"""Tests append-only logs of credits: each entry has a proof, and nothing else has.
+
+To append costs the same after a million entries.
 """
 
 import pytest
@@ -38,7 +39,9 @@ def test_every_entry_is_shown_and_no_other(count: int, data: st.DataObject) -> N
 
 
 def spoiled(shown: Inclusion) -> list[Inclusion]:
-    """The same proof for every other place and count near by, with a hash more, less or changed."""
+    """Returns wrong proofs: for other positions and counts near by, and with a hash more, less
+    or changed.
+    """
     found = [
         replace(shown, index=index) for index in range(-1, shown.count + 2) if index != shown.index
     ]
@@ -61,7 +64,7 @@ def spoiled(shown: Inclusion) -> list[Inclusion]:
 
 
 def test_roots_of_different_logs_differ() -> None:
-    """A prefix, another order, an entry twice: none looks like the log."""
+    """A prefix, another order and a repeated entry each give another root."""
     entries = entries_of(12)
     roots = [log_of(entries[:count]).root() for count in range(13)]
     roots += [
@@ -78,7 +81,7 @@ def test_a_log_stays_small() -> None:
 
 
 @pytest.mark.rule("3.21")
-def test_a_credit_that_went_back_is_superseded_in_place_of_removed() -> None:
+def test_a_returned_credit_is_superseded_and_not_removed() -> None:
     paid, gone = credit_entry(hash_tuple("a"), Amount(5)), credit_entry(hash_tuple("a"), Amount(0))
     entries = [paid, credit_entry(hash_tuple("b"), Amount(7)), gone]
     root = log_of(entries).root()

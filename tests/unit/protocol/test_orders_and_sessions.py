@@ -35,7 +35,7 @@ OTHER = Hash32(b"\x09" * 32)
 
 
 def submitted() -> tuple[Market, Submission]:
-    """An order that is good, as it comes in."""
+    """Returns a market and a valid order as the client sends it."""
     market, seen = Market(*[Party(number) for number in range(3)]), []
     market.send = seen.append  # type: ignore[method-assign]
     market.order(0, 1)
@@ -66,7 +66,7 @@ def in_session(**changes: object) -> Submission:
     return replace(GOOD, session=seal(DOMAIN, message, MARKET.clients[0].sign))
 
 
-def test_a_good_one_is_taken() -> None:
+def test_a_valid_order_is_accepted() -> None:
     CHECK(GOOD)
     CHECK(ordered(expiry=UnixSeconds(MARKET.at + 1)))
     CHECK(ordered(expiry=UnixSeconds(MARKET.at + 30 * 86_400)))
@@ -134,10 +134,12 @@ def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
 
 @pytest.mark.rule("3.27")
 @pytest.mark.parametrize("change", [{"network": True}, {"sealed": True}])
-def test_what_a_jury_could_not_repeat_is_not_caseable(
+def test_an_order_that_a_jury_could_not_repeat_cannot_be_caseable(
     change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing runs such jobs yet; were they taken one day, an Order may not call them caseable."""
+    """The software does not run such jobs yet. If it ever does, an Order may not call them
+    caseable.
+    """
     monkeypatch.setattr("quorate_protocol.rules.orders.job_spec.validate", lambda spec: None)
     spec = replace(a_spec("job-1"), **change)  # type: ignore[arg-type]
     for is_caseable in (True, False):

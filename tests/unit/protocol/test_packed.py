@@ -1,4 +1,4 @@
-"""MessagePack gives back the value that was packed, with integers of any width."""
+"""Tests that MessagePack gives back the packed value, with integers of any width."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ PACKED: Packed[Either] = Packed(Either)
 
 
 @given(values_of(Either))
-def test_packed_values_come_back(value: Either) -> None:
+def test_packed_values_are_read_back(value: Either) -> None:
     assert PACKED.decode(PACKED.encode(value)) == value
 
 
@@ -52,7 +52,7 @@ def test_only_rows_with_large_integers_are_packed_twice() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", packed.encode({"type": "Other"}), packed.encode({"type": "Small"})]
 )
-def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
+def test_bytes_that_pack_no_value_are_refused(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
         PACKED.decode(data)
     assert caught.value.code is Code.MALFORMED

@@ -1,5 +1,6 @@
-"""The codec: one canonical form, everything else refused by name; every frame and event survives
-the way there and back.
+"""Tests the codec: each value has one canonical form, and other forms are refused with a code.
+
+Each frame and event is read back as it was written.
 """
 
 import pytest
@@ -49,7 +50,7 @@ GOOD = canonical.encode(THING)
 
 
 @pytest.mark.rule("3.4")
-def test_canonical_form() -> None:
+def test_a_value_has_one_canonical_form() -> None:
     text = GOOD.decode()
     assert text == (
         '{"comparator":3,"inner":{"amount":"1152921504606846976","names":["a","ü"]},"isGood":true,"maybe":null,"share":7,"who":"0x'
@@ -101,11 +102,11 @@ def test_any_other_form_is_refused(old: str, new: str, code: Code) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"{}", b"null"])
-def test_what_is_no_object(data: bytes) -> None:
+def test_a_value_that_is_no_object_is_refused(data: bytes) -> None:
     assert _refused(data) is Code.MALFORMED
 
 
-def test_bounds() -> None:
+def test_size_and_depth_of_a_document_are_bounded() -> None:
     with pytest.raises(Refused) as caught:
         canonical.decode(Thing, GOOD, len(GOOD) - 1)
     assert caught.value.code is Code.OVERSIZE
@@ -130,14 +131,14 @@ def test_a_changed_byte_is_another_value_or_refused(position: int, byte: int) ->
     try:
         value = canonical.decode(Thing, bytes(changed))
     except Refused:
-        return  # what most changes come to
+        return  # most changes are refused
     assert canonical.encode(value) == bytes(changed)
     assert (value == THING) == (bytes(changed) == GOOD), "one value, one form"
 
 
 @pytest.mark.rule("0.2", "3.4")
 @given(st.integers(0, 2**256 - 1))
-def test_integers_of_any_size(number: int) -> None:
+def test_integers_of_any_size_are_read_back(number: int) -> None:
     envelope_kind = message_of(Order)
     order = type(envelope_kind)(
         **{
@@ -150,7 +151,7 @@ def test_integers_of_any_size(number: int) -> None:
 
 @pytest.mark.rule("3.2")
 @pytest.mark.parametrize("name", MESSAGE_TYPES)
-def test_envelopes_of_every_message(name: str) -> None:
+def test_an_envelope_of_each_message_is_read_back(name: str) -> None:
     sealed: Envelope[object] = Envelope(message_of(MESSAGE_TYPES[name]), Signature(b"\x05" * 65))
     data = envelope.encode(sealed)  # type: ignore[arg-type]
     assert envelope.decode(data, MESSAGE_TYPES[name]) == sealed
@@ -170,7 +171,7 @@ def test_frames_carry_their_name() -> None:
         frames.decode(frames.encode(frame).replace(b"StopSent", b"StopSend"))
 
 
-def test_two_events_without_fields_stay_apart() -> None:
+def test_two_events_without_fields_are_distinguished() -> None:
     coded: PackedCodec[object, object] = PackedCodec(coordinator_events.Event, node_events.Event)
     for event in (
         coordinator_events.Tick(),
@@ -184,7 +185,7 @@ def test_two_events_without_fields_stay_apart() -> None:
 @pytest.mark.parametrize(
     "bad", [bytes(64), bytes(66), bytes(64) + b"\x02", b"\x01" * 32 + b"\xff" * 32 + b"\x1b"]
 )
-def test_signature_forms(bad: bytes) -> None:
+def test_a_signature_has_one_written_form(bad: bytes) -> None:
     with pytest.raises(Refused) as caught:
         envelope.check_signature_form(Signature(bad))
     assert caught.value.code is Code.BAD_SIGNATURE

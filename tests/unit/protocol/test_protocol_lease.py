@@ -1,5 +1,6 @@
-"""The lease machine as a table: every phase × every event, and each deadline at its last and
-first second.
+"""Tests the lease machine as a table of every phase and every event.
+
+Each deadline is tested at its last second and one second later.
 """
 
 import pytest
@@ -72,8 +73,8 @@ EVENTS: dict[str, machine.Event] = {
     "tick": machine.Tick(),
 }
 ROWS = list(PHASES)
-# Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W
-# wrong-phase, Q equivocation.
+# Columns as in ROWS. "=": nothing changes. First letters: the next phase. Else a refusal: W
+# means wrong-phase, Q means equivocation.
 TABLE = {
     # Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
     "accept": "Accepted   =          W          W         W         W         W       W       W",
@@ -105,14 +106,16 @@ def step(
     return machine.step(lease(phase), event, UnixSeconds(at), DEVNET)
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_has_every_phase_and_event() -> None:
     assert len(CASES) == len(PHASES) * len(EVENTS)
     assert {type(phase) for phase in PHASES.values()} == set(machine.Phase.__args__)
 
 
 @pytest.mark.rule("4.1", "5.22")
 @pytest.mark.parametrize(("phase", "event", "expected"), CASES)
-def test_phase_by_event(phase: str, event: str, expected: str) -> None:
+def test_each_event_in_each_phase_does_what_the_table_says(
+    phase: str, event: str, expected: str
+) -> None:
     before = PHASES[phase]
     if expected in REFUSALS:
         with pytest.raises(Refused) as caught:
@@ -151,7 +154,7 @@ def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) 
         ("Closed", NOW + 6, PHASES["Silent"]),
     ],
 )
-def test_ticks_end_what_is_overdue(phase: str, last: int, expected: machine.Phase) -> None:
+def test_a_tick_ends_an_overdue_lease(phase: str, last: int, expected: machine.Phase) -> None:
     assert step(PHASES[phase], machine.Tick(), last)[0].phase == PHASES[phase]
     assert step(PHASES[phase], machine.Tick(), last + 1)[0].phase == expected
 
@@ -173,7 +176,7 @@ def test_commit_by_comes_from_the_signed_accept() -> None:
         (NOW + 21, False),
     ],
 )
-def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> None:
+def test_a_decline_may_ask_to_wait_only_within_bounds(start_by: int, kept: bool) -> None:
     decline = Decline(HASH, DeclineReason.BUSY, UnixSeconds(start_by), UnixSeconds(NOW))
     moved, effects = step(machine.Assigned(), machine.DeclineReceived(sealed(decline)))
     assert moved.phase == machine.Declined(UnixSeconds(start_by if kept else 0))
@@ -190,11 +193,12 @@ def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> N
         ({"provider": Address(b"\x09" * 20)}, Code.WRONG_SIGNER),
     ],
 )
-def test_reveals_must_open(change: dict[str, object], code: Code) -> None:
+def test_a_reveal_must_open_its_commitment(change: dict[str, object], code: Code) -> None:
     from quorate_protocol.values import replace
 
     with pytest.raises(Refused) as caught:
-        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))  # type: ignore[arg-type]
+        # type: ignore[arg-type]
+        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))
     assert caught.value.code is code
 
 
@@ -211,7 +215,7 @@ def test_commit_of_another_class_is_refused() -> None:
     ("quoted", "time", "code"),
     [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)],
 )
-def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
+def test_an_accept_out_of_bounds_is_refused(quoted: int, time: int, code: Code) -> None:
     accept = Accept(HASH, Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time))
     with pytest.raises(Refused) as caught:
         step(machine.Assigned(), machine.AcceptReceived(sealed(accept)))
@@ -228,7 +232,7 @@ def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
 
 
 @pytest.mark.rule("5.25")
-def test_a_set_that_is_signed_again_gives_its_members_their_time_again() -> None:
+def test_a_commit_set_that_is_signed_again_restarts_the_reveal_time() -> None:
     moved, _ = step(PHASES["Closed"], machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
     assert moved.phase == machine.Closed(
         sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within)

@@ -1,5 +1,5 @@
-"""Receipts of whole simulated jobs: they verify, and no byte can be changed without a check that
-names it.
+"""Tests receipts of whole simulated jobs: they verify, and a named check notices each changed
+byte.
 """
 
 import pytest
@@ -35,9 +35,9 @@ def bodies() -> list[Receipt]:
     return [*found, _of_stopped_job()]
 
 
-class _Stopped(Market):
-    """Its client stops every job as soon as a provider has accepted it; the provider commits the
-    time that passed.
+class _StoppingMarket(Market):
+    """A market whose client stops each job as soon as a provider has accepted it. The provider
+    commits the elapsed time.
     """
 
     def send(self, event: ev.Event) -> object:
@@ -54,8 +54,8 @@ class _Stopped(Market):
 
 
 def _of_stopped_job() -> Receipt:
-    """What a simulated job rarely ends as: with a Stop, without a draw."""
-    market = _Stopped(*(Party(number) for number in range(4)))
+    """Returns a receipt with a Stop and without a draw, which simulated jobs rarely have."""
+    market = _StoppingMarket(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))
     return canonical.decode(Receipt, market.receipts[0])
 
@@ -69,7 +69,7 @@ def _of(bodies: list[Receipt], outcome: Outcome) -> list[Receipt]:
 
 
 @pytest.mark.rule("3.36", "3.41", "7.1")
-def test_receipts_verify(bodies: list[Receipt]) -> None:
+def test_receipts_of_every_outcome_verify(bodies: list[Receipt]) -> None:
     assert len(bodies) > 15
     for body in bodies:
         report = receipt_checks.verify(receipt.document(body), recover, is_beacon_signature)
@@ -115,9 +115,9 @@ def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> No
     missed = []
     for path, value in _leaves(tree):
         if path[0] in ("takenFromChain", "coordinatorKey", "beaconKey", "timing"):
-            continue  # marked as taken from the chain, or pinned by the reader
+            continue  # values that come from the chain or that the reader pins
         if value is None:
-            continue  # an absent witness or Stop: adding one needs its signature
+            continue  # no witness or Stop: to add one needs its signature
         changed = _with(tree, path, _other(value))
         data = canonical.canonical({"body": changed, "cid": _cid(changed)})
         if receipt_checks.verify(data, recover, is_beacon_signature).valid:
@@ -165,7 +165,7 @@ def _cid(tree: object) -> str:
 
 
 @pytest.mark.rule("3.36")
-def test_garbage_is_one_failed_check() -> None:
+def test_garbage_gives_one_failed_check() -> None:
     for data in (b"", b"{}", b'{"body":{},"cid":"x"}', b"\xff" * 40):
         report = receipt_checks.verify(data, recover, is_beacon_signature)
         assert not report.valid and [check.name for check in report.checks] == ["form"]

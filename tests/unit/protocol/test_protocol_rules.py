@@ -1,5 +1,5 @@
-"""Verdict, settlement, audit rate, draw, trust, bearer: the pure rules, each with its
-boundaries.
+"""Tests the pure rules at their boundaries: verdict, settlement, audit rate, draw, trust, bearer
+tokens.
 """
 
 import pytest
@@ -37,7 +37,9 @@ from vectors.generate import message_of
 
 
 def runs(*results: str, suspicion: int = 200_000) -> list[verdict.Execution]:
-    """Executions by the letters of their results; "-" was not revealed."""
+    """Returns executions by the letters of their results. "-" stands for an execution that was
+    not revealed.
+    """
     return [
         verdict.Execution(
             Hash32(bytes([i]) * 32),
@@ -75,12 +77,12 @@ def decide(
         ("ABC----", Unresolved(is_clients_doing=True)),
     ],
 )
-def test_quorum_of_two(results: str, expected: verdict.Decision) -> None:
+def test_two_equal_results_are_accepted(results: str, expected: verdict.Decision) -> None:
     assert decide(results) == expected
 
 
 @pytest.mark.rule("4.11", "5.34", "5.42")
-def test_cap_and_exhaustion_end_it() -> None:
+def test_a_job_ends_unresolved_at_its_cap_or_without_further_auditors() -> None:
     assert decide("AB", cap=2) == Unresolved(is_clients_doing=False)
     assert decide("ABC", cap=3) == Unresolved(is_clients_doing=True)
     assert decide("AB", exhausted=True) == Unresolved(is_clients_doing=False)
@@ -91,7 +93,7 @@ def test_cap_and_exhaustion_end_it() -> None:
 
 
 @pytest.mark.rule("5.26", "5.27", "5.32")
-def test_adaptive_counts_suspicion() -> None:
+def test_the_adaptive_rule_sums_suspicion() -> None:
     rule, tier = Label.ADAPTIVE, VerifyTier.STANDARD
     assert verdict.decide(rule, tier, runs("A"), 7, False) == Accepted((0,), ()), (
         "not audited: provisional"
@@ -114,9 +116,9 @@ def test_adaptive_counts_suspicion() -> None:
 @pytest.mark.rule("5.31", "5.32")
 @pytest.mark.parametrize("newcomers", [2, 3, 4])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) -> None:
-    """The largest group was the only one looked at: as many fresh registrations as the trusted
-    are kept them from being believed.
+def test_newcomers_do_not_outvote_trusted_providers(newcomers: int, is_first: bool) -> None:
+    """The rule once looked only at the largest group. As many new registrations as trusted
+    providers then kept the trusted ones from being believed.
     """
     trusted, fresh = runs("A", "A", suspicion=1_000), runs(*"B" * newcomers)
     every = [*trusted, *fresh] if is_first else [*fresh, *trusted]
@@ -128,7 +130,7 @@ def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) ->
 
 
 @pytest.mark.rule("5.54")
-def test_silence_is_a_fault_only_beside_others() -> None:
+def test_a_missing_reveal_is_no_fault_in_a_batch_of_one() -> None:
     every = runs("A", "B", "-", "A")
     assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted(
         (0, 3), (1, 2)
@@ -140,7 +142,9 @@ def test_silence_is_a_fault_only_beside_others() -> None:
 
 
 @given(st.lists(st.sampled_from("ABC-"), min_size=1, max_size=7), st.integers(1, 7), st.booleans())
-def test_verdicts_are_sound(results: list[str], cap: int, exhausted: bool) -> None:
+def test_an_accepted_group_agrees_and_nobody_who_agrees_is_faulted(
+    results: list[str], cap: int, exhausted: bool
+) -> None:
     decision = verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, runs(*results), cap, exhausted)
     if isinstance(decision, Accepted):
         assert len({results[i] for i in decision.group}) == 1 and len(decision.group) >= 2
@@ -207,7 +211,9 @@ def test_worst_charge_covers_the_rule() -> None:
 def test_every_unit_charged_goes_somewhere(
     pays: list[int], premium: int, fee: int, budget: int, rule: Label
 ) -> None:
-    """I1 and I4: the sum is exact, the budget is never passed, nobody gets more than was earned."""
+    """I1 and I4: the sum is exact, the charge is within the budget, and nobody gets more than it
+    earned.
+    """
     wanted = order(budget=Amount(budget), audit_premium_bps=Bps(premium))
     credits = [
         Credit(Hash32(bytes([i]) * 32), Amount(min(pay, budget))) for i, pay in enumerate(pays)
@@ -228,8 +234,8 @@ def test_every_unit_charged_goes_somewhere(
         )
 
 
-def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
-    """Of a job that ran up to its limit a provider lost a unit to the rounding of its fee."""
+def test_a_reservation_of_the_worst_charge_pays_all_that_was_earned() -> None:
+    """The rounding of the fee once cost a provider one unit, if its job ran up to its limit."""
     limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600), accept_unwitnessed=True)
     worst = settlement.worst_charge(wanted, Label.ADAPTIVE, 1, Bps(200))
     found = settlement.split(
@@ -245,7 +251,7 @@ def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
 
 
 @pytest.mark.rule("5.1", "5.4", "5.5", "5.6", "5.41")
-def test_rate_by_rule_tier_and_trust() -> None:
+def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
     stakes = Stakeout(Amount(1_000), Amount(10**8), Amount(0))
     old = Trust(passed=200)
     assert audit_draw.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
@@ -271,7 +277,7 @@ def test_rate_by_rule_tier_and_trust() -> None:
 
 
 @pytest.mark.rule("5.41", "5.46")
-def test_holding_is_decided_in_one_place() -> None:
+def test_a_job_that_is_not_audited_is_held() -> None:
     assert audit_draw.is_held(Label.ADAPTIVE, audited=False)
     assert not audit_draw.is_held(Label.ADAPTIVE, audited=True) and not audit_draw.is_held(
         Label.QUORUM_2, audited=False
@@ -285,7 +291,9 @@ def slot(index: int, owner: int, **changes: object) -> StakeSlot:
 
 
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 12), st.integers(0, 40))
-def test_draws_are_distinct_and_resumable(seed: bytes, owners: int, first: int) -> None:
+def test_a_draw_picks_distinct_slots_and_can_be_continued(
+    seed: bytes, owners: int, first: int
+) -> None:
     slots = [slot(index, index % owners) for index in range(2 * owners)]
     eligible = {item.index: item for item in slots if item.index % 5}
     drawn = list(audit_draw.draw(Hash32(seed), len(slots), eligible, [slots[0]]))
@@ -305,7 +313,7 @@ def test_draws_are_distinct_and_resumable(seed: bytes, owners: int, first: int) 
 
 
 @pytest.mark.rule("5.17")
-def test_one_party_is_drawn_once() -> None:
+def test_of_slots_with_one_payout_or_one_network_one_is_drawn() -> None:
     same_payout = slot(1, 2, payout=slot(0, 1).payout)
     same_network = slot(2, 3, network=slot(0, 1).network)
     for other in (same_payout, same_network):
@@ -314,8 +322,8 @@ def test_one_party_is_drawn_once() -> None:
     assert slot(0, 1).is_active(BlockNumber(1)) and not slot(0, 1).is_active(BlockNumber(0))
 
 
-def test_a_list_made_long_with_places_of_nobody_leaves_a_draw_few() -> None:
-    """Eight owners, and 256 places of stake that was taken back."""
+def test_many_empty_slots_in_a_list_leave_a_draw_few_auditors() -> None:
+    """The list has eight owners and up to 256 empty slots, whose stake was taken back."""
     eligible = {number: slot(number, number) for number in range(8)}
 
     def found(length: int) -> float:
@@ -347,8 +355,8 @@ def test_trust_moves_slowly_up_and_falls_at_once() -> None:
 
 @pytest.mark.rule("5.1")
 @given(st.lists(st.booleans(), max_size=60))
-def test_trust_is_a_fold_of_bounded_size(history: list[bool]) -> None:
-    """I10: the same history gives the same trust; nothing in it grows without end."""
+def test_trust_depends_on_the_history_only_and_has_a_bounded_size(history: list[bool]) -> None:
+    """I10: the same history gives the same trust, and no part of it grows without end."""
     trust = Trust()
     for at, passed in enumerate(history):
         trust = after_audit(trust, passed, UnixSeconds(at))
@@ -366,7 +374,7 @@ BEARER = Bearer(Address(b"\x06" * 20), KEY.address, UnixSeconds(2_000))
 TOKEN = make_token(BEARER, 31337, COORDINATOR, KEY.sign)
 
 
-def test_tokens_are_read_back() -> None:
+def test_bearer_tokens_are_read_back() -> None:
     assert read_token(TOKEN, 31337, COORDINATOR, recover, UnixSeconds(1_999)) == BEARER
 
 
@@ -385,7 +393,7 @@ def test_tokens_are_read_back() -> None:
         (TOKEN[:-2], 31337, COORDINATOR, 1_000, Code.BAD_SIGNATURE),
     ],
 )
-def test_other_tokens_are_refused(
+def test_changed_or_foreign_tokens_are_refused(
     header: str, chain: int, coordinator: Address, now: int, code: Code
 ) -> None:
     with pytest.raises(Refused) as caught:

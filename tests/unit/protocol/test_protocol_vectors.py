@@ -1,4 +1,6 @@
-"""The vectors agree with this code and with others: eth-account, eth-abi, a second tree."""
+"""Tests that the test vectors agree with this code and with others: eth-account, eth-abi, a
+second tree.
+"""
 
 import json
 from itertools import zip_longest
@@ -37,12 +39,12 @@ def hash_of(types: str, *values: object) -> bytes:
 
 @pytest.mark.rule("0.6", "3.15", "5.13")
 @pytest.mark.parametrize("name", generate.FILES)
-def test_files_are_what_the_code_computes(name: str) -> None:
+def test_vector_files_hold_what_the_code_computes(name: str) -> None:
     assert (generate.FOLDER / f"{name}.json").read_text() == generate.text_of(name)
 
 
 def _typed(type_string: str) -> dict[str, list[dict[str, str]]]:
-    """eth-account's type table from an encodeType string."""
+    """Returns eth-account's type table, made from an encodeType string."""
     found = {}
     for part in type_string.split(")")[:-1]:
         name, members = part.split("(")
@@ -87,7 +89,7 @@ def test_eth_account_signs_the_same_digest(vector: dict[str, Any]) -> None:
 def _numbers(
     body: dict[str, Any], kind: str, types: dict[str, list[dict[str, str]]]
 ) -> dict[str, Any]:
-    """The codec's decimal strings as integers."""
+    """Returns the message with the codec's decimal strings as integers."""
     found: dict[str, Any] = {}
     for member in types[kind]:
         value, base = body[member["name"]], member["type"].removesuffix("[]")
@@ -124,7 +126,7 @@ def test_every_message_has_vectors() -> None:
 @pytest.mark.parametrize(
     "item", LOADED["commitments"]["commitments"], ids=lambda item: str(item["index"])
 )
-def test_commitments_by_eth_abi(item: dict[str, Any]) -> None:
+def test_commitments_agree_with_eth_abi(item: dict[str, Any]) -> None:
     assert hash_of("uint16 bytes32", item["exitStatus"], item["outputDigest"]) == raw(
         item["resultDigest"]
     )
@@ -172,7 +174,7 @@ def test_logs_agree_with_a_second_implementation() -> None:
 
 
 @pytest.mark.rule("3.24")
-def test_ballots_by_eth_abi() -> None:
+def test_ballots_agree_with_eth_abi() -> None:
     for case in LOADED["commitments"]["ballots"]:
         padded = [*case["digests"], *["0x" + "00" * 32] * (3 - len(case["digests"]))]
         types = "uint256 address bytes32 bytes32 bytes32 bytes32"
@@ -183,7 +185,7 @@ def test_ballots_by_eth_abi() -> None:
 
 @pytest.mark.rule("2.17", "5.13", "5.15", "5.16")
 @pytest.mark.parametrize("case", LOADED["draws"]["draws"], ids=lambda item: item["seed"][:10])
-def test_draws_by_eth_abi(case: dict[str, Any]) -> None:
+def test_draws_agree_with_eth_abi(case: dict[str, Any]) -> None:
     slots = LOADED["draws"]["slots"]
     seed = hash_of(
         "bytes32 bytes32 bytes32 uint256",
@@ -220,7 +222,7 @@ def test_draws_by_eth_abi(case: dict[str, Any]) -> None:
     assert case["auditors"] == drawn
 
 
-def test_eligible_roots_by_eth_abi() -> None:
+def test_eligible_roots_agree_with_eth_abi() -> None:
     types, entries = "uint256 address address address bytes32 uint256 uint256", []
     for slot in LOADED["draws"]["slots"]:
         fields = ("index", "owner", "operatorKey", "payout", "network", "activeFrom", "activeUntil")
@@ -245,7 +247,7 @@ def test_eligible_roots_by_eth_abi() -> None:
 @pytest.mark.parametrize(
     "tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"]))
 )
-def test_epoch_trees_by_eth_abi(tree: dict[str, Any]) -> None:
+def test_epoch_trees_agree_with_eth_abi(tree: dict[str, Any]) -> None:
     ordered = sorted(tree["leaves"], key=lambda leaf: int(leaf["index"]))
     level = []
     for leaf in ordered:

@@ -1,4 +1,4 @@
-"""Followers of a table: who is told of which rows."""
+"""Tests followers of a table: which changed rows each follower is told about."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def _is_other_decade(before: int, after: int) -> bool:
     return before // 10 != after // 10
 
 
-def test_a_choosy_follower_hears_what_matters_to_it() -> None:
+def test_a_follower_with_a_filter_is_told_only_of_matching_changes() -> None:
     state = _State()
     every, some = state.rows.follow(), state.rows.follow(_is_other_decade)
     with state.transaction():
@@ -34,7 +34,7 @@ def test_a_choosy_follower_hears_what_matters_to_it() -> None:
     assert some == {"a"}, "a row that is gone"
 
 
-def test_a_row_that_came_and_went_and_came_again_is_committed_and_rolled_back_as_any() -> None:
+def test_a_row_that_is_added_deleted_and_added_again_commits_and_rolls_back() -> None:
     state = _State()
     state.begin()
     state.rows["a"] = 1
@@ -50,7 +50,7 @@ def test_a_row_that_came_and_went_and_came_again_is_committed_and_rolled_back_as
     assert dict(state.rows) == {"a": 2}
 
 
-def test_a_write_outside_of_a_transaction_is_found() -> None:
+def test_a_write_outside_a_transaction_is_noticed() -> None:
     state = _State()
     state.rows["a"] = 1
     with pytest.raises(AssertionError, match="neither committed nor rolled back"):
@@ -60,7 +60,7 @@ def test_a_write_outside_of_a_transaction_is_found() -> None:
     assert not state.rows
 
 
-def test_what_is_rolled_back_or_loaded_matters_always() -> None:
+def test_a_filter_does_not_apply_to_rollback_and_load() -> None:
     state = _State()
     with state.transaction():
         state.rows["a"] = 1

@@ -1,4 +1,4 @@
-"""Tables behave like dicts that can forget."""
+"""Tests that tables behave like dicts whose uncommitted writes can be dropped."""
 
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_table_is_a_dict_whose_uncommitted_writes_can_be_dropped(
                 table.rollback()
                 now = dict(committed)
             case _:
-                pass  # deleting what is not there
+                pass  # deletes a key that is not there
         assert list(table.items()) == list(now.items())
         assert len(table) == len(now)
         assert [table.get(k) for k in range(7)] == [now.get(k) for k in range(7)]
@@ -82,7 +82,7 @@ def test_a_refused_transaction_changes_nothing_even_in_order() -> None:
     assert list(state.names) == [1, 2] and state.counter["n"] == 5
 
 
-def test_none_is_a_value() -> None:
+def test_none_is_stored_like_any_value() -> None:
     state = State()
     with state.transaction():
         state.names[3] = None
@@ -105,7 +105,7 @@ def test_snapshot_restores_values_unions_and_order() -> None:
     assert other.snapshot() == state.snapshot()
 
 
-def test_snapshot_with_writes_waiting_is_a_bug_and_a_strange_one_is_refused() -> None:
+def test_a_snapshot_with_uncommitted_writes_is_a_bug_and_a_foreign_one_is_refused() -> None:
     state = State()
     state.counter["n"] = 1
     with pytest.raises(AssertionError):
@@ -129,4 +129,4 @@ def test_commit_costs_changes_and_not_rows() -> None:
     table[7] = 8
     del table[9]
     table.commit()
-    assert table._rows is rows and len(table) == 49_999  # written in place, not copied
+    assert table._rows is rows and len(table) == 49_999  # written in place, without a copy
