@@ -11,7 +11,7 @@ from typing import Protocol
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_protocol.codec import packed
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, share_bps
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 Row = Mapping[str, str | int | None]
 RUNS_PER_LOOK = 512  # of one client, for a stream that reconnects after a long time
@@ -219,18 +219,10 @@ def row_of(over: ArchivedRun) -> Row:
         if outcome == "accepted"
         else 0,
         "charged": run.charged,
-        "fee": _fee_of(over),
+        "fee": over.fee,
         "created_at": run.created_at,
         "receipt_cid": run.receipt_cid,
     }
-
-
-def _fee_of(over: ArchivedRun) -> Amount:
-    """The coordinator's fee. Runs archived before it was kept have it by the rule of settlement."""
-    if over.fee is not None:
-        return over.fee
-    pays = sum(execution.pay or 0 for execution in over.run.executions)
-    return share_bps(Amount(pays), over.ack.message.fee_bps)
 
 
 def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:

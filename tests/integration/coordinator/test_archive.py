@@ -4,6 +4,7 @@ filled from it.
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,22 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, some: list[Archive
     writer.execute("PRAGMA max_page_count = 100000")
     archive.keep(some)
     assert archive.count() == 6
+    archive.close()
+
+
+def test_rows_are_whole_while_another_thread_deletes_their_runs(
+    tmp_path: Path, some: list[ArchivedRun]
+) -> None:
+    """The row of an old run once needed a second read, which found no run after a deletion."""
+    archive = FileArchive(tmp_path / "archive.sqlite")
+    archive.keep(some)
+    rows = {run.last_line: row_of(run) for run in some}
+    with ThreadPoolExecutor(1) as thread:
+        deleting = thread.submit(lambda: [archive.forget([run], frozenset()) for run in some])
+        while not deleting.done():
+            assert all(rows[line] == row for line, row in archive.since(0, len(some)))
+        deleting.result()
+    assert archive.since(0, len(some)) == []
     archive.close()
 
 

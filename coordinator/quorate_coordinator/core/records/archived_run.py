@@ -31,7 +31,7 @@ class ArchivedRun(Struct, frozen=True):
     session_key: Address
     leases: tuple[ArchivedLease, ...]
     lines: tuple[JobEvent, ...]
-    fee: Amount | None = None  # the coordinator's part of the charge; None in older archives
+    fee: Amount  # the coordinator's part of the charge
 
     @property
     def last_line(self) -> int:
