@@ -17,7 +17,7 @@ from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch import Source
+from quorate_content.transfer.fetch_order import Source
 from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX

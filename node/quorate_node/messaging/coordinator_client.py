@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch import Source
+from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.staging_routes import upload_file
 from quorate_contracts import trusted_deployment
 from quorate_contracts.deploy import Deployment

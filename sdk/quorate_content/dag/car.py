@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from quorate_content.content_limits import BadSource, Bounds, TruncatedSource
-from quorate_content.dag.cid import V0_BYTES, V1_BYTES, Cid, parse_prefix
+from quorate_content.dag.cid import CID_BYTES_MIN, V1_BYTES, Cid, parse_prefix
 from quorate_content.dag.varint import VARINT_BYTES_MAX, encode_varint
-from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock
+from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock, TreePath
 from quorate_protocol.refusals import Refused
 
 FIRST_BUFFER_BYTES = 64 * 1024
@@ -105,7 +105,7 @@ class CarReader:
         length = self._varint(may_end=True)
         if length is None:
             return None
-        if not V0_BYTES <= length <= self._block_max + V1_BYTES:
+        if not CID_BYTES_MIN <= length <= self._block_max + V1_BYTES:
             raise BadSource(
                 f"a CAR frame has {length} bytes; a block has at most {self._block_max}"
             )
@@ -155,9 +155,10 @@ def read_car(
     known: BlockSupply | None = None,
     seen: Callable[[Cid], bool] | None = None,
     progress: Progress | None = None,
+    within: TreePath = (),
 ) -> None:
-    """Feeds a walk from a CAR until it is complete. The CAR may omit blocks that `known` has
-    (`dups=n`, resume).
+    """Feeds a walk from a CAR until it is complete, or only until the entry at the path `within`
+    is. The CAR may omit blocks that `known` has (`dups=n`, resume).
 
     `seen(cid)` says that a block was verified before and may be dropped when it comes again. Raises
     `BadSource` if the CAR ends early, or holds a block that was neither expected nor seen.
@@ -166,15 +167,16 @@ def read_car(
     reader = CarReader(source, bounds)
     reader.header()
     skipped = 0
-    while walk.expected is not None:
+    while is_within(walk.expected, within):
         frame = reader.next()
         if frame is None:
-            _finish(walk, known)
+            _finish(walk, known, within)
             return
         cid, block = frame[0], frame[1]
-        if not _advance(walk, cid, known):
+        if not _advance(walk, cid, known, within):
             skipped += len(block) + V1_BYTES
-            if seen is None or not seen(cid) or skipped > bounds.bytes_max + bounds.node_bytes_max:
+            is_known = cid.inline is not None or (seen is not None and seen(cid))
+            if not is_known or skipped > bounds.bytes_max + bounds.node_bytes_max:
                 raise BadSource(f"block {cid} was not requested at this place")
             continue
         walk.feed(block)
@@ -199,22 +201,27 @@ def read_exact_car(source: ByteReader, root: Cid, walk: DagWalk, bounds: Bounds)
         raise BadSource("the CAR has bytes after its last block")
 
 
-def _finish(walk: DagWalk, known: BlockSupply | None) -> None:
+def is_within(expected: ExpectedBlock | None, path: TreePath) -> bool:
+    """Returns whether a walk that expects this block is still inside the entry at `path`."""
+    return expected is not None and expected.path[: len(path)] == path
+
+
+def _finish(walk: DagWalk, known: BlockSupply | None, within: TreePath) -> None:
     """Completes the walk from known blocks after the CAR's end."""
-    while (expected := walk.expected) is not None:
+    while (expected := walk.expected) is not None and is_within(expected, within):
         block = known(expected) if known is not None else None
         if block is None:
             raise TruncatedSource(f"the CAR ends before block {expected.cid}")
         walk.feed(block)
 
 
-def _advance(walk: DagWalk, cid: Cid, known: BlockSupply | None) -> bool:
+def _advance(walk: DagWalk, cid: Cid, known: BlockSupply | None, within: TreePath) -> bool:
     """Feeds known blocks until the walk expects block `cid`. Returns False if it expects another
     block that is not known.
 
     The walk can end without `cid`; then `cid` was not expected here.
     """
-    while (expected := walk.expected) is not None:
+    while (expected := walk.expected) is not None and is_within(expected, within):
         if expected.cid.same_block(cid):
             return True
         block = known(expected) if known is not None else None

@@ -1,8 +1,9 @@
 """Content identifiers: CIDv0 and CIDv1 with sha2-256 and the codecs raw and dag-pb.
 
 These have one fixed binary form in which every varint is one byte. So parsing compares bytes, and
-no non-minimal form passes. Text is lower-case base32 for v1 and base58 for v0. Identity CIDs are
-refused, because Quorate never makes them. Source: https://github.com/multiformats/cid.
+no non-minimal form passes. Text is lower-case base32 for v1 and base58 for v0. An identity CID
+carries its block in itself: it is read, served and never fetched. Quorate never makes one. Source:
+https://github.com/multiformats/cid.
 """
 
 import base64
@@ -12,12 +13,16 @@ from enum import IntEnum
 from hashlib import sha256
 
 from quorate_content.content_limits import malformed
+from quorate_content.dag.varint import decode_varint, encode_varint
 from quorate_protocol.units import Hash32
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BASE58_VALUE = {letter: value for value, letter in enumerate(BASE58)}
 SHA256_HEAD = b"\x12\x20"
+IDENTITY = 0x00
+INLINE_BYTES_MAX = 128  # of a block inside its CID; Kubo has the same limit
 V0_BYTES, V1_BYTES = 34, 36
+CID_BYTES_MIN = 4  # of an identity CID without data
 TEXT_MAX = 512
 
 
@@ -30,14 +35,21 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cid:
-    """One content identifier. `digest` is the sha2-256 of the block. Version 0 is always dag-pb."""
+    """One content identifier. `digest` is the sha2-256 of the block. Version 0 is always dag-pb.
+
+    `inline` is the block itself if this is an identity CID, else None.
+    """
 
     version: int
     codec: Codec
     digest: Hash32
+    inline: bytes | None = None
 
     def __bytes__(self) -> bytes:
-        """Returns the binary form: 34 bytes for v0, 36 for v1."""
+        """Returns the binary form: 34 bytes for v0, 36 for v1, 4 or more for an identity CID."""
+        if self.inline is not None:
+            head = bytes((1, self.codec, IDENTITY)) + encode_varint(len(self.inline))
+            return head + self.inline
         return (
             SHA256_HEAD + self.digest
             if self.version == 0
@@ -101,14 +113,42 @@ def parse_prefix(raw: bytes | memoryview) -> tuple[Cid, int]:
         len(head) < 4
         or head[0] != 1
         or head[1] not in (Codec.RAW, Codec.DAG_PB)
-        or head[2:] != SHA256_HEAD
+        or (head[2:] != SHA256_HEAD and head[2] != IDENTITY)
     ):
         raise malformed(
             f"only CIDs of raw and dag-pb blocks by sha2-256 are supported, not {head.hex()}"
         )
+    if head[2] == IDENTITY:
+        return _parse_inline(raw, Codec(head[1]))
     if len(raw) < V1_BYTES:
         raise malformed("the CID is too short")
     return Cid(1, Codec(head[1]), Hash32(bytes(raw[4:V1_BYTES]))), V1_BYTES
+
+
+def _parse_inline(raw: bytes | memoryview, codec: Codec) -> tuple[Cid, int]:
+    try:
+        length, start = decode_varint(raw, 3)
+    except ValueError as error:
+        raise malformed(f"the identity CID's length: {error}") from error
+    if length > INLINE_BYTES_MAX:
+        raise malformed(f"an identity CID carries {length} bytes; at most {INLINE_BYTES_MAX}")
+    if len(raw) < start + length:
+        raise malformed("the CID is too short")
+    return inline_cid(bytes(raw[start : start + length]), codec), start + length
+
+
+def inline_cid(block: bytes, codec: Codec = Codec.RAW) -> Cid:
+    """Returns the identity CID that carries `block` in itself: at most `INLINE_BYTES_MAX` bytes."""
+    assert len(block) <= INLINE_BYTES_MAX
+    return Cid(1, codec, Hash32(sha256(block).digest()), block)
+
+
+def typed_cid(text: str) -> Cid:
+    """Returns the CIDv1 of what a person typed: a CID of version 1, or of version 0 (`Qm...`).
+
+    Raises `Refused(MALFORMED)`.
+    """
+    return parse(text.strip()).as_v1()
 
 
 def raw_cid(data: bytes | memoryview) -> Cid:

@@ -106,7 +106,8 @@ class NullSink:
 
 
 class DagWalk:
-    """Feed it the block for `expected` until `expected` is None.
+    """Feed it the block for `expected` until `expected` is None. It reads the blocks of identity
+    CIDs by itself.
 
     Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
     """
@@ -116,9 +117,12 @@ class DagWalk:
         self._sink, self._bounds, self._is_directory = sink, bounds, is_directory
         self._stack: list[ExpectedBlock | _Close | _Leave] = [ExpectedBlock(root, ())]
         self._entries = self._node_bytes = 0
+        self._file: ExpectedBlock | None = None  # the root of the file that was begun last
+        self.files_opened = 0
         self.bytes_opened = 0  # bytes of all files begun
         self.bytes_done = 0  # bytes of file written
         self.blocks_done = 0
+        self._settle()
 
     @property
     def expected(self) -> ExpectedBlock | None:
@@ -126,6 +130,17 @@ class DagWalk:
         top = self._stack[-1] if self._stack else None
         assert top is None or isinstance(top, ExpectedBlock)
         return top
+
+    @property
+    def entry(self) -> ExpectedBlock | None:
+        """Returns the root block of the file or directory that the next block is part of.
+
+        None inside a sharded directory, and when the DAG is complete.
+        """
+        expected = self.expected
+        if expected is None or expected.role is Role.ENTRY:
+            return expected
+        return self._file if expected.role is Role.FILE else None
 
     def feed(self, block: Block, verified: bool = False) -> None:
         """Takes the bytes of the expected block. `verified` means that the caller has compared the
@@ -135,17 +150,28 @@ class DagWalk:
         if not verified and sha256(block).digest() != expected.cid.digest:
             self._stack.append(expected)
             raise BadSource(f"the received block does not match {expected.cid}")
+        self._place(expected, block)
+        self._settle()
+
+    def skip(self) -> None:
+        """Skips the expected block and everything below it."""
+        self._pop()
+        self._settle()
+
+    def _place(self, expected: ExpectedBlock, block: Block) -> None:
         self._count(len(block))
         if expected.cid.codec == Codec.RAW:
             self._place_raw(expected, block)
         else:
             self._place_node(expected, block)
-        self._unwind()
 
-    def skip(self) -> None:
-        """Skips the expected block and everything below it."""
-        self._pop()
+    def _settle(self) -> None:
+        """Ends what is complete, and reads inline blocks, until a block must come from outside."""
         self._unwind()
+        while (expected := self.expected) is not None and expected.cid.inline is not None:
+            self._pop()
+            self._place(expected, expected.cid.inline)
+            self._unwind()
 
     def _pop(self) -> ExpectedBlock:
         top = self._stack.pop()
@@ -177,7 +203,8 @@ class DagWalk:
                 f"a leaf has {len(block)} bytes, but its parent declares {expected.size}"
             )
         self._write(expected, block, expected.offset)
-        self._sink.leaf(expected, block)
+        if expected.cid.inline is None:
+            self._sink.leaf(expected, block)
         if expected.role is Role.ENTRY:
             self._sink.close(expected.path, len(block))
 
@@ -200,6 +227,8 @@ class DagWalk:
                 f"a {node.kind.name.lower()} node is not allowed here; symbolic links are not "
                 "supported"
             )
+        if expected.cid.inline is not None:
+            return  # its link carries it, so nobody has to keep it
         if (
             node.links
             or node.kind not in (Kind.FILE, Kind.RAW)
@@ -216,6 +245,7 @@ class DagWalk:
         if expected.depth >= self._bounds.file_depth_max:
             raise oversize("depth of a file", self._bounds.file_depth_max)
         if expected.role is Role.ENTRY:
+            self._file = expected
             self._open(expected.path, total)
             self._stack.append(_Close(expected.path, total))
         elif total != expected.size:
@@ -285,6 +315,7 @@ class DagWalk:
     def _open(self, path: TreePath, size: int) -> None:
         if self._is_directory and not path:
             raise malformed("the root is a file, not a directory")
+        self.files_opened += 1
         self.bytes_opened += size
         if self.bytes_opened > self._bounds.bytes_max:
             raise oversize("bytes of content", self._bounds.bytes_max)

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from quorate_content.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.car import Progress
-from quorate_content.dag.cid import Cid, parse
-from quorate_content.dag.disk_tree import LocalBlocks
+from quorate_content.dag.cid import Cid, Codec, parse
+from quorate_content.dag.disk_tree import LocalBlocks, path_in_tree
 from quorate_content.dag.walk import ExpectedBlock
+from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.car_export import car_pieces
 from quorate_content.store.index import Owner, PinNeed, PinTransfer, StoredObject, owner_of
 from quorate_content.store.lease import Lease, Stat
@@ -30,7 +31,8 @@ from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.object_fetch import ObjectFetch
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.threads import StopSignal, StreamReader, in_thread
-from quorate_content.transfer.fetch import Source
+from quorate_content.transfer.byte_counts import ByteCounts
+from quorate_content.transfer.fetch_order import Source
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 THREADS = 64  # most of them wait for the network
@@ -53,7 +55,7 @@ class ContentStore:
 
     `quota_bytes` bounds everything, `owner_quota_bytes` what one owner pins or is fetching.
     `protects` is called in threads and says who needs a CID. With it, a full store ends pins of the
-    owners that hold most for their weight.
+    owners that hold most for their weight. `fetched` counts the bytes that each source sent.
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class ContentStore:
         owner_quota = quota_bytes if owner_quota_bytes is None else owner_quota_bytes
         self._files = StoreFiles(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)
         self._quota = quota_bytes
+        self.fetched = ByteCounts()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="content")
 
     async def close(self) -> None:
         """Waits for the threads and closes the index. All leases must have been released."""
         await asyncio.to_thread(self._threads.shutdown)
         self._files.index.close()
+        self._files.blocks.close()
 
     # -----------------------------------------------------------------------------------------
     # adding
@@ -146,9 +150,8 @@ class ContentStore:
         cid = parse(cid) if isinstance(cid, str) else cid
         stop = StopSignal(deadline_seconds)
         named = tuple(Source(source) if isinstance(source, str) else source for source in sources)
-        job = ObjectFetch(
-            self._files, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop
-        )
+        bounds = replace(Bounds(), bytes_max=bytes_max)
+        job = ObjectFetch(self._files, cid.as_v1(), owner_of(owner), bounds, stop, self.fetched.add)
         lock, entry = await self._ensure(cid, lambda: job.run(cid, named, progress), stop)
         if entry.size > bytes_max:
             lock.release()
@@ -242,21 +245,41 @@ class ContentStore:
             return await in_thread(self._threads, lambda: self._root_block(cid, lease.path))
 
     async def export_car(
-        self, cid: Cid, from_byte: int = 0, only_root: bool = False
+        self, cid: Cid, from_byte: int = 0, only_root: bool = False, place: BlockPlace | None = None
     ) -> AsyncIterator[bytes]:
         """Yields the object's CAR in pieces of about 1 MiB. `from_byte` omits leaves of a file that
-        end before it.
+        end before it. `place`: where `cid` is, if it is a file or directory inside an object.
         """
-        async with await self.lease(cid) as lease:
-            nodes = await in_thread(self._threads, lambda: self._files.nodes(cid))
-            pieces = car_pieces(cid, lease.path, nodes, from_byte, only_root)
+        root, inner = (cid, ()) if place is None else (place.root, place.path)
+        async with await self.lease(root) as lease:
+            nodes = await in_thread(self._threads, lambda: self._files.nodes(root))
+            path = path_in_tree(lease.path, inner)
+            pieces = car_pieces(cid, path, nodes, from_byte, only_root)
             while piece := await in_thread(self._threads, lambda: next(pieces, b"")):
                 yield piece
 
+    async def places(self, cid: Cid) -> tuple[BlockPlace, ...]:
+        """Returns where a block is inside of stored objects; none if it is only a root."""
+        return await in_thread(self._threads, lambda: self._files.blocks.find(cid))
+
+    async def inner_block(self, cid: Cid, place: BlockPlace) -> bytes:
+        """Returns a block from inside an object. Raises `Refused(NOT_STORED)` if it was removed."""
+        async with await self.lease(place.root) as lease:
+            expected = place.expected(cid)
+            return await in_thread(
+                self._threads, lambda: self._read_block(expected, place.root, lease.path)
+            )
+
     def _root_block(self, cid: Cid, path: Path) -> bytes:
-        blocks = LocalBlocks(path, self._files.nodes(cid))
+        return self._read_block(ExpectedBlock(cid, ()), cid, path)
+
+    def _read_block(self, expected: ExpectedBlock, root: Cid, path: Path) -> bytes:
+        cid = expected.cid
+        # Leaves are in the files. Only a dag-pb block can be a node, and a long file has many.
+        nodes = self._files.nodes(root) if cid.codec == Codec.DAG_PB else {}
+        blocks = LocalBlocks(path, nodes)
         try:
-            block = blocks.supply(ExpectedBlock(cid, ()))
+            block = blocks.supply(expected)
             if block is None:
                 raise BadSource(f"block {cid} is not in the store")
             return bytes(block)

@@ -18,7 +18,8 @@ from quorate_content.dag.walk import DagWalk
 from quorate_content.store.index import Owner
 from quorate_content.store.store_files import StoreFiles
 from quorate_content.threads import StopSignal
-from quorate_content.transfer.fetch import Source, fetch
+from quorate_content.transfer.fetch import Tally, fetch
+from quorate_content.transfer.fetch_order import Source
 from quorate_protocol.refusals import Refused
 
 
@@ -28,13 +29,20 @@ class ObjectFetch:
     """
 
     def __init__(
-        self, files: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: StopSignal
+        self,
+        files: StoreFiles,
+        cid: Cid,
+        owner: Owner,
+        bounds: Bounds,
+        stop: StopSignal,
+        tally: Tally,
     ) -> None:
         self._files = files
         self._work = str(cid)
         self._owner = owner
         self._bounds = bounds
         self._stop = stop
+        self._tally = tally
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
         """Fetches what is missing and publishes the object."""
@@ -44,11 +52,12 @@ class ObjectFetch:
             journal.write(dump_nodes(old_nodes))  # drops the last entry if a kill cut it
             journal.flush()
             writer = TreeWriter(folder / "tree", self._bounds, self._reserve, resume=True)
-            walk = DagWalk(root, writer, self._bounds)
+            part = self._set_aside(folder)
             try:
-                self._resume(walk, writer, folder, old_nodes)
+                walk = DagWalk(root, writer, self._bounds)
+                self._resume(walk, writer, part, old_nodes)
                 writer.journal = journal
-                fetch(root, sources, walk, writer, self._bounds, self._stop, progress)
+                fetch(root, sources, walk, writer, self._bounds, self._stop, progress, self._tally)
             except Refused:
                 self._files.discard(self._work)
                 raise
@@ -56,24 +65,28 @@ class ObjectFetch:
                 writer.abandon()
         self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.disk_bytes)
 
-    def _resume(self, walk: DagWalk, writer: TreeWriter, folder: Path, nodes: Nodes) -> None:
-        """Verifies what an earlier attempt left, without a journal of its own.
-
-        A file is verified in place. A directory is copied to a new one while it is verified.
+    def _set_aside(self, folder: Path) -> Path:
+        """Returns where an earlier attempt's part is now. A file stays in place; a directory is
+        moved, because it is built a second time while it is verified.
         """
         part, old = folder / "tree", folder / "old"
         remove_tree(old)
-        if part.is_dir():
-            part.rename(old)
-            part = old
+        if not part.is_dir():
+            return part
+        part.rename(old)
+        return old
+
+    def _resume(self, walk: DagWalk, writer: TreeWriter, part: Path, nodes: Nodes) -> None:
+        """Verifies what an earlier attempt left, without a journal of its own."""
         part_blocks = LocalBlocks(part, nodes)
-        writer.is_replaying = part is not old
+        writer.is_replaying = part == writer.target
         try:
             resume_walk(walk, part_blocks, self._stop.check)
         finally:
             part_blocks.close()
             writer.is_replaying = False
-            remove_tree(old)
+            if part != writer.target:
+                remove_tree(part)
 
     def _reserve(self, size: int) -> None:
         self._files.reserve(self._work, self._owner, size)

@@ -5,6 +5,7 @@
     tmp/<work>/          tree and nodes of work in progress; a fetch uses its CID as name
     locks/<cid>          shared while in use, exclusive while made or removed
     index.sqlite
+    blocks.sqlite        in which object an inner block is
 
 A file is published by rename after fsync, nodes first. So everything in `objects` is complete, even
 after kill -9. Fetches in `tmp` survive kill -9 and are resumed.
@@ -31,6 +32,7 @@ from quorate_content.dag.disk_tree import (
     sync_directory,
     sync_tree,
 )
+from quorate_content.store.block_index import BlockIndex
 from quorate_content.store.index import Index, Owner, PinNeed, StoredObject
 from quorate_content.store.locks import FileLock, try_lock
 from quorate_protocol.refusals import Code, Refused
@@ -59,6 +61,7 @@ class StoreFiles:
         for name in ("objects", "nodes", "tmp", "locks"):
             (root / name).mkdir(parents=True, exist_ok=True)
         self.index = Index(root / "index.sqlite", now)
+        self.blocks = BlockIndex(root / "blocks.sqlite")
         self._recover()
 
     def place(self, cid: Cid) -> str:
@@ -146,6 +149,7 @@ class StoreFiles:
             sync_directory(shard)
         if os.path.isdir(target):
             os.chmod(target, DIRECTORY_MODE)
+        self.blocks.add(cid, nodes)
         self.index.add(str(cid.as_v1()), cid.digest, size, disk_bytes + len(raw), work)
         self.discard(work)
 
@@ -204,6 +208,7 @@ class StoreFiles:
         with suppress(FileNotFoundError):
             os.unlink(self._place_in("nodes", cid))
         self.index.forget(str(cid.as_v1()))
+        self.blocks.forget(cid)
         remove_tree(self.place(cid))
 
     def _recover(self) -> None:
@@ -218,6 +223,8 @@ class StoreFiles:
         for path in (self.root / "objects").glob("*/*"):
             if path.name not in known:
                 self._index_if_idle(parse(path.name))
+        for name in self.blocks.lacking(self.index.all_cids()):
+            self.blocks.add(parse(name), self.nodes(parse(name)))
         for folder in list((self.root / "tmp").iterdir()):
             if folder.name.startswith(PUT_PREFIX):
                 self._discard_if_idle(folder.name)

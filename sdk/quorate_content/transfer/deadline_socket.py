@@ -21,16 +21,23 @@ class DeadlineSocket:
     """Wraps a socket and offers as much of it as `http.client` uses."""
 
     def __init__(
-        self, connection: socket.socket, stop: StopSignal, stall_seconds: float, may_drip: bool
+        self,
+        connection: socket.socket,
+        stop: StopSignal,
+        stall_seconds: float,
+        may_drip: bool,
+        answer_seconds: float | None = None,
     ) -> None:
-        """Wraps `connection`. `may_drip` allows slow sources until the deadline, because no other
-        source is left.
+        """Wraps `connection`. The head must be complete after `answer_seconds` (None: as long as a
+        stall); each receive after it may take `stall_seconds`. `may_drip` allows slow sources until
+        the deadline, because no other source is left.
         """
         self._connection = connection
         self._stop = stop
+        self._answer = stall_seconds if answer_seconds is None else answer_seconds
         self._stall = stall_seconds
         self._may_drip = may_drip
-        self._begun, self._received, self._timeout = time.monotonic(), 0, stall_seconds
+        self._begun, self._received, self._timeout = time.monotonic(), 0, self._answer
         self.is_head = True
 
     def sendall(self, data: bytes) -> None:
@@ -51,8 +58,10 @@ class DeadlineSocket:
         may take.
         """
         self._stop.check()
-        wanted = min(self._stall, max(0.05, self._stop.left_seconds()))
-        if wanted < self._timeout:
+        lasted = time.monotonic() - self._begun
+        limit = self._answer - lasted if self.is_head else self._stall
+        wanted = max(0.05, min(limit, self._stop.left_seconds()))
+        if wanted != self._timeout:
             self._timeout = wanted
             self._connection.settimeout(wanted)
 
@@ -62,7 +71,7 @@ class DeadlineSocket:
         """
         self._received += count
         lasted = time.monotonic() - self._begun
-        if self.is_head and (self._received > HEAD_BYTES_MAX or lasted > self._stall):
+        if self.is_head and (self._received > HEAD_BYTES_MAX or lasted > self._answer):
             raise TruncatedSource("the head of its answer is too long or too slow")
         if (
             not self._may_drip

@@ -1,61 +1,31 @@
-"""Fetches a DAG as a CAR over HTTP from several sources and verifies it block by block. It can be
+"""Fetches a DAG as CARs over HTTP from several sources and verifies it block by block. It can be
 resumed.
 
 Calls block: run them in a thread. One `http.client` response read into one buffer is as fast as the
 loopback device and uses constant memory. A source that sends wrong data is dropped. A source that
-is cut off, stalls or is busy is asked again from the walk's position. A file resumes with
-`entity-bytes`. A directory is sent again, and known blocks are skipped. Source:
-https://specs.ipfs.tech/http-gateways/trustless-gateway/.
+is cut off, stalls or is busy is asked again from the walk's position. `fetch_order` decides who is
+asked for what. Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
 """
 
 import http.client
-import socket
-import ssl
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from urllib.parse import SplitResult, quote, urlsplit
+import time
+from collections.abc import Callable
 
 from quorate_content.content_limits import BadSource, Bounds, DiskFull, TruncatedSource
 from quorate_content.dag.car import Progress, read_car
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import TreeWriter
-from quorate_content.dag.walk import DagWalk
+from quorate_content.dag.walk import DagWalk, TreePath
 from quorate_content.threads import StopSignal
-from quorate_content.transfer.deadline_socket import DeadlineSocket
+from quorate_content.transfer import fetch_order
+from quorate_content.transfer.fetch_order import Answer, Source
+from quorate_content.transfer.http_answer import AbsentHere, Body, car_answer, check_car, probe
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.http.client_networks import address_of, is_public
 
-CAR_TYPE = "application/vnd.ipld.car"
-STALL_SECONDS = 30.0
-TRIES_WITHOUT_PROGRESS = 3
-RETRY_AFTER_MAX = 30.0
-PATH_SAFE = "/%:@!$&'()*+,;=~"
-BUSY = {408, 425, 429, 500, 502, 503, 504}
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A trustless gateway, for example `http://host:port/ipfs`, used as `GET
-    <url>/<cid>?format=car`.
-
-    `headers` are for private content. Without `may_be_private`, addresses in private networks are
-    refused, so that strangers cannot direct requests into our own network.
-    """
-
-    url: str
-    headers: tuple[tuple[str, str], ...] = ()
-    may_be_private: bool = True
-
-
-@dataclass(slots=True)
-class _SourceState:
-    """The state of one source within one fetch."""
-
-    source: Source
-    tries_left: int = TRIES_WITHOUT_PROGRESS
-    pause_seconds: float = 0.0
+STALL_SECONDS = 10.0  # without a byte, or with too few of them
+REASONS_SHOWN = 8
+Tally = Callable[[str, int], None]
+"""Called with a source's label and the bytes of files that it sent and that were verified."""
 
 
 def fetch(
@@ -66,101 +36,146 @@ def fetch(
     bounds: Bounds,
     stop: StopSignal,
     progress: Progress | None = None,
-    stall_seconds: float = STALL_SECONDS,
+    tally: Tally | None = None,
+    stall_seconds: float | None = None,
 ) -> None:
     """Feeds the walk until it is complete. `Unavailable` says what each source did; `Refused` if
     the content breaks a rule.
     """
-    states = deque(_SourceState(source) for source in sources)
-    reasons: list[str] = []
+    stall = STALL_SECONDS if stall_seconds is None else stall_seconds
+    _Fetch(root, sources, walk, writer, bounds, stop, progress, tally, stall).run()
 
-    def step(bytes_done: int) -> None:
-        stop.check()
-        if progress is not None:
-            progress(bytes_done)
 
-    while walk.expected is not None:
-        if not states:
-            raise Unavailable(
-                f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was given'}",
-                retry_after=30.0,
-            )
-        state, before = states[0], walk.blocks_done
-        stop.wait(state.pause_seconds)
+class _Fetch:
+    """One fetch: the queue of sources, and what they said."""
+
+    def __init__(
+        self,
+        root: Cid,
+        sources: tuple[Source, ...],
+        walk: DagWalk,
+        writer: TreeWriter,
+        bounds: Bounds,
+        stop: StopSignal,
+        progress: Progress | None,
+        tally: Tally | None,
+        stall_seconds: float,
+    ) -> None:
+        self._root, self._walk, self._writer, self._bounds = root, walk, writer, bounds
+        self._stop, self._progress, self._tally = stop, progress, tally
+        self._stall_seconds = stall_seconds
+        self._turns = fetch_order.first_turns(sources)
+        self._reasons: dict[str, str] = {}  # what each source said last, by its label
+        self._blocks_before = walk.blocks_done
+        self._find_by = time.monotonic() + fetch_order.FIND_SECONDS
+
+    def run(self) -> None:
+        while self._walk.expected is not None:
+            self._stop.check()
+            if not self._turns or (self._is_finding and self._find_seconds <= 0):
+                raise self._nobody_has_it()
+            turn = self._turns[0]
+            if turn.needs_probe:
+                self._probe(turn.source)
+            else:
+                self._read(turn)
+
+    @property
+    def _is_finding(self) -> bool:
+        """Returns whether no source has sent a block yet."""
+        return self._walk.blocks_done == self._blocks_before
+
+    @property
+    def _find_seconds(self) -> float:
+        return self._find_by - time.monotonic()
+
+    def _nobody_has_it(self) -> Unavailable:
+        said = [f"{label}: {text}" for label, text in self._reasons.items()]
+        asked = {turn.source.label for turn in self._turns} - self._reasons.keys()
+        said += [f"{label}: not asked, the time was over" for label in sorted(asked)]
+        return Unavailable(
+            f"no source had {self._root}: {'; '.join(said[-REASONS_SHOWN:]) or 'none was given'}",
+            retry_after=30.0,
+        )
+
+    def _probe(self, source: Source) -> None:
+        seconds = fetch_order.answer_seconds(self._turns, self._find_seconds)
         try:
-            with _open_response(
-                state.source, root, walk, stop, stall_seconds, may_drip=len(states) == 1
-            ) as response:
-                receive(response, walk, bounds, stop, writer, step)
+            answer = probe(source, self._root, self._stop, seconds)
+            if answer is Answer.NOT_AT_HAND:
+                self._reasons[source.label] = "it does not have it at hand"
+        except TimeoutError:
+            # Not re-raised: the source does not know probes and searches already.
+            self._stop.check()
+            answer, self._reasons[source.label] = Answer.NOT_AT_HAND, "no answer to a probe"
+        except (TruncatedSource, OSError, http.client.HTTPException) as error:
+            # Not re-raised: the source may still answer the request itself.
+            self._stop.check()
+            answer, self._reasons[source.label] = Answer.NOT_AT_HAND, str(error)
+        except BadSource as error:
+            # Not re-raised: the other sources may have it.
+            answer, self._reasons[source.label] = Answer.USELESS, error.detail
+        self._turns = fetch_order.after(self._turns, answer)
+
+    def _read(self, turn: fetch_order.Turn) -> None:
+        """Reads one answer of the first source, as far as it goes."""
+        walk, source = self._walk, turn.source
+        blocks, bytes_done, pause = walk.blocks_done, walk.bytes_done, 0.2
+        self._pause(turn.pause_seconds)
+        wanted = fetch_order.next_request(self._root, walk, turn.serves_roots_only)
+        answer: Answer | None = None
+        try:
+            self._receive(source, wanted)
         except DiskFull:
             raise
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
             # Not re-raised: the source failed and gets another turn after the others.
-            stop.check()
-            states.rotate(-1)
-            state.tries_left = (
-                TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else state.tries_left - 1
-            )
-            state.pause_seconds = min(
-                error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX
-            )
-            reasons.append(f"{state.source.url[:200]}: {error}")
-            if state.tries_left == 0:
-                states.remove(state)
+            self._stop.check()
+            answer = Answer.FAILED
+            pause = error.retry_after if isinstance(error, Unavailable) else pause
+            self._reasons[source.label] = str(error) or type(error).__name__
         except BadSource as error:
-            # Not re-raised: this source sent wrong data. Verified blocks stay, and the other
-            # sources may be right.
-            states.remove(state)
-            reasons.append(f"{state.source.url[:200]}: {error.detail}")
+            # Not re-raised: this source lacks the content or sent wrong data. Verified blocks stay,
+            # and the other sources may be right.
+            is_entry = isinstance(error, AbsentHere) and wanted.within != ()
+            answer = Answer.ROOTS_ONLY if is_entry else Answer.USELESS
+            self._reasons[source.label] = error.detail
+        finally:
+            if self._tally is not None and walk.bytes_done > bytes_done:
+                self._tally(source.label, walk.bytes_done - bytes_done)
+        if answer is not None:
+            self._turns = fetch_order.after(self._turns, answer, walk.blocks_done > blocks, pause)
 
+    def _pause(self, seconds: float) -> None:
+        left = self._find_seconds
+        self._stop.wait(min(seconds, max(0.0, left)) if self._is_finding else seconds)
 
-@contextmanager
-def _open_response(
-    source: Source, root: Cid, walk: DagWalk, stop: StopSignal, stall_seconds: float, may_drip: bool
-) -> Iterator[http.client.HTTPResponse]:
-    """Opens a source's answer with its body unread. Redirects are not followed."""
-    parts, port = _url_parts(source.url)
-    connection = _connection(
-        parts.scheme, parts.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))
-    )
-    try:
-        try:
-            connection.connect()
-        except UnicodeError as error:
-            raise BadSource("its host name is invalid") from error
-        stop.attach(connection.sock)
-        _check_peer(source, connection.sock)
-        guarded = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
-        connection.sock = guarded
-        connection.request(
-            "GET",
-            _target(quote(parts.path, PATH_SAFE, errors="replace"), root, walk),
-            headers=_headers(source),
-        )
-        with connection.getresponse() as response:
-            guarded.is_head = False
-            yield response
-    finally:
-        connection.close()
+    def _receive(self, source: Source, wanted: fetch_order.CarRequest) -> None:
+        seconds = self._stall_seconds
+        if self._is_finding:
+            seconds = min(seconds, fetch_order.answer_seconds(self._turns, self._find_seconds))
+        with car_answer(
+            source,
+            f"{wanted.cid}?{wanted.query}",
+            self._stop,
+            seconds,
+            self._stall_seconds,
+            may_drip=len(self._turns) == 1,
+        ) as response:
+            receive(
+                response,
+                self._walk,
+                self._bounds,
+                self._stop,
+                self._writer,
+                self._step,
+                wanted.within,
+            )
 
-
-def _url_parts(url: str) -> tuple[SplitResult, int | None]:
-    """Returns the URL's parts and its port. Raises `BadSource` if it is not a URL."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise BadSource(f"it is not a valid URL: {error}") from error
-    if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise BadSource("a source must be an http or https URL")
-    return parts, port
-
-
-def _check_peer(source: Source, connection: socket.socket) -> None:
-    """Checks the connected address. A check of the name before could have seen another address."""
-    address = address_of(f"[{connection.getpeername()[0]}]")
-    if not source.may_be_private and (address is None or not is_public(address)):
-        raise BadSource("it leads into a private network")
+    def _step(self, bytes_done: int) -> None:
+        self._stop.check()
+        if self._progress is not None:
+            self._progress(bytes_done)
 
 
 def receive(
@@ -170,62 +185,11 @@ def receive(
     stop: StopSignal,
     writer: TreeWriter | None = None,
     progress: Progress | None = None,
+    within: TreePath = (),
 ) -> None:
-    """Feeds the walk from one answer. `writer` supplies blocks that came before."""
-    _check(response)
+    """Feeds the walk from one answer, until the entry at `within` is complete. `writer` supplies
+    blocks that came before.
+    """
+    check_car(response)
     known, seen = (writer.known, writer.seen) if writer is not None else (None, None)
-    read_car(_Body(response, stop), walk, bounds, known, seen, progress)
-
-
-def _connection(
-    scheme: str, host: str, port: int | None, timeout: float
-) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(
-            host, port, timeout=timeout, context=ssl.create_default_context()
-        )
-    return http.client.HTTPConnection(host, port, timeout=timeout)
-
-
-def _headers(source: Source) -> dict[str, str]:
-    return {"Accept": f"{CAR_TYPE};version=1;order=dfs;dups=y", **dict(source.headers)}
-
-
-def _target(path: str, root: Cid, walk: DagWalk) -> str:
-    expected = walk.expected
-    resume = (
-        f"&entity-bytes={expected.offset}:*"
-        if expected is not None and not expected.path and expected.offset
-        else ""
-    )
-    return f"{path.rstrip('/')}/{root}?format=car{resume}"
-
-
-def _check(response: http.client.HTTPResponse) -> None:
-    """Checks status and type before the body, because error pages can come with status 200."""
-    if response.status in BUSY:
-        after = response.headers.get("Retry-After", "")
-        raise Unavailable(
-            f"status {response.status}", retry_after=float(after) if after.isdecimal() else 1.0
-        )
-    if response.status not in (200, 206):
-        raise BadSource(f"status {response.status}")
-    kind = response.headers.get_content_type()
-    if kind != CAR_TYPE:
-        raise BadSource(f"it answered with type {kind}, not {CAR_TYPE}")
-
-
-class _Body:
-    """Reads the response's body. A broken connection raises `TruncatedSource`."""
-
-    def __init__(self, response: http.client.HTTPResponse, stop: StopSignal) -> None:
-        self._response, self._stop = response, stop
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
-        try:
-            count = self._response.readinto(buffer)
-        except (OSError, http.client.HTTPException) as error:
-            self._stop.check()
-            raise TruncatedSource(f"the connection broke: {error}") from error
-        return count or 0
+    read_car(Body(response, stop), walk, bounds, known, seen, progress, within)

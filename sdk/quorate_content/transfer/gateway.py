@@ -3,12 +3,13 @@ absent content is 404.
 
 Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and
 dups=y, dag-scope, entity-bytes=from:*, HEAD, only-if-cached). `?format=` takes precedence over
-Accept. It serves the CIDs that were stored, not those of inner blocks.
+Accept. It serves the CIDs that were stored, each block below them as raw, each file and directory
+inside them like a stored one, and identity CIDs from themselves.
 """
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from quorate_content.dag.car import frame_head, header
-from quorate_content.dag.cid import Cid, parse
+from quorate_content.dag.cid import Cid, Codec, parse
+from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.lease import Lease
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
@@ -62,6 +64,12 @@ class CombinedStores:
         if trouble is not None:
             raise trouble
         return None
+
+    async def places(self, cid: Cid) -> AsyncIterator[tuple[ContentStore, BlockPlace]]:
+        """Yields where a block is inside of stored objects."""
+        for store in self.stores:
+            for place in await store.places(cid):
+                yield store, place
 
 
 def add_gateway_routes(
@@ -138,6 +146,14 @@ def read_query(request: web.Request) -> Query:
     return Query(parse(request.match_info["cid"]), form, int(found[1]), scope == "block")
 
 
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """A block inside an object of a store."""
+
+    store: ContentStore
+    place: BlockPlace
+
+
 class Gateway:
     """Request handlers over one store, with at most `RESPONSES_MAX` bodies at once."""
 
@@ -151,11 +167,7 @@ class Gateway:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         query = read_query(request)
-        place = (
-            await self._library.find(query.cid)
-            if await self._may_read(request, query.cid)
-            else None
-        )
+        place = await self._find(request, query.cid)
         if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)
@@ -167,7 +179,34 @@ class Gateway:
             headers = {**IMMUTABLE, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
             if isinstance(place, bytes):
                 return _block_answer(query, place, headers)
+            if isinstance(place, _Inner):
+                return await self._inner_answer(request, place, query, headers)
             return await self._answer(request, place, query, headers)
+
+    async def _find(self, request: web.Request, cid: Cid) -> "ContentStore | bytes | _Inner | None":
+        """Returns what has the block, if the requester may read it. An inner block may be read with
+        any object that has it.
+        """
+        if cid.inline is not None:
+            return cid.inline
+        if not await self._may_read(request, cid):
+            return None
+        found = await self._library.find(cid)
+        if found is not None:
+            return found
+        async for store, place in self._library.places(cid):
+            if await self._may_read(request, place.root):
+                return _Inner(store, place)
+        return None
+
+    async def _inner_answer(
+        self, request: web.Request, inner: "_Inner", query: Query, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        if query.form == "car" and inner.place.is_entry:
+            return await self._car(request, inner.store, query, headers, inner.place)
+        if query.form != "raw" and query.cid.codec == Codec.DAG_PB:
+            raise Refused(Code.UNSUPPORTED, "a block inside stored content is served as raw only")
+        return _block_answer(query, await inner.store.inner_block(query.cid, inner.place), headers)
 
     @contextmanager
     def _slot(self, network: str) -> Iterator[None]:
@@ -198,13 +237,20 @@ class Gateway:
         return LeasedFile(lease, headers)
 
     async def _car(
-        self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]
+        self,
+        request: web.Request,
+        store: ContentStore,
+        query: Query,
+        headers: dict[str, str],
+        place: BlockPlace | None = None,
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={**headers, **_car_headers(query)})
         await response.prepare(request)
         if request.method != "HEAD":
             try:
-                async for piece in store.export_car(query.cid, query.from_byte, query.only_root):
+                async for piece in store.export_car(
+                    query.cid, query.from_byte, query.only_root, place
+                ):
                     await response.write(piece)
             except (Refused, Unavailable) as error:
                 # Half of the answer is sent, so only a broken connection can report the error.

@@ -55,8 +55,9 @@ class Origin:
         response = web.StreamResponse(headers={"Content-Type": CAR_ANSWER_TYPE})
         await response.prepare(request)
         start = int(request.query.get("entity-bytes", "0:*").split(":")[0])
-        answered = 0
-        async for piece in self.store.export_car(parse(request.match_info["cid"]), start):
+        answered, cid = 0, parse(request.match_info["cid"])
+        place = next(iter(await self.store.places(cid)), None)
+        async for piece in self.store.export_car(cid, start, place=place):
             await response.write(piece)
             answered += len(piece)
             self.sent += len(piece)
@@ -149,7 +150,7 @@ async def test_a_part_survives_the_deadline_and_the_next_get_continues(
         await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
     ):
         assert cid_of_path(lease.path) == stat.cid
-    assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
+    assert origin.requests == [f"format=car&dag-scope=entity&entity-bytes={3 * MIB}:*"]
 
 
 async def test_truncated_car_with_status_200_is_not_complete(
@@ -198,7 +199,7 @@ async def test_bad_sources_are_dropped_and_the_next_is_used(
     ):
         assert cid_of_path(lease.path) == stat.cid
     assert asked == ["wrong", "page", "busy"]
-    assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
+    assert origin.requests == [f"format=car&dag-scope=entity&entity-bytes={3 * MIB}:*"]
 
 
 async def test_deadline_and_cancellation_end_a_stalled_fetch(
@@ -338,7 +339,33 @@ async def test_directory_is_resumed_after_a_cut(
         await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
     ):
         assert cid_of_path(lease.path) == stat.cid
-    assert len(origin.requests) == 3
+    # Each file after the first cut is asked for by its own CID, so nothing comes twice.
+    assert len(origin.requests) == 5
+    assert origin.sent < 13 * MIB
+
+
+async def test_directory_is_sent_again_by_a_source_that_serves_only_roots(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
+    (tmp_path / "tree").mkdir()
+    for index in range(4):
+        (tmp_path / "tree" / f"file-{index}").write_bytes(os.urandom(2 * MIB))
+    stat = await origin.store.put(tmp_path / "tree", "a")
+    origin.cut_after = 3 * MIB
+
+    async def roots_only(request: web.Request) -> web.StreamResponse:
+        if request.match_info["cid"] != str(stat.cid):
+            return web.Response(status=404)
+        answer = await origin.handle(request)
+        origin.cut_after = None
+        return answer
+
+    async with (
+        handling(roots_only) as url,
+        await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
+    ):
+        assert cid_of_path(lease.path) == stat.cid
+    assert len(origin.requests) == 2
 
 
 async def test_the_gateway_serves_raw_blocks_cars_and_files(

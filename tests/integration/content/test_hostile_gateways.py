@@ -22,8 +22,9 @@ from quorate_content.dag.cid import Cid, raw_cid
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer import fetch as fetching
-from quorate_content.transfer.fetch import CAR_TYPE, Source
+from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_content.transfer.http_answer import CAR_TYPE
 from quorate_protocol.refusals import Refused, Unavailable
 from support.http_server import on_loopback
 
@@ -189,7 +190,6 @@ async def test_an_honest_source_beside_it_is_used(
     talk: Talk, tmp_path: Path, store: ContentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "STALL_SECONDS", 0.4)
-    monkeypatch.setattr(fetching.fetch, "__defaults__", (None, 0.4))
     cid, car, origin = await a_car(tmp_path)
     app = web.Application()
     add_gateway_routes(app, origin)

@@ -1,12 +1,23 @@
 """CIDs: strict text and binary forms."""
 
 import base64
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate_content.dag.cid import Cid, Codec, from_digest, parse, parse_bytes, raw_cid
+from quorate_content.dag.cid import (
+    Cid,
+    Codec,
+    from_digest,
+    inline_cid,
+    parse,
+    parse_bytes,
+    parse_prefix,
+    raw_cid,
+    typed_cid,
+)
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
 
@@ -52,7 +63,11 @@ BAD = {
     "codec dag-cbor": v1_text(b"\x01\x71\x12\x20" + DIGEST),
     "keccak": v1_text(b"\x01\x55\x1b\x20" + DIGEST),
     "sha1": v1_text(b"\x01\x55\x11\x14" + DIGEST[:20]),
-    "identity": v1_text(b"\x01\x55\x00\x04tiny"),
+    "identity of a foreign codec": v1_text(b"\x01\x71\x00\x04tiny"),
+    "identity of 129 bytes": v1_text(b"\x01\x55\x00\x81\x01" + bytes(129)),
+    "identity cut short": v1_text(b"\x01\x55\x00\x04tin"),
+    "identity with a long length": v1_text(b"\x01\x55\x00\x84\x00tiny"),
+    "identity with a trailing byte": v1_text(b"\x01\x55\x00\x04tiny\0"),
     "short digest": v1_text(b"\x01\x55\x12\x1f" + DIGEST[:31]),
     "varint not minimal": v1_text(b"\x01\xd5\x00\x12\x20" + DIGEST),
     "trailing byte": v1_text(b"\x01\x55\x12\x20" + DIGEST + b"\0"),
@@ -74,3 +89,20 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
         assert str(parse(text)) == text
     except Refused:
         pass  # what most text deserves
+
+
+@pytest.mark.parametrize("data", [b"", b"tiny", bytes(127), bytes(128)])
+def test_identity_cid_carries_its_block(data: bytes) -> None:
+    text = str(inline_cid(data))
+    assert parse(text).inline == data
+    assert parse(text).digest == sha256(data).digest()
+    assert parse_prefix(bytes(parse(text)) + b"more") == (parse(text), len(bytes(parse(text))))
+
+
+def test_the_probe_of_kubo_is_the_empty_identity_cid() -> None:
+    assert parse("bafkqaaa").inline == b""
+
+
+def test_a_typed_version_0_becomes_version_1() -> None:
+    typed = " QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn\n"
+    assert str(typed_cid(typed)) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
