@@ -122,8 +122,8 @@ def after(
 
 
 def answer_seconds(turns: Turns, left_seconds: float) -> float:
-    """Returns how long the first source's answer may take to begin: an equal share of the time that
-    is left until some source must have answered. A probe takes less.
+    """Returns how long the first source's answer may take to begin. It is an equal share of the
+    time that is left until some source must have answered. A probe takes less.
     """
     if turns[0].needs_probe:
         return min(PROBE_SECONDS, max(ANSWER_SECONDS_MIN, left_seconds))
