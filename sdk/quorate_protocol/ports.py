@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, BlockNumber, Milliseconds, Round, Seconds, Signature
 
@@ -185,6 +186,19 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Closes the connections to the engine. Running tasks go on."""
+
+
+# --------------------------------------------------------------------------------------------- GPUs
+
+
+class GpuProbe(Protocol):
+    """Reads the machine's GPUs. Its caller runs it in a thread, because drivers can be slow."""
+
+    def inventory(self) -> GpuInventory:
+        """The GPUs that the driver reports; none if the machine has no driver.
+
+        Raises Unavailable if a driver is there and does not work.
+        """
 
 
 # -------------------------------------------------------------------------------------------- peers

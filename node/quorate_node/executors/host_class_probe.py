@@ -5,14 +5,15 @@ reports them. Flags of each x86-64 level: https://gitlab.com/x86-psABIs/x86-64-A
 (micro-architecture levels).
 """
 
-import importlib
 import logging
 import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.messages.offer import Gpu, Hardware
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
 
 log = logging.getLogger(__name__)
@@ -71,32 +72,14 @@ def detect_hardware(disk: Path) -> Hardware:
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
-    """Returns GPUs that NVML reports, or none if the driver or its Python binding is absent."""
+    """Returns the GPUs that the driver reports; none if there is no driver or it does not work."""
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    # Not re-raised: without driver, library or device there are no GPUs to offer.
-    except Exception as error:  # noqa: BLE001
-        log.debug("no GPUs: %s", error)
+        inventory = NvmlProbe().inventory()
+    except Unavailable as error:
+        # Not re-raised: CPU slots can be offered without GPUs.
+        log.warning("no GPUs: %s", error)
         return ()
-    try:
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
-        handles = [
-            nvml.nvmlDeviceGetHandleByIndex(index)
-            for index in range(min(64, nvml.nvmlDeviceGetCount()))
-        ]
-        return tuple(
-            Gpu(
-                _text(nvml.nvmlDeviceGetName(item)),
-                _text(nvml.nvmlDeviceGetUUID(item)),
-                int(nvml.nvmlDeviceGetMemoryInfo(item).total),
-                driver,
-            )
-            for item in handles
-        )
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return tuple(
+        Gpu(device.model, device.uuid, device.vram_bytes, inventory.driver_version)
+        for device in inventory.devices
+    )

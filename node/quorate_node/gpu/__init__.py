@@ -1,0 +1,1 @@
+"""GPUs of the owner's machine: their inventory and their host classes."""
