@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,6 +23,7 @@ from quorate_node.executors.bwrap.bwrap_executor import check_bwrap
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.engine_facts import gvisor_problem
 from quorate_node.executors.linux import mounts
+from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime import p2p
 
@@ -151,6 +153,19 @@ def _libp2p() -> str | None:
     return p2p.available() or None
 
 
+def _nvrtc() -> str | None:
+    found = find_spec("cuda") is not None and find_spec("cuda.core") is not None
+    return None if found else "NVIDIA's compiler is not installed (pip install '.[cuda12]')"
+
+
+def _gpu() -> str | None:
+    try:
+        devices = NvmlProbe().inventory().devices
+    except Unavailable as error:  # absence is the answer here, not an error
+        return str(error)
+    return _nvrtc() if devices else "this machine has no GPU of NVIDIA"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "runsc": _runsc,
@@ -165,6 +180,8 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "own-engine": _own_engine,
     "cc": _cc,
     "files": _files,
+    "nvrtc": _nvrtc,
+    "gpu": _gpu,
     "libp2p": _libp2p,
 }
 

@@ -1,0 +1,1 @@
+"""The arithmetic of a challenge with numpy: words, matrices, fingerprints, pages, their checks."""
