@@ -146,8 +146,7 @@ class Evm:
 
 
 def _word(topic: object) -> bytes:
-    # type: ignore[call-overload, no-any-return]
-    return topic.to_bytes(32, "big") if isinstance(topic, int) else bytes(topic)
+    return topic.to_bytes(32, "big") if isinstance(topic, int) else bytes(topic)  # type: ignore[call-overload, no-any-return]
 
 
 def _reason(computation) -> str:  # type: ignore[no-untyped-def]

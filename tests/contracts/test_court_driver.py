@@ -37,8 +37,7 @@ def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
     with core.state.transaction():
         core.state.cases["case"] = Case("case", ACCUSED, (), tuple(shown), Nonce(trial.case))
     world, clock = trial.market.contracts, cast(Clock, None)
-    # type: ignore[arg-type]
-    return CourtDriver(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node
+    return CourtDriver(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node  # type: ignore[arg-type]
 
 
 async def _look(keeper: CourtDriver, times: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""The local beacon and the verifying client: nothing early, nothing false."""
+"""Tests the local beacon and the client that verifies it: no round is early, none is false."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ async def test_rounds_appear_at_their_time_and_verify() -> None:
         assert await beacon.round(Round(0)) is None
 
 
-async def test_latest_and_unknown_paths() -> None:
+async def test_the_beacon_serves_its_latest_round_and_refuses_unknown_paths() -> None:
     clock = Hands(GENESIS + 9)
     async with running_beacon(CONFIG, clock.now) as url, aiohttp.ClientSession() as session:
         async with session.get(f"{url}/public/latest") as response:
@@ -133,7 +133,7 @@ async def test_another_key_is_refused_and_a_lying_randomness_ignored() -> None:
         for _ in range(3):
             found = await beacon.round(Round(7))
             assert found is not None and found.randomness.hex() == honest["randomness"]
-        assert len(asked) == 1  # kept
+        assert len(asked) == 1  # the client kept it
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ async def test_a_confused_relay_is_unavailable(status: int, body: bytes) -> None
             )
 
 
-async def test_far_round_is_not_asked_for() -> None:
+async def test_a_round_far_ahead_is_not_requested() -> None:
     async with answering({}) as (url, asked), aiohttp.ClientSession() as session:
         beacon = HttpBeacon(url, LocalBeacon(CONFIG).info, session, Hands(GENESIS))
         assert await beacon.round(Round(100)) is None and not asked
 
 
-async def test_as_a_process(tmp_path: Path) -> None:
+async def test_the_beacon_runs_as_a_process(tmp_path: Path) -> None:
     ready = tmp_path / "beacon.json"
     flags = [
         "--port",

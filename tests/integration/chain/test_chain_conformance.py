@@ -1,5 +1,7 @@
-"""Our devnet chain, eth-tester and anvil answer plain web3.py alike: deployment, money, logs,
-receipts, reverts, fees and nonces. What programs do with our contracts works on each of them.
+"""Tests that the devnet chain, eth-tester and anvil answer plain web3.py alike.
+
+The tests cover deployment, money, logs, receipts, reverts, fees and nonces. What programs do with
+the contracts works on each chain.
 """
 
 from collections.abc import AsyncIterator
@@ -85,7 +87,7 @@ async def test_bindings_and_web3_encode_and_decode_alike(market: Market) -> None
     assert (await asked.call())[0] == found.allocated
 
 
-async def test_money_moves_and_logs_tell_it(market: Market) -> None:
+async def test_money_moves_and_logs_report_it(market: Market) -> None:
     receipts = await market.fund()
     assert [receipt["status"] for receipt in receipts] == [1, 1, 1, 1]
     assert all(21_000 < receipt["gasUsed"] < 400_000 for receipt in receipts)
@@ -140,12 +142,12 @@ async def test_blocks_and_receipts_are_found_by_hash_and_unknown_ones_are_not(
         await w3.eth.get_block(10**6)
 
 
-async def test_fee_history_has_a_row_a_block(market: Market) -> None:
+async def test_fee_history_has_a_row_per_block(market: Market) -> None:
     await market.fund()
     history = await market.node.w3.eth.fee_history(3, "latest", [50])
     assert all(fee > 0 for fee in history["baseFeePerGas"])
     if market.node.kind == "eth-tester":
-        return  # it gives neither rewards nor the next block's fee
+        return  # eth-tester gives neither rewards nor the next block's fee
     assert len(history["baseFeePerGas"]) == 4
     assert [len(row) for row in history["reward"]] == [1, 1, 1]
     newest = await market.node.w3.eth.get_block("latest")
@@ -174,7 +176,7 @@ async def test_transaction_behind_a_nonce_gap_is_not_mined_before_the_gap_is_fil
 
 
 async def test_beacon_contract_takes_the_key_that_it_was_deployed_with(market: Market) -> None:
-    """An unproven round is zero, and a wrong signature is refused by the pairing."""
+    """An unproven round is zero, and the pairing check refuses a wrong signature."""
     beacon = market.contract("Beacon").functions
     assert await beacon.randomness(5).call() == bytes(32)
     with pytest.raises((ContractLogicError, TransactionFailed)):

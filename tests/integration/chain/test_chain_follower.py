@@ -1,4 +1,4 @@
-"""Logs followed through reorganisations and restarts."""
+"""Tests the follower of logs through reorganisations and restarts."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -179,7 +179,7 @@ async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClien
         yield client, given
 
 
-async def test_a_node_with_narrow_ranges_is_asked_for_less() -> None:
+async def test_a_node_that_allows_narrow_ranges_is_asked_for_fewer_blocks() -> None:
     async with node("devnet") as chain:
         contract, consumer = await pinger(chain), Consumer()
         for number in range(1, 20):
@@ -233,9 +233,9 @@ class Behind:
             return web.json_response(await response.json())
 
 
-async def test_a_node_that_is_behind_hides_no_log() -> None:
-    """It answers a range that reaches beyond its newest block with what it has: the rest was
-    never read.
+async def test_a_node_that_is_behind_does_not_make_the_follower_miss_a_log() -> None:
+    """Asked for a range beyond its newest block, such a node answers with what it has. The
+    follower once took that answer for the whole range.
     """
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
@@ -253,7 +253,7 @@ async def test_a_node_that_is_behind_hides_no_log() -> None:
 
 
 async def test_node_that_is_behind_causes_no_reorganisation() -> None:
-    """Nor does one that has only begun to fetch the chain."""
+    """A node that has only begun to fetch the chain causes none either."""
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
         async with through(behind.answer) as client:

@@ -1,4 +1,4 @@
-"""How the devnet chain makes blocks; the same on anvil."""
+"""Tests how the devnet chain makes blocks, and that anvil does the same."""
 
 import asyncio
 import io
@@ -41,7 +41,7 @@ async def mined(chain: Node, raw: bytes) -> Hash32:
 
 @pytest.mark.rule("9.6")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_forty_pending_of_one_sender_are_one_block(kind: str) -> None:
+async def test_forty_pending_transactions_of_one_sender_are_one_block(kind: str) -> None:
     key = Key(0)
     async with node(kind) as chain:
         sent = [await chain.client.send_raw(transfer(nonce, key)) for nonce in reversed(range(40))]
@@ -102,7 +102,7 @@ async def test_blocks_are_stamped_with_the_clock_once_a_second() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_reason_of_a_revert_can_be_had(kind: str) -> None:
+async def test_a_call_returns_the_reason_of_a_revert(kind: str) -> None:
     key = Key(0)
     async with node(kind) as chain:
         created = await chain.client.receipt(
@@ -122,7 +122,7 @@ async def test_the_reason_of_a_revert_can_be_had(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_estimate_is_enough(kind: str) -> None:
+async def test_the_estimated_gas_is_enough(kind: str) -> None:
     key = Key(0)
     async with node(kind) as chain:
         creation = await chain.client.estimate_gas(None, pinger_code(), key.address)
@@ -148,7 +148,7 @@ async def test_an_estimate_is_enough(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_refusals_of_the_pool(kind: str) -> None:
+async def test_the_pool_refuses_known_underpriced_and_used_transactions(kind: str) -> None:
     key = Key(4)
     async with node(kind) as chain:
         raw = transfer(0, key)
@@ -156,7 +156,7 @@ async def test_refusals_of_the_pool(kind: str) -> None:
         refused = [(raw, "already")]
         if (
             kind == "devnet"
-        ):  # anvil takes any higher fee, and EIP-7825's cap only under osaka's rules
+        ):  # anvil accepts any higher fee, and has EIP-7825's cap only under Osaka's rules
             refused += [
                 (transfer(0, key, fee_max=10**11 + 1), "underpriced"),
                 (transfer(1, key, gas=2**24 + 1), "gas limit"),

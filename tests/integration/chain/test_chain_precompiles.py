@@ -1,4 +1,6 @@
-"""The native EIP-2537 functions against py-evm's own: same output, same gas, same refusals."""
+"""Compares the native EIP-2537 functions with py-evm's own: same output, same gas, same
+refusals.
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -140,7 +142,7 @@ async def test_a_quicknet_round_is_checked_on_chain_in_milliseconds() -> None:
         assert time.process_time() - started < 0.4  # pure Python takes 1.5 s
 
 
-def test_the_machine_uses_them() -> None:
+def test_the_virtual_machine_uses_the_native_functions() -> None:
     table = NativeComputation.get_precompiles()
     assert all(
         table[force_bytes_to_address(address)] is function for address, function in NATIVE.items()

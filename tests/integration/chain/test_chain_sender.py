@@ -1,5 +1,7 @@
-"""One key's transactions: each purpose once, through crashes, foreign nonces, silent and lying
-nodes.
+"""Tests the transactions of one key.
+
+Each purpose (the key of a transaction) is sent once, in spite of crashes, nonces that others used,
+and silent or lying nodes.
 """
 
 import asyncio
@@ -120,7 +122,7 @@ async def test_the_same_purpose_is_sent_once(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent_before_the_crash", [False, True])
-async def test_killed_between_persisting_and_sending(
+async def test_a_kill_between_persisting_and_sending_sends_the_transaction_once(
     sent_before_the_crash: bool, tmp_path: Path
 ) -> None:
     async with node("devnet") as chain:
@@ -140,7 +142,7 @@ async def test_killed_between_persisting_and_sending(
         assert await chain.client.nonce(key.address) == 1
 
 
-async def test_in_order_means_rising_nonces_in_one_block(tmp_path: Path) -> None:
+async def test_transactions_in_order_have_rising_nonces_in_one_block(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = new_sender(chain, tmp_path / "outbox")
         outgoing = [
@@ -185,7 +187,7 @@ async def test_a_revert_is_refused_with_its_reason_and_stays_so(kind: str, tmp_p
                 assert (refusal.value.code, refusal.value.detail) == (Code.CHAIN, "late")
         assert (
             await chain.client.nonce(sender.address) == 2
-        )  # the estimate cost no nonce, the mined one a single one
+        )  # the estimate used no nonce, and the mined transaction used one
 
 
 async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> No
         assert await chain.client.balance(SINK) == 9
 
 
-async def test_purpose_that_no_node_takes_is_refused_and_an_empty_transfer_uses_its_nonce(
+async def test_a_purpose_that_no_node_accepts_is_refused_and_its_nonce_is_used_up(
     tmp_path: Path,
 ) -> None:
     async with node("devnet") as chain:
@@ -234,7 +236,7 @@ async def test_a_gap_left_by_a_refused_purpose_is_filled(tmp_path: Path) -> None
         )
 
 
-async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> None:
+async def test_the_fee_of_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         policy = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
@@ -250,7 +252,7 @@ async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> Non
         assert await chain.client.balance(SINK) == 1
 
 
-async def test_depth_is_waited_for(tmp_path: Path) -> None:
+async def test_a_send_waits_for_the_depth(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         policy = SendPolicy(depth=4, poll_seconds=0.02, resend_seconds=0.2)
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
@@ -313,20 +315,20 @@ async def proxied(chain: Node) -> AsyncIterator[tuple[Proxy, ChainClient]]:
         yield proxy, client
 
 
-async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path) -> None:
+async def test_a_lost_answer_causes_no_second_transaction(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
         sender = Sender(
             client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
         )
         proxy.mode = "swallow"
         assert (await sender.send("pay", SINK, b"", value=3, deadline_seconds=10)).success
-        assert proxy.mode == "forward"  # it did swallow one
+        assert proxy.mode == "forward"  # the proxy did drop an answer
         assert (
             await chain.client.balance(SINK) == 3 and await chain.client.nonce(sender.address) == 1
         )
 
 
-async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+async def test_a_send_waits_for_an_unavailable_node_until_the_deadline(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
         sender = Sender(
             client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID

@@ -1,4 +1,4 @@
-"""A node, or several behind one URL, that would have us pay more than others do, or pay twice."""
+"""Tests nodes that try to make the sender pay more than others do, or pay twice."""
 
 from pathlib import Path
 
@@ -58,8 +58,8 @@ class Overpriced:
 async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
     history: str, tmp_path: Path
 ) -> None:
-    """Neither by its advice nor by keeping back what it was given, until an attempt is dear
-    enough to be let go.
+    """The node can do so neither by its advice nor by withholding attempts until one is
+    expensive enough.
     """
     async with node("devnet") as chain, through(Overpriced(chain, history).answer) as client:
         await chain.mine(3)
@@ -80,11 +80,11 @@ async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
         sender.close()
 
 
-async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_second_payment(
+async def test_a_receipt_that_one_of_several_nodes_lacks_causes_no_second_payment(
     tmp_path: Path,
 ) -> None:
-    """One node says that the nonce is used, which our own transaction did; the one asked for its
-    receipt is a block behind.
+    """The sender's own transaction used the nonce, as one node says. The node that is asked for
+    its receipt is a block behind.
     """
     async with node("devnet") as chain:
         lag = 0

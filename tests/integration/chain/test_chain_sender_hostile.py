@@ -1,5 +1,7 @@
-"""Nodes that lose answers, refuse what they accepted, reorganise deeply, or change their id: each
-purpose is paid once, and the key goes on.
+"""Tests nodes that lose answers, refuse what they accepted, reorganise deeply, or change their
+chain id.
+
+Each purpose is paid once, and the key can send further transactions.
 """
 
 import asyncio
@@ -102,7 +104,9 @@ async def mining(chain: Node) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("words", NOT_TAKEN)
-async def test_refusal_after_a_lost_answer_is_no_second_payment(words: str, tmp_path: Path) -> None:
+async def test_a_refusal_after_a_lost_answer_causes_no_second_payment(
+    words: str, tmp_path: Path
+) -> None:
     sends = ["lost", *20 * [f"-{words}"]]
     async with node("devnet") as chain:
         async with meddled(chain, tmp_path / "outbox", *sends) as (meddler, sender):
@@ -129,8 +133,10 @@ async def test_node_that_accepts_and_says_no_gets_no_second_payment(
         assert await chain.client.nonce(Key(0).address) == 1
 
 
-async def test_refusal_after_a_crash_is_no_second_payment(tmp_path: Path) -> None:
-    """After a restart, whether a node has the transaction is unknown, as after a lost answer."""
+async def test_a_refusal_after_a_crash_causes_no_second_payment(tmp_path: Path) -> None:
+    """After a restart the sender does not know whether a node has the transaction, as after a
+    lost answer.
+    """
     async with node("devnet") as chain:
         async with meddled(chain, tmp_path / "outbox", "lost") as (_, sender):
             with pytest.raises(Unavailable):
@@ -144,7 +150,7 @@ async def test_refusal_after_a_crash_is_no_second_payment(tmp_path: Path) -> Non
 
 
 async def test_purpose_that_no_node_takes_does_not_hold_up_later_ones(tmp_path: Path) -> None:
-    """The answer is lost, so the purpose keeps its nonce; an empty transfer then uses it up."""
+    """The answer is lost, so the purpose keeps its nonce. An empty transfer then uses the nonce."""
     never = ["dropped", *2 * ["-exceeds gas limit"]]
     async with node("devnet") as chain, mining(chain):
         async with meddled(chain, tmp_path / "outbox", *never) as (_, sender):
@@ -156,7 +162,9 @@ async def test_purpose_that_no_node_takes_does_not_hold_up_later_ones(tmp_path: 
         assert await chain.client.nonce(Key(0).address) == 3, "the empty transfer took the first"
 
 
-async def test_refused_purpose_is_done_when_coins_have_come(tmp_path: Path) -> None:
+async def test_a_purpose_refused_for_lack_of_coins_is_sent_when_coins_arrive(
+    tmp_path: Path,
+) -> None:
     async with node("devnet") as chain, mining(chain):
         async with meddled(chain, tmp_path / "outbox", "-insufficient funds") as (_, sender):
             with pytest.raises(Unfunded):

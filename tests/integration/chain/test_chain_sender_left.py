@@ -1,4 +1,4 @@
-"""Abandoned transactions, files that cannot be written, and nodes in trouble do not stop other
+"""Tests that abandoned transactions, unwritable files and failing nodes do not stop other
 transactions of the key.
 """
 
@@ -109,7 +109,9 @@ async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None
         sender.close()
 
 
-async def test_a_file_that_is_locked_or_full_is_waited_for(tmp_path: Path) -> None:
+async def test_the_sender_waits_while_its_file_is_locked_or_the_disk_is_full(
+    tmp_path: Path,
+) -> None:
     async with node("devnet") as chain:
         sender = Sender(
             chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
@@ -123,7 +125,8 @@ async def test_a_file_that_is_locked_or_full_is_waited_for(tmp_path: Path) -> No
                 await sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=0.1)
             other.execute("ROLLBACK")
         pages = box._db.execute("PRAGMA page_count").fetchone()[0]
-        box._db.execute(f"PRAGMA max_page_count = {pages}")  # what a full disk looks like to SQLite
+        # SQLite reports a full disk by this error
+        box._db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(Unavailable, match="full"):
             await sender.send(
                 "pay", SINK, b"\x01" * 40_000, value=1, gas=900_000, deadline_seconds=0.1
@@ -162,7 +165,7 @@ def test_a_locked_file_is_not_called_damaged(tmp_path: Path) -> None:
     ],
     ids=lambda error: error["message"],
 )
-async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
+async def test_an_error_of_the_node_is_not_taken_for_a_refusal(error: dict[str, Any]) -> None:
     async with node("devnet") as chain, between(chain) as (proxy, client):
         for proxy.failing, ask in (
             ("eth_call", client.call(SINK, b"")),
@@ -180,7 +183,7 @@ async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
                 await client.call(SINK, b"")
 
 
-async def test_lack_of_coins_has_its_own_refusal(tmp_path: Path) -> None:
+async def test_lack_of_coins_has_its_own_refusal_code(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = Sender(
             chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
@@ -191,7 +194,7 @@ async def test_lack_of_coins_has_its_own_refusal(tmp_path: Path) -> None:
 
 
 async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
-    """A refused effect is final: the coordinator would drop the case, and release its provider,
+    """A refused effect is final. The coordinator would drop the case and release the provider,
     because the posting key had no coins.
     """
     async with node("devnet") as chain:

@@ -1,5 +1,6 @@
-"""A chain on which no beacon round could be proven is refused where contracts are deployed and
-where a program meets a deployment.
+"""Tests that a chain on which no beacon round can be proven is refused.
+
+Programs refuse it when they deploy contracts and when they read a deployment.
 """
 
 from pathlib import Path
@@ -26,7 +27,7 @@ ONE = "0x" + (1).to_bytes(32, "big").hex()
 
 
 @pytest.mark.parametrize("kind", ["devnet", "anvil"])
-async def test_a_chain_with_the_curve_is_taken(kind: str) -> None:
+async def test_a_chain_with_the_curve_is_accepted(kind: str) -> None:
     async with node(kind) as chain:
         await check_curve(chain.client)
 
@@ -48,7 +49,7 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
             called = str(tree["params"][0]["to"]).lower() if tree["method"] == "eth_call" else ""
             if called == "0x" + "00" * 19 + place:
                 return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": answer})
-            if tree["method"] == "eth_getCode":  # some contracts stand there
+            if tree["method"] == "eth_getCode":  # a deployment exists there
                 return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": "0x00"})
             async with session.post(chain.url, json=tree) as response:
                 return web.json_response(await response.json())

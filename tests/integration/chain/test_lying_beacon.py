@@ -1,5 +1,6 @@
-"""A beacon that lies about a round: nothing false reaches the core, and the rounds that it does
-not lie about arrive all the same.
+"""Tests a beacon that lies about a round.
+
+Nothing false reaches the core, and the other rounds arrive.
 """
 
 import asyncio

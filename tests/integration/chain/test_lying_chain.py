@@ -1,6 +1,8 @@
-"""A chain node that lies: wrong types, huge and negative numbers, logs of other blocks, endless
-reorganisations, silence. The reader raises Unavailable or Refused, the coordinator stays up, and
-nothing is missing when the node tells the truth again.
+"""Tests a chain node that lies.
+
+It gives wrong types, huge and negative numbers, logs of other blocks, endless reorganisations, or
+no answer. The reader raises Unavailable or Refused, and the coordinator stays up. Nothing is
+missing when the node tells the truth again.
 """
 
 import asyncio
@@ -96,7 +98,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate_runtime.chain.rpc.RETRY_SECONDS", 0.0)
 
 
-async def test_every_question_survives_every_nonsense() -> None:
+async def test_every_query_refuses_or_accepts_each_nonsense_answer() -> None:
     told: list[Any] = [None]
 
     async def answer(_: web.Request) -> web.Response:
@@ -141,7 +143,9 @@ async def deep(_: web.Request) -> web.Response:
 @pytest.mark.parametrize(
     "answer", [endless, bomb, elsewhere, no_json, deep], ids=lambda found: found.__name__
 )
-async def test_answers_of_no_size_or_form_end_in_bounded_time_and_memory(answer: Answer) -> None:
+async def test_oversized_or_shapeless_answers_end_in_bounded_time_and_memory(
+    answer: Answer,
+) -> None:
     async with serving(answer) as url, plain_session() as session:
         begun = time.process_time()
         with pytest.raises(Unavailable):
@@ -252,6 +256,6 @@ async def test_a_coordinator_outlives_a_lying_node_and_misses_nothing(tmp_path: 
                         return int((await response.json())["allocation"])
 
                 await until(allocation, lambda found: found == 80 * USD, 40)
-            # And what it journaled meanwhile is read back.
+            # The journal of that time can be read back.
             async with running(stage.service()):
                 assert proxy.lies >= 30

@@ -1,4 +1,6 @@
-"""web3 over our transport: proof-of-authority blocks, off-chain lookups, repeats, chain id."""
+"""Tests web3 over the project's transport: proof-of-authority blocks, off-chain look-ups,
+repeats, chain id.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,5 +1,5 @@
-"""The archive in memory and on disk by the same tests, damage of its file, and the SQL tables
-filled from it.
+"""Tests the archive in memory and on disk by the same tests, damage of its file, and the SQL
+tables that are filled from it.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ from support.markets.scripted_market import Party
 
 @pytest.fixture(params=["memory", "file"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], RunArchive]]:
-    """Opens the same archive once more each time."""
+    """Returns a function that opens the same archive once more at each call."""
     memory, opened = MemoryArchive(), []
 
     def open_again() -> RunArchive:
@@ -46,7 +46,7 @@ def some() -> list[ArchivedRun]:
     return archived_runs(6)
 
 
-def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[ArchivedRun]) -> None:
+def test_a_kept_run_is_found(make: Callable[[], RunArchive], some: list[ArchivedRun]) -> None:
     archive = make()
     assert (
         archive.count() == 0
@@ -81,7 +81,7 @@ def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[Archiv
         assert again.readers(hash_tuple("nobody's")) is None
 
 
-def test_kept_again_a_run_is_replaced(
+def test_a_run_that_is_kept_again_is_replaced(
     make: Callable[[], RunArchive], some: list[ArchivedRun]
 ) -> None:
     archive = make()
@@ -91,8 +91,8 @@ def test_kept_again_a_run_is_replaced(
     assert archive.count() == 1 and archive.run(changed.run.job_id) == changed
 
 
-def test_an_output_stays_its_clients_and_its_makers(make: Callable[[], RunArchive]) -> None:
-    """And nobody can take it for its own by committing to it again."""
+def test_an_output_keeps_its_first_client_and_provider(make: Callable[[], RunArchive]) -> None:
+    """Nobody can become its reader by committing to it again."""
     archive = make()
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
     outputs = Outputs(market.core.state, archive)
@@ -118,7 +118,7 @@ def test_an_output_stays_its_clients_and_its_makers(make: Callable[[], RunArchiv
     assert over_lease.job_id == job_id and not outputs.may_read(hash_tuple("nobody's"), None)
 
 
-def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[ArchivedRun]) -> None:
+def test_a_file_of_another_program_is_not_changed(tmp_path: Path, some: list[ArchivedRun]) -> None:
     path = tmp_path / "archive.sqlite"
     path.write_bytes(b"this is no database" * 500)
     before = path.read_bytes()
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
     connection.close()
 
 
-def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, some: list[ArchivedRun]) -> None:
+def test_a_full_disk_delays_runs_and_loses_none(tmp_path: Path, some: list[ArchivedRun]) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
     writer, _ = archive.file._connections()
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
@@ -177,8 +177,8 @@ def test_rows_are_whole_while_another_thread_deletes_their_runs(
 async def test_the_tables_show_runs_from_state_and_archive(
     tmp_path: Path, make: Callable[[], RunArchive]
 ) -> None:
-    """A run that came and left between two looks is shown too; what did not change is not
-    written again.
+    """A run that starts and ends between two refreshes appears too. A run that did not change is
+    not written again.
     """
     archive = make()
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
@@ -218,8 +218,8 @@ async def test_the_tables_show_runs_from_state_and_archive(
     await again.close()
 
 
-def test_a_run_has_one_row_wherever_it_is() -> None:
-    """What the tables show of a run does not change when it is archived."""
+def test_a_run_has_the_same_row_in_state_and_archive() -> None:
+    """The row in the tables does not change when the run is archived."""
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     market.is_archive_down = True
     jobs = [market.order(0, number + 1) for number in range(3)]

@@ -1,5 +1,7 @@
-"""The coordinator claims for all providers on a real chain. Each is paid once, also when it claims
-by itself, and together they use less gas than one by one.
+"""Tests that the coordinator claims for all providers on a real chain.
+
+Each provider is paid once, also if it claims by itself. Together the claims use less gas than one
+by one.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ PROVIDERS = [KeySigner(bytes([30 + number]) * 32).address for number in range(5)
 
 
 def leaves(scale: int) -> tuple[Leaf, ...]:
-    """Five providers, and the audit fund, which belongs to no account."""
+    """Returns leaves of five providers, and of the audit fund, which belongs to no account."""
     owed = [
         Leaf(10 + number, owner, Amount(scale * (number + 1) * 1000), Amount(0), ZERO_HASH)
         for number, owner in enumerate(PROVIDERS)
@@ -62,7 +64,9 @@ class ClaimStage:
 
     @classmethod
     def of(cls, stage: Stage) -> "ClaimStage":
-        """Senders of a client, of the coordinator's posting key and of one provider."""
+        """Returns a stage with senders for a client, the coordinator's posting key and one
+        provider.
+        """
         chain = ChainClient(Rpc(stage.chain_url, stage.session))
         signers = {
             "client": stage.client,
@@ -84,17 +88,17 @@ class ClaimStage:
 
     @property
     def coordinator(self) -> Address:
-        """Its account."""
+        """The coordinator's account."""
         return self.stage.keys.account.address
 
     async def send(self, who: str, purpose: str, call: Call) -> int:
-        """Gas that the transaction used."""
+        """Sends a transaction; returns the gas that it used."""
         sender = self.senders[who]
         receipt = await sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=30)
         return receipt.gas_used
 
     async def allocate(self) -> None:
-        """80 USD of the client for the coordinator, of which a release of 10 is announced."""
+        """Allocates 80 USD of the client to the coordinator, and announces a release of 10."""
         escrow, coordinator = self.contracts.escrow, self.coordinator
         approval = self.contracts.token.approve(self.stage.deployment.escrow)
         await self.send("client", "approve", approval)
@@ -104,7 +108,7 @@ class ClaimStage:
         await self.send("client", "release", release)
 
     async def post(self, number: int) -> None:
-        """Posts an epoch, and returns once it is final."""
+        """Posts an epoch and waits until it is final."""
         client, coordinator = self.stage.client, self.coordinator
         head, domain = (await self.chain.head()).time, self.stage.deployment.domain()
         session = Session(
@@ -132,16 +136,16 @@ class ClaimStage:
         )
 
     async def balances(self) -> list[int]:
-        """What each provider has."""
+        """Returns each provider's token balance."""
         token = self.contracts.token
         return [await ask(self.chain, token.balance_of(owner)) for owner in PROVIDERS]
 
     async def claimed(self, owner: Address) -> Amount:
-        """What was claimed for an account."""
+        """Returns the amount that was claimed for an account."""
         return await ask(self.chain, self.contracts.epochs.claimed(self.coordinator, owner))
 
     def batch_claims(self, state: State | None = None) -> BatchClaims:
-        """The coordinator's claims, as after a restart."""
+        """Returns the coordinator's claims, as after a restart."""
         return BatchClaims(
             self.chain,
             self.contracts,
@@ -153,13 +157,13 @@ class ClaimStage:
         )
 
     def close(self) -> None:
-        """Closes the files of what was sent."""
+        """Closes the files of sent transactions."""
         for sender in self.senders.values():
             sender.close()
 
 
 @pytest.mark.rule("2.8")
-async def test_everybody_is_paid_once(stage: Stage) -> None:
+async def test_every_provider_is_paid_once(stage: Stage) -> None:
     async with running(stage.service()):
         pass  # registers the coordinator
     made = ClaimStage.of(stage)
@@ -194,8 +198,9 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
 
 
 class BlockingToken:
-    """A chain node and a sender. The token refuses to pay the accounts of a list; what is sent
-    counts as mined.
+    """A chain node and a sender, whose token refuses to pay the accounts of a list.
+
+    Each transaction that is sent counts as mined.
     """
 
     def __init__(self, listed: set[Address], reason: str) -> None:
@@ -203,7 +208,7 @@ class BlockingToken:
         self.sent: list[bytes] = []
 
     async def call(self, to: Address, data: bytes) -> bytes:
-        """Refused when the call would pay somebody on the list."""
+        """Raises Refused if the call would pay an account of the list."""
         self.asked += 1
         if any(account in data for account in self.listed):
             raise Refused(Code.CHAIN, self.reason)
@@ -212,7 +217,7 @@ class BlockingToken:
     async def send(
         self, purpose: str, to: Address, data: bytes, gas: int, deadline_seconds: float
     ) -> Receipt:
-        """Remembers it."""
+        """Records the transaction."""
         self.sent.append(data)
         return Receipt(ZERO_HASH, BlockNumber(1), ZERO_HASH, True, gas, 1, None, (), None)
 

@@ -1,5 +1,6 @@
-"""`quorate coordinator up` with damaged or foreign files ends with one sentence that names the
-remedy, and without a stack trace.
+"""Tests `quorate coordinator up` with damaged or foreign files.
+
+It ends with one sentence that names the remedy, and without a stack trace.
 """
 
 import asyncio
@@ -36,12 +37,12 @@ NOWHERE = "http://127.0.0.1:1"
 
 @dataclass
 class Operator:
-    """Somebody at a terminal, with a coordinator's folder."""
+    """A person at a terminal, with a coordinator's folder."""
 
     folder: Path
 
     def type(self, *words: str) -> tuple[int, str]:
-        """A command's exit code, and what it says."""
+        """Runs a command; returns its exit code and its output."""
         return typed(
             "coordinator",
             *words,
@@ -52,7 +53,7 @@ class Operator:
         )
 
     def fails_to_start(self, *parts: str) -> None:
-        """In one line that holds all parts."""
+        """Asserts that the start fails with one line that holds all parts."""
         code, text = self.type("up", "--port", "0")
         told = [line for line in text.splitlines() if line.startswith("coordinator:")]
         assert code == EXIT_REFUSED and len(told) == 1 and "Traceback" not in text, text
@@ -61,7 +62,7 @@ class Operator:
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Operator:
-    """One whose coordinator has worked before, so that it starts without the chain."""
+    """The operator's coordinator has worked before, so it starts without the chain."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
     beacon = BeaconInfo(
@@ -96,9 +97,9 @@ async def _work(folder: Path) -> None:
     await journal.close()
 
 
-def test_files_that_are_not_whole(operator: Operator) -> None:
-    """Those without which money could be paid twice, or signatures contradict each other;
-    without the others it goes on.
+def test_a_damaged_file_that_protects_money_stops_the_start(operator: Operator) -> None:
+    """Without such a file money could be paid twice, or signatures could contradict each other.
+    Other damaged files do not stop the start.
     """
     home = operator.folder / "home"
     for path, remedy in (
@@ -110,7 +111,9 @@ def test_files_that_are_not_whole(operator: Operator) -> None:
         operator.fails_to_start(str(path), remedy)
 
 
-def test_another_files_tables_under_the_name_of_what_was_sent(operator: Operator) -> None:
+def test_a_record_of_sent_transactions_with_foreign_tables_stops_the_start(
+    operator: Operator,
+) -> None:
     path = operator.folder / "home" / "transactions.sqlite"
     with closing(sqlite3.connect(path)) as other:
         other.executescript("PRAGMA journal_mode = WAL; CREATE TABLE runs (job_id BLOB)")
@@ -119,7 +122,7 @@ def test_another_files_tables_under_the_name_of_what_was_sent(operator: Operator
     assert path.read_bytes() == before
 
 
-def test_an_archive_of_a_newer_program(operator: Operator) -> None:
+def test_an_archive_of_a_newer_program_stops_the_start(operator: Operator) -> None:
     for name in ("archive.sqlite", "documents.sqlite"):
         with closing(sqlite3.connect(operator.folder / "home" / name)) as newer:
             newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
@@ -127,14 +130,14 @@ def test_an_archive_of_a_newer_program(operator: Operator) -> None:
         (operator.folder / "home" / name).unlink()
 
 
-def test_an_archive_of_an_older_program(operator: Operator) -> None:
+def test_an_archive_of_an_older_program_stops_the_start(operator: Operator) -> None:
     path = operator.folder / "home" / "archive.sqlite"
     with closing(sqlite3.connect(path)) as older:
         older.executescript("CREATE TABLE runs (job_id BLOB); PRAGMA user_version = 2")
     operator.fails_to_start(str(path), "older Quorate", "run `init` again")
 
 
-def test_a_journal_of_another_day(operator: Operator) -> None:
+def test_a_journal_older_than_the_archive_stops_the_start(operator: Operator) -> None:
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
     market.until_archived(job_id)
@@ -156,7 +159,7 @@ def test_files_that_may_be_begun_again_are_named(operator: Operator) -> None:
     assert code == 2 and "--begin-anew journal: it is one of archive.sqlite" in text
 
 
-def test_a_folder_that_another_process_uses(operator: Operator) -> None:
+def test_a_folder_that_another_process_uses_stops_the_start(operator: Operator) -> None:
     lock = operator.folder / "home" / "journal" / "journal.lock"
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -165,7 +168,7 @@ def test_a_folder_that_another_process_uses(operator: Operator) -> None:
         )
 
 
-def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(
+def test_a_journal_that_another_process_holds_stops_the_start(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quorate_runtime.journal.journal_files.BUSY_SECONDS", 0.1)
@@ -175,7 +178,7 @@ def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(
         operator.fails_to_start(str(path), "database is locked", "start again")
 
 
-def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
+def test_a_bad_url_is_reported_before_it_is_used(operator: Operator) -> None:
     for flag in ("--chain-url", "--beacon-url", "--public-url"):
         code, text = operator.type(
             "init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo"
@@ -183,7 +186,7 @@ def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
         assert code == 2 and f"{flag} 'foo'" in text, text
 
 
-def test_a_port_or_host_that_cannot_be_is_no_bug_of_ours(operator: Operator) -> None:
+def test_a_bad_port_or_host_is_reported_without_a_stack_trace(operator: Operator) -> None:
     for port in ("70000", "-5"):
         code, text = operator.type("up", "--port", port)
         assert code == 2 and "--port" in text and "Traceback" not in text, text

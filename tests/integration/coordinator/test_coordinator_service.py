@@ -1,4 +1,4 @@
-"""The whole coordinator on a real chain, beacon, contracts and sockets, without providers."""
+"""Tests the whole coordinator on a real chain, beacon, contracts and sockets, without providers."""
 
 import pytest
 
@@ -13,7 +13,9 @@ from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, running, until
 
 
-async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) -> None:
+async def test_a_coordinator_registers_follows_the_chain_and_survives_a_restart(
+    stage: Stage,
+) -> None:
     contracts = Contracts.of(stage.deployment)
     chain = ChainClient(Rpc(stage.chain_url, stage.session))
 
@@ -37,7 +39,7 @@ async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) 
         assert (await account(service))["allocation"] == 80 * USD, "nothing journaled is lost"
 
 
-async def test_strangers_and_nonsense_are_refused_by_name(stage: Stage) -> None:
+async def test_strangers_and_nonsense_are_refused_with_a_code(stage: Stage) -> None:
     async with running(stage.service()) as service:
         cases = (
             ("POST", "/v1/orders", b"{}", 400, "malformed"),

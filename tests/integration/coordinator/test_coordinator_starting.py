@@ -1,5 +1,6 @@
-"""A coordinator that replays its journal answers that it is starting, instead of answering from an
-old state.
+"""Tests a coordinator that replays its journal.
+
+It answers that it is starting, because its state is still old.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from quorate_runtime.journal.journal_port import Record
 from quorate_runtime.keys.crypto import KeySigner
 
 
-async def test_only_health_is_answered_before_it_is_ready() -> None:
+async def test_only_health_is_answered_before_the_coordinator_is_ready() -> None:
     ready: list[bool] = []
     app = web.Application(middlewares=[failures, refuse_early(lambda: bool(ready))])
 
@@ -54,11 +55,11 @@ async def test_only_health_is_answered_before_it_is_ready() -> None:
             assert (await client.get(path)).status == 200
 
 
-async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
+async def test_a_start_with_many_pending_effects_waits_until_they_are_performed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash with more effects pending than events are taken for: ending again would perform
-    none of them.
+    """A crash left more pending effects than the limit for new events. If the coordinator ended
+    again, it would perform none of them.
     """
     beacon = BeaconInfo(
         bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
@@ -71,7 +72,7 @@ async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
     codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
     journal = Journal.open(
         tmp_path / "journal"
-    )  # one that has worked before starts without a chain
+    )  # a coordinator that has worked before starts without a chain
     await journal.append(
         Record(codec.version, UnixSeconds(1), ZERO_HASH, codec.encode_event(ev.Restarted()))
     )

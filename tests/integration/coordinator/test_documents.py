@@ -1,4 +1,6 @@
-"""Spec and receipt of a job reach the store, whatever happens between verdict and archive."""
+"""Tests that spec and receipt of a job reach the store, whatever happens between verdict and
+archive.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,7 @@ KEEPING = Keeping(64 << 20, 180 * DAY_SECONDS)
 
 
 def stored(file: DocumentFile, data: bytes) -> bool:
-    """Whether exactly these bytes can be read."""
+    """Returns whether exactly these bytes can be read."""
     return file.get(sha256(data)) == data
 
 
@@ -63,10 +65,8 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
     file.close()
 
 
-async def test_performing_and_keeping_are_one(tmp_path: Path) -> None:
-    """The effects may come in any order and repeatedly. Once a job has left the state, they store
-    nothing.
-    """
+async def test_document_effects_may_come_in_any_order_and_repeatedly(tmp_path: Path) -> None:
+    """Once a job has left the state, its effects store nothing."""
     market = Market(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -90,9 +90,10 @@ async def test_performing_and_keeping_are_one(tmp_path: Path) -> None:
     empty.close()
 
 
-class Performing(Market):
-    """Performs documents and archiving as the outbox does: what is `Unavailable` stays, what is
-    `Refused` is over.
+class PerformingMarket(Market):
+    """A market that performs documents and archiving as the outbox does.
+
+    An effect that is `Unavailable` stays. An effect that is `Refused` is done.
     """
 
     def __init__(self, file: DocumentFile, *parties: Party) -> None:
@@ -116,7 +117,7 @@ class Performing(Market):
             self.outbox.append(effect)
 
     async def perform_all(self) -> None:
-        """Each once."""
+        """Performs each waiting effect once."""
         waiting, self.outbox = self.outbox, []
         for effect in waiting:
             try:
@@ -129,9 +130,9 @@ class Performing(Market):
                 self.outbox.append(effect)
 
 
-async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> None:
-    """Ten jobs play to their end over a full file; then it is given more, and each is archived
-    with its receipt stored.
+async def test_a_full_document_store_delays_jobs_and_loses_none(tmp_path: Path) -> None:
+    """Ten jobs end while the file is full. Then the file gets more room, and each job is
+    archived with its receipt.
     """
     file = DocumentFile(
         tmp_path / "documents.sqlite", Keeping(SPARE_BYTES + (128 << 10), 180 * DAY_SECONDS)
@@ -145,7 +146,7 @@ async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> N
                 + sha256(str(fillers).encode()) * 60
             )
     assert fillers
-    market = Performing(file, *(Party(number) for number in range(4)))
+    market = PerformingMarket(file, *(Party(number) for number in range(4)))
     jobs = []
     for number in range(1, 11):
         jobs.append(market.order(0, number))

@@ -1,8 +1,7 @@
-"""One greedy account, or one address with many keys, takes little from other clients. The tests
-count their matches over HTTP.
+"""Tests that one greedy account, or one address with many keys, takes little from other clients.
 
-A real coordinator runs on a real chain, with three scripted providers of one slot each on real
-sockets.
+The tests count the clients' matches over HTTP. A real coordinator runs on a real chain, with three
+scripted providers on real sockets. Each provider has one slot.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from support.markets.wired_providers import Floor, Place, WiredProvider
 
 SLOTS = 3
 FLOOD = 60
-EACH = 4  # jobs of each of the others
+EACH = 4  # number of jobs of each other client
 BOUNDS = replace(
     DEVNET_BOUNDS,
     address_per_second=0.5,
@@ -44,7 +43,7 @@ OTHERS, PROVIDERS = (
 
 @dataclass
 class Client:
-    """A client with an address of its own."""
+    """A client with its own IP address."""
 
     key: KeySigner
     name: str
@@ -54,7 +53,7 @@ class Client:
     nonce: int = 0
 
     async def order(self) -> tuple[int, dict[str, object], str]:
-        """One more job: status, answer, name."""
+        """Orders one more job; returns status, answer and name."""
         self.nonce += 1
         spec = a_spec(f"{self.name}-{self.nonce}")
         submission = self.stage.submission(self.key, spec, self.nonce)
@@ -64,15 +63,15 @@ class Client:
             return response.status, await response.json(), spec.name
 
     async def must(self) -> str:
-        """One more job, taken; its name."""
+        """Orders one more job, which must be accepted; returns its name."""
         status, answer, name = await self.order()
         assert status == 200, answer
         return name
 
 
 @dataclass
-class Hall:
-    """The whole market."""
+class FairMarket:
+    """The whole market of these tests."""
 
     stage: Stage
     service: Service
@@ -81,8 +80,8 @@ class Hall:
     others: list[Client]
 
     async def waits(self, names: list[str], asked_at: int) -> list[int]:
-        """Ends runs until all these were matched; for each, how many matches came between its
-        Ack and its own.
+        """Ends runs until all these jobs were matched. Returns for each how many matches came
+        between its Ack and its own match.
         """
         while not set(names) <= set(self.floor.matched):
             assert len(self.floor.matched) < asked_at + 10 * len(names) + SLOTS, (
@@ -93,7 +92,7 @@ class Hall:
 
 
 async def settle(stage: Stage) -> None:
-    """Everybody's money and registrations."""
+    """Registers all parties and gives them money."""
     clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
     await asyncio.gather(
         *clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS))
@@ -102,7 +101,7 @@ async def settle(stage: Stage) -> None:
 
 @asynccontextmanager
 async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections from an address of their own."""
+    """Yields connections from one IP address."""
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(local_addr=(f"127.0.7.{number}", 0))
     ) as session:
@@ -110,8 +109,8 @@ async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
-    """The market, until the block ends."""
+async def opened(tmp_path: Path) -> AsyncIterator[FairMarket]:
+    """Yields the market until the block ends."""
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(tmp_path))
         service = stage.service()
@@ -126,12 +125,13 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         for number, key in enumerate([FLOODER, *OTHERS]):
             session = await stack.enter_async_context(address(10 + number))
             clients.append(Client(key, f"client-{number}", stage, service, session))
-        yield Hall(stage, service, floor, clients[0], clients[1:])
+        yield FairMarket(stage, service, floor, clients[0], clients[1:])
 
 
-async def quiet(hall: Hall) -> list[int]:
-    """What the others wait when they are alone: every slot is taken first, then all their jobs
-    come at once.
+async def waits_when_alone(hall: FairMarket) -> list[int]:
+    """Returns how long the other clients wait when they are alone.
+
+    All slots are taken first; then all their jobs come at once.
     """
     for _ in range(SLOTS):
         await hall.others[0].must()
@@ -148,8 +148,8 @@ async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_f
         await flooded(hall)
 
 
-async def flooded(hall: Hall) -> None:
-    alone = await quiet(hall)
+async def flooded(hall: FairMarket) -> None:
+    alone = await waits_when_alone(hall)
     assert max(alone) == len(hall.others) * EACH - 1
     busy = len(hall.floor.matched)
     flood = [await hall.flooder.must() for _ in range(FLOOD)]
@@ -166,19 +166,19 @@ async def flooded(hall: Hall) -> None:
     beside = await hall.waits(names, asked_at)
     print(f"matches waited: alone {alone}, beside the flood {beside}")
     assert min(beside) <= 1, "the next slot, or the one after it, goes to somebody who has none"
-    # Three accounts share what two shared, and each has an execution running when the last of its
+    # Three accounts share what two accounts shared, and each has a running execution when its last
     # jobs comes: no more than that.
     assert max(beside) <= max(alone) * 3 // 2 + SLOTS
     still = [name for name in flood if name not in hall.floor.matched]
     assert len(still) >= FLOOD // 2, "they did not wait for the flood to be over"
 
 
-async def test_one_address_with_many_keys_is_one_address(tmp_path: Path) -> None:
+async def test_one_address_with_many_keys_is_limited_as_one_address(tmp_path: Path) -> None:
     async with opened(tmp_path) as hall:
         await many_keys(hall)
 
 
-async def many_keys(hall: Hall) -> None:
+async def many_keys(hall: FairMarket) -> None:
     statuses: Counter[int] = Counter()
     kept: set[str] = set()
     begun = time.monotonic()

@@ -1,8 +1,7 @@
-"""A coordinator whose archive or documents are damaged, gone or another program's goes on, says
-so, and takes them up when they are back.
+"""Tests a coordinator whose archive or documents are damaged, missing or another program's.
 
-What needs them waits or is told to come again; nobody reads by the gap what is another's, and
-nothing is sent a second time.
+It goes on, reports the problem, and uses the files again when they are back. Work that needs them
+waits. Nobody can use the gap to read another's output, and no transaction is sent twice.
 """
 
 import asyncio
@@ -72,15 +71,15 @@ def runs() -> list[ArchivedRun]:
 
 
 def spoil(path: Path) -> None:
-    """Every page behind the first is another's."""
+    """Overwrites every page after the first."""
     data = path.read_bytes()
     path.write_bytes(data[:4096] + bytes([0x5A]) * (len(data) - 4096))
 
 
-# ---- one file
+# ---- tests of one file
 
 
-def test_a_page_that_is_torn_is_told_and_ends_nothing(
+def test_a_damaged_page_is_reported_and_stops_nothing(
     tmp_path: Path, runs: list[ArchivedRun]
 ) -> None:
     path = tmp_path / "archive.sqlite"
@@ -118,7 +117,7 @@ def test_a_run_that_cannot_be_decoded_names_the_file(
     archive.close()
 
 
-async def test_a_document_that_was_changed_is_not_shown(tmp_path: Path) -> None:
+async def test_a_changed_document_is_not_shown(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
     await file.put(b"a receipt")
     with file.file.writing("") as writer:
@@ -128,7 +127,7 @@ async def test_a_document_that_was_changed_is_not_shown(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(
+def test_nothing_is_written_to_a_file_that_replaced_an_open_one(
     tmp_path: Path, runs: list[ArchivedRun]
 ) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
@@ -142,7 +141,7 @@ def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(
     archive.close()
 
 
-def test_missing_file_is_not_replaced_by_an_empty_one_in_silence(
+def test_a_missing_file_is_not_silently_replaced_by_an_empty_one(
     tmp_path: Path, runs: list[ArchivedRun]
 ) -> None:
     whole = FileArchive(tmp_path / "archive.sqlite")
@@ -166,8 +165,8 @@ def test_missing_file_is_not_replaced_by_an_empty_one_in_silence(
     )
 
 
-async def test_tables_do_not_miss_what_came_while_the_archive_was_away(tmp_path: Path) -> None:
-    """What changed meanwhile was forgotten by the look that failed."""
+async def test_tables_show_runs_that_changed_while_the_archive_was_away(tmp_path: Path) -> None:
+    """A failed refresh once dropped the list of changed runs."""
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     market.is_archive_down = True
     tables = await Projection.open(tmp_path / "market.sqlite")
@@ -182,11 +181,11 @@ async def test_tables_do_not_miss_what_came_while_the_archive_was_away(tmp_path:
     await tables.close()
 
 
-# ---- who reads what, while nobody knows whose it is
+# ---- who may read an output while the archive is away
 
 
-class Away(MemoryArchive):
-    """One that can be away."""
+class UnavailableArchive(MemoryArchive):
+    """An archive that a test can make unavailable."""
 
     is_away = False
 
@@ -196,11 +195,11 @@ class Away(MemoryArchive):
         return super().readers(output)
 
 
-def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRun]) -> None:
-    """Receipts are public and open ciphertexts: while it is unknown whose they are, nobody gets
-    them, and no claim makes them one's own.
+def test_while_the_archive_is_away_nobody_reads_an_archived_output(runs: list[ArchivedRun]) -> None:
+    """Receipts are public and open ciphertexts. While the coordinator cannot look up the owner,
+    nobody gets the ciphertext and no claim makes a new owner.
     """
-    archive = Away()
+    archive = UnavailableArchive()
     archive.keep(runs)
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
     market.is_archive_down = True
@@ -216,7 +215,8 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
         outputs.may_read(digest, mine.provider)
     outputs.claim(sha256(b"of no lease"), ZERO_HASH)
     assert not outputs.unasked, "claims of unknown leases are not kept"
-    outputs.claim(digest, mine.assignment_hash)  # taken, for an honest one is paid by it
+    # accepted, because an honest provider is paid by it
+    outputs.claim(digest, mine.assignment_hash)
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)
     archive.is_away = False
@@ -226,15 +226,11 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
         outputs.claim(digest, mine.assignment_hash)
 
 
-def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
+def test_a_claim_made_while_the_archive_was_away_is_checked_after_a_restart(
     runs: list[ArchivedRun],
 ) -> None:
-    """After a restart with a restored archive, claims that were taken while it was away are
-    checked.
-
-    Once such a claim gave the claimer another client's output.
-    """
-    archive = Away()
+    """Once such a claim gave the claimer another client's output."""
+    archive = UnavailableArchive()
     archive.keep(runs)
     digest, whose = next(readers_of(runs[0]))
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
@@ -266,7 +262,7 @@ def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
     )
 
 
-def test_an_output_stays_with_the_run_that_had_it_first(
+def test_an_output_belongs_to_the_run_that_had_it_first(
     tmp_path: Path, runs: list[ArchivedRun]
 ) -> None:
     first = next(run for run in runs if list(readers_of(run)))
@@ -280,7 +276,7 @@ def test_an_output_stays_with_the_run_that_had_it_first(
         archive.close()
 
 
-async def test_content_is_found_while_documents_are_away(tmp_path: Path) -> None:
+async def test_content_outside_the_documents_is_found_while_they_are_away(tmp_path: Path) -> None:
     store = ContentStore(tmp_path / "store", 1 << 20, spare_bytes=0)
     (tmp_path / "input").write_bytes(b"an input")
     stat = await store.put(tmp_path / "input", "a")
@@ -295,10 +291,10 @@ async def test_content_is_found_while_documents_are_away(tmp_path: Path) -> None
     await store.close()
 
 
-# ---- what was sent
+# ---- sent transactions
 
 
-def test_missing_record_of_sent_transactions_is_not_replaced_in_silence(tmp_path: Path) -> None:
+def test_a_missing_record_of_sent_transactions_is_not_silently_replaced(tmp_path: Path) -> None:
     path, state = tmp_path / "transactions.sqlite", State()
     startup_checks.check_sends(path, state, ())
     assert path.exists(), "nothing was sent yet"
@@ -318,12 +314,12 @@ def test_missing_record_of_sent_transactions_is_not_replaced_in_silence(tmp_path
         startup_checks.check_sends(path, state, [path.name])
 
 
-# ---- the program
+# ---- the whole program
 
 
 @dataclass
 class Home:
-    """A folder in which a coordinator has worked, and no chain."""
+    """A folder in which a coordinator has worked. There is no chain."""
 
     service: Service
     session: aiohttp.ClientSession
@@ -366,7 +362,9 @@ async def worked(home: Path) -> AsyncIterator[Home]:
             await running
 
 
-async def test_it_goes_on_without_and_takes_up_what_is_put_back(tmp_path: Path) -> None:
+async def test_a_coordinator_goes_on_without_its_files_and_uses_them_when_they_are_back(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "archive.sqlite").write_bytes(b"this is no database" * 500)
     async with worked(tmp_path) as home:
         found = await home.problems()

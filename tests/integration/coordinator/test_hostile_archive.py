@@ -1,5 +1,6 @@
-"""The archive deletes runs that are old or too many, but none that somebody can still demand.
-Sealed outputs stay sealed.
+"""Tests which runs the archive deletes: old runs, and the oldest if it is full.
+
+It keeps every run that somebody may still demand. Sealed outputs stay sealed.
 """
 
 import sqlite3
@@ -42,7 +43,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunArchi
 
 @pytest.fixture(scope="module")
 def some() -> list[ArchivedRun]:
-    """Runs that were over a day apart from each other, the first at second 0 of day 1."""
+    """Returns runs that ended a day apart, the first at second 0 of day 1."""
     return [
         over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(archived_runs(COUNT))
     ]
@@ -53,7 +54,7 @@ def over_at(run: ArchivedRun, second: int) -> ArchivedRun:
 
 
 class Bench:
-    """A retention over an archive, a clock, and a content store that is a set."""
+    """A retention with an archive, a clock, and a set that stands for the content store."""
 
     def __init__(self, archive: RunArchive, keeping: Keeping) -> None:
         self.archive, self.clock, self.board = archive, VirtualClock(0.0), Board()
@@ -74,8 +75,8 @@ class Bench:
     async def hide(self, over: Sequence[ArchivedRun]) -> None:
         self.hidden += [item.run.job_id for item in over]
 
-    async def at(self, second: float) -> None:
-        """Everything that may go by this moment goes."""
+    async def delete_until(self, second: float) -> None:
+        """Sets the clock to `second` and deletes all runs that may be deleted."""
         self.clock.forward(second - self.clock.now())
         for _ in range(100):
             if await self.retention.step():
@@ -86,55 +87,55 @@ class Bench:
 GENEROUS = Keeping(1 << 40, 30 * DAY_SECONDS, 10 * DAY_SECONDS)
 
 
-async def test_runs_go_at_their_age_and_not_a_second_before(
+async def test_a_run_is_deleted_at_its_age_and_not_a_second_earlier(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
     bench = Bench(archive, GENEROUS)
     archive.keep(some)
-    await bench.at(31 * DAY_SECONDS)
+    await bench.delete_until(31 * DAY_SECONDS)
     assert archive.count() == COUNT and not bench.hidden, "the first is thirty days old and no more"
-    await bench.at(31 * DAY_SECONDS + 1)
+    await bench.delete_until(31 * DAY_SECONDS + 1)
     assert bench.hidden == [some[0].run.job_id]
     assert archive.run(some[0].run.job_id) is None and archive.run(some[1].run.job_id) == some[1]
     with pytest.raises(Refused) as refused:
         bench.history.view(some[0].run.job_id, some[0].run.client)
     assert refused.value.code is Code.UNKNOWN
-    await bench.at(34 * DAY_SECONDS + 1)
+    await bench.delete_until(34 * DAY_SECONDS + 1)
     assert bench.hidden == [run.run.job_id for run in some[:4]]
     assert archive.count() == COUNT, (
-        "what it was given, so that an old backup is still told from a pruned file"
+        "the count includes deleted runs, so that an old backup differs from a pruned file"
     )
     assert {row["job_id"] for _, row in archive.since(0, 100)} == {
         run.run.job_id.hex() for run in some[4:]
     }
 
 
-async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(
+async def test_a_full_archive_deletes_its_oldest_runs_and_none_that_may_be_demanded(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
     bench = Bench(archive, replace(GENEROUS, bytes_max=1))
     archive.keep(some)
-    await bench.at(11 * DAY_SECONDS)
+    await bench.delete_until(11 * DAY_SECONDS)
     assert not bench.hidden and [problem.name for problem in bench.board.problems()] == [
         "archive"
-    ], "it says that it grows on"
-    await bench.at(13 * DAY_SECONDS + 1)
-    assert bench.hidden == [run.run.job_id for run in some[:3]], "of ten days and more"
+    ], "it reports that it grows further"
+    await bench.delete_until(13 * DAY_SECONDS + 1)
+    assert bench.hidden == [run.run.job_id for run in some[:3]], "runs of ten days and more"
     assert all(archive.run(run.run.job_id) == run for run in some[3:])
 
 
-async def test_a_keeping_shorter_than_what_may_be_demanded_is_not_kept_to(
+async def test_a_run_is_kept_while_it_may_be_demanded_even_if_the_setting_is_shorter(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
     bench = Bench(archive, Keeping(1 << 40, 60, 10 * DAY_SECONDS))
     archive.keep(some)
-    await bench.at(11 * DAY_SECONDS)
+    await bench.delete_until(11 * DAY_SECONDS)
     assert not bench.hidden
-    await bench.at(11 * DAY_SECONDS + 1)
+    await bench.delete_until(11 * DAY_SECONDS + 1)
     assert bench.hidden == [some[0].run.job_id]
 
 
-async def test_it_goes_in_small_steps(
+async def test_runs_are_deleted_in_small_steps(
     archive: RunArchive, some: list[ArchivedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "STEP", 2)
@@ -147,25 +148,27 @@ async def test_it_goes_in_small_steps(
     assert sizes == [2, 4, 6] and archive.run(some[-1].run.job_id) is None
 
 
-async def test_a_ciphertext_that_is_still_stored_stays_its_readers(
+async def test_the_readers_of_a_stored_ciphertext_stay_known_after_its_run_is_deleted(
     archive: RunArchive, some: list[ArchivedRun]
 ) -> None:
-    """A receipt opens it: were the readers forgotten with the run, a stranger could have it."""
+    """A receipt opens the ciphertext. If its readers were forgotten with the run, a stranger
+    could read it.
+    """
     bench = Bench(archive, GENEROUS)
     archive.keep(some)
     pairs = list(readers_of(some[0]))
     bench.stored = {digest for digest, _ in pairs[:1]}
-    await bench.at(100 * DAY_SECONDS)
+    await bench.delete_until(100 * DAY_SECONDS)
     (kept, readers), gone = pairs[0], pairs[1:]
     assert len(bench.hidden) == COUNT and gone
     assert bench.outputs.may_read(kept, readers.client) and not bench.outputs.may_read(kept, None)
     assert all(archive.readers(digest) is None for digest, _ in gone)
     bench.stored.clear()
-    await bench.at(101 * DAY_SECONDS)
+    await bench.delete_until(101 * DAY_SECONDS)
     assert archive.readers(kept) is None and archive.forgotten_outputs(ZERO_HASH, 10) == []
 
 
-async def test_the_tables_forget_with_the_archive(tmp_path: Path) -> None:
+async def test_the_tables_forget_the_runs_that_the_archive_deletes(tmp_path: Path) -> None:
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     jobs = [market.order(number % 2, number + 1) for number in range(3)]
     market.until_archived(*jobs)
@@ -178,7 +181,7 @@ async def test_the_tables_forget_with_the_archive(tmp_path: Path) -> None:
     await tables.close()
 
 
-def test_nothing_goes_while_a_session_a_bond_or_a_case_may_still_ask_for_it() -> None:
+def test_a_run_is_kept_while_a_session_a_bond_or_a_case_may_need_it() -> None:
     for limits in (MAINNET, DEVNET):
         kept = demanded_seconds(limits)
         assert kept >= limits.session_max + limits.challenge_window + limits.challenge_response
@@ -189,7 +192,7 @@ def test_nothing_goes_while_a_session_a_bond_or_a_case_may_still_ask_for_it() ->
     assert demanded_seconds(MAINNET) < 32 * DAY_SECONDS, "less than a default could be"
 
 
-def test_pages_that_runs_leave_are_used_again(tmp_path: Path, some: list[ArchivedRun]) -> None:
+def test_pages_of_deleted_runs_are_reused(tmp_path: Path, some: list[ArchivedRun]) -> None:
     made = FileArchive(tmp_path / "archive.sqlite")
     sizes = []
     for wave in range(12):
@@ -203,12 +206,12 @@ def test_pages_that_runs_leave_are_used_again(tmp_path: Path, some: list[Archive
 
 
 def rename(run: ArchivedRun, wave: int, number: int) -> ArchivedRun:
-    """The same run under another id."""
+    """Returns the same run with another id."""
     job_id = Hash32((wave * 1_000 + number).to_bytes(16, "big") + run.run.job_id[:16])
     return replace(run, run=replace(run.run, job_id=job_id))
 
 
-def test_a_file_of_an_older_quorate_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_an_older_quorate_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     base = sqlite3.connect(path)
     base.executescript("CREATE TABLE runs (job_id BLOB PRIMARY KEY); PRAGMA user_version = 2;")

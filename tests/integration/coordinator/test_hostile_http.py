@@ -1,5 +1,6 @@
-"""Strangers send floods, slow requests, compressed bombs and nonsense. Every answer is typed and
-bounded, and other clients are not disturbed.
+"""Tests strangers that send floods, slow requests, compressed bombs and nonsense.
+
+Every answer is typed and bounded, and other clients are served as usual.
 """
 
 import asyncio
@@ -71,7 +72,7 @@ async def connect(
 async def talk(
     service: Service, data: bytes, seconds: float = 10.0, from_address: str = "127.0.0.1"
 ) -> bytes:
-    """Raw bytes in; all that comes back until the other side closes."""
+    """Sends raw bytes; returns all that comes back until the other side closes."""
     reader, writer = await connect(service, from_address)
     try:
         writer.write(data)
@@ -89,7 +90,7 @@ def typed(answer: bytes) -> tuple[int, dict[str, Any]]:
 
 
 async def is_served(market: Market) -> float:
-    """Seconds until somebody else is answered."""
+    """Returns the seconds until another client is answered."""
     stage, service = market
     begun = time.monotonic()
     async with stage.session.get(f"{service.url}/v1/health") as response:
@@ -111,7 +112,7 @@ async def test_the_document_names_every_mounted_route(market: Market) -> None:
     assert named == mounted == {(item.method, item.path) for item in OPERATIONS}
 
 
-async def test_what_is_no_http_gets_a_typed_answer(market: Market) -> None:
+async def test_bytes_that_are_no_http_get_a_typed_answer(market: Market) -> None:
     _, service = market
     cases = (
         b"hello\r\n\r\n",
@@ -133,7 +134,7 @@ async def test_what_is_no_http_gets_a_typed_answer(market: Market) -> None:
         ), data[:60]
 
 
-async def test_unknown_places_and_methods_are_typed(market: Market) -> None:
+async def test_unknown_paths_and_methods_get_a_typed_answer(market: Market) -> None:
     stage, service = market
     for method, path, status, code in (
         ("GET", "/nowhere", 404, "unknown"),
@@ -145,8 +146,8 @@ async def test_unknown_places_and_methods_are_typed(market: Market) -> None:
 
 async def test_encoded_bodies_are_refused_unopened(market: Market) -> None:
     stage, service = market
-    # In a thread: while this loop stands still, the service would close idle connections that the
-    # client then takes for open ones.
+    # In a thread: if this loop stood still, the service would close idle connections that the
+    # client would then take for open ones.
     bomb = await asyncio.to_thread(gzip.compress, b" " * (64 << 20))
     assert len(bomb) < 100_000
     for method, path in (("POST", "/v1/orders"), ("PUT", "/v1/content")):
@@ -158,7 +159,7 @@ async def test_encoded_bodies_are_refused_unopened(market: Market) -> None:
         assert time.process_time() - begun < 1.0
 
 
-async def test_a_slow_body_and_a_slow_head_end(market: Market) -> None:
+async def test_requests_with_a_slow_head_or_body_are_ended(market: Market) -> None:
     _, service = market
     head = b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
     status, tree = typed(await talk(service, head))
@@ -234,7 +235,7 @@ async def test_streams_of_one_account_are_bounded(market: Market) -> None:
             assert (response.status, (await response.json())["code"]) == (429, "busy")
 
 
-async def test_a_bug_is_told_to_the_log_and_to_nobody_else(
+async def test_a_bug_is_described_in_the_log_and_not_in_the_answer(
     market: Market, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, service = market

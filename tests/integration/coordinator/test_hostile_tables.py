@@ -1,4 +1,4 @@
-"""Thousands of strangers come and go, and no table that they can write to keeps all of them."""
+"""Tests that no table to which strangers can write keeps all of thousands of strangers."""
 
 import pytest
 
@@ -21,22 +21,22 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 
 ACCOUNTS = 3_000
-ORDERING = 2_000  # of them with a job
+ORDERING = 2_000  # of these accounts, this many order a job
 PER_WAVE = 250
 
 
 class Crowd(ArchivingMarket):
-    """A market to which ever new clients come, all of them funded."""
+    """A market to which new, funded clients come in waves."""
 
     slots = 100
 
     def __init__(self) -> None:
         super().__init__(*(Party(number) for number in range(4)))
-        self.core._check = None  # linear in accounts
+        self.core._check = None  # no check of sums, whose cost grows with the accounts
         self.blocks = 5
 
     def allocate(self, accounts: list[Address], amount: int) -> None:
-        """As the chain tells it."""
+        """Reports the allocations as the chain does."""
         self.blocks += 1
         notes = tuple(ev.ChainAllocationChanged(account, Amount(amount)) for account in accounts)
         self.send(
@@ -49,7 +49,7 @@ class Crowd(ArchivingMarket):
         )
 
     def wave(self, first: int) -> list[Hash32]:
-        """As many new clients as go into a wave, with one job each."""
+        """Adds one wave of new clients, with one job each."""
         self.clients = [
             KeySigner((1 << 200 | first + number).to_bytes(32, "big")) for number in range(PER_WAVE)
         ]
@@ -62,7 +62,7 @@ def queue_of(market: ArchivingMarket) -> JobQueue:
     return market.core.queue
 
 
-def test_accounts_without_anything_here_leave_the_queue() -> None:
+def test_accounts_without_jobs_leave_the_queue() -> None:
     market, most = Crowd(), 0
     for first in range(0, ORDERING, PER_WAVE):
         jobs = market.wave(first)
@@ -81,7 +81,7 @@ def test_accounts_without_anything_here_leave_the_queue() -> None:
     assert not history._newest and not history._mine and not history._client_of
 
 
-def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
+def test_a_client_that_allocates_and_releases_without_a_job_leaves_no_row() -> None:
     market = Crowd()
     before = dict(market.core.state.clients.items())
     strangers = [
@@ -99,7 +99,7 @@ def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
     )
 
 
-def test_strangers_who_ask_for_their_runs_are_not_all_remembered(
+def test_the_coordinator_remembers_few_strangers_that_ask_for_their_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(histories, "ACCOUNTS_REMEMBERED", 100)
@@ -116,9 +116,9 @@ def test_strangers_who_ask_for_their_runs_are_not_all_remembered(
     assert history.lines(mine, 0) == lines and lines
 
 
-def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
-    """One registered provider names sixteen new ones with every offer; each costs tens of
-    kilobytes while it is known.
+def test_a_class_that_nobody_offers_any_more_is_forgotten() -> None:
+    """A registered provider can name sixteen new classes in each offer. Each known class costs
+    tens of kilobytes.
     """
     market = Crowd()
     party = next(iter(market.parties.values()))
@@ -155,8 +155,8 @@ def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
 
 
 def test_one_execution_claims_few_outputs_and_an_unknown_one_none() -> None:
-    """A provider that is cut off before its commit was answered leaves its claim: it must not
-    leave thousands.
+    """If a provider is cut off before its commit is answered, its claim stays. Such claims must
+    not add up to thousands.
     """
     market = ArchivingMarket(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)

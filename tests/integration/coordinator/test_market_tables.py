@@ -1,5 +1,6 @@
-"""The market's tables on SQLite and on PostgreSQL: migrations, exact sums, history, report, and a
-database that is away.
+"""Tests the market's tables on SQLite and on PostgreSQL.
+
+The tests cover migrations, exact sums, history, the report, and an unavailable database.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from support.postgres_server import PostgresServer, postgres_server
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 CLASS = HOST.id().hex()
-LARGE = 2**100 + 1  # neither SQLite nor a float holds such a sum
+LARGE = 2**100 + 1  # too large for an integer of SQLite and for a float
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=BOTH)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """An empty database of each kind."""
+    """Returns an empty database, one of each kind."""
     if request.param == "sqlite":
         return database_of("", tmp_path)
     server: PostgresServer = request.getfixturevalue("server")
@@ -70,7 +71,7 @@ def a_market() -> ArchivingMarket:
 
 
 async def volumes(tables: Projection) -> dict[tuple[str, int, str], dict[str, int]]:
-    """The volume columns of all periods that have jobs."""
+    """Returns the volume columns of all periods that have jobs."""
     async with tables.engine.connect() as connection:
         rows = (await connection.execute(select(periods).where(periods.c.jobs > 0))).mappings()
         return {
@@ -82,7 +83,7 @@ async def volumes(tables: Projection) -> dict[tuple[str, int, str], dict[str, in
 
 
 async def recomputed(tables: Projection) -> dict[tuple[str, int, str], dict[str, int]]:
-    """The same, computed from all runs."""
+    """Returns the same columns, computed from all runs."""
     async with tables.engine.connect() as connection:
         rows = [dict(row) for row in (await connection.execute(select(runs))).mappings()]
     return volume.changes_of((), rows)
@@ -101,7 +102,7 @@ async def test_migrations_lead_to_the_declared_tables(tables: Projection) -> Non
         assert await connection.run_sync(_differences) == []
 
 
-async def test_the_newest_migration_can_be_taken_back_and_repeated(tables: Projection) -> None:
+async def test_the_newest_migration_can_be_undone_and_repeated(tables: Projection) -> None:
     async with tables.engine.begin() as connection:
         await connection.run_sync(lambda made: command.downgrade(migrations.settings(made), "0002"))
         await connection.execute(text("insert into providers values ('cc', 'eu', '5', '6', 0, 0)"))
@@ -111,7 +112,7 @@ async def test_the_newest_migration_can_be_taken_back_and_repeated(tables: Proje
     assert (found.final, found.held) == (5, 6)
 
 
-async def test_an_amount_of_128_bits_comes_back_exactly(tables: Projection) -> None:
+async def test_an_amount_of_128_bits_is_read_back_exactly(tables: Projection) -> None:
     row = {"owner": "aa", "region": "", "final": 2**128 - 1, "held": 0}
     providers = Base.metadata.tables["providers"]
     async with tables.engine.begin() as connection:
@@ -119,11 +120,11 @@ async def test_an_amount_of_128_bits_comes_back_exactly(tables: Projection) -> N
         assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1
 
 
-# ---- what is projected
+# ---- what the tables show
 
 
 async def test_volume_equals_the_sum_of_runs_at_every_moment(tables: Projection) -> None:
-    """Runs change many times and move into the archive; each change is counted once."""
+    """Runs change many times and move into the archive. The volume counts each change once."""
     market = a_market()
     jobs = []
     for number in range(4):
@@ -178,7 +179,7 @@ async def test_orders_that_expire_unmatched_and_stopped_ones_are_counted(
     assert found[0].host == HOST
 
 
-async def test_runs_that_the_archive_deletes_stay_in_the_volume(tables: Projection) -> None:
+async def test_the_volume_keeps_counting_runs_that_the_archive_deletes(tables: Projection) -> None:
     market = a_market()
     jobs = [market.order(0, 1)]
     market.until_archived(*jobs)
@@ -189,7 +190,7 @@ async def test_runs_that_the_archive_deletes_stay_in_the_volume(tables: Projecti
     assert await recomputed(tables) == {} and await volumes(tables) == before
 
 
-async def test_a_period_shows_the_moment_with_the_most_slots(tables: Projection) -> None:
+async def test_a_period_shows_the_largest_number_of_slots(tables: Projection) -> None:
     market = a_market()
     state, at = market.core.state, UnixSeconds(market.at)
     await tables.observe(state, at)
@@ -240,7 +241,7 @@ async def test_a_coordinator_answers_history_from_either_database(
     assert (stage.home / "market.sqlite").exists() == (database.path is not None)
 
 
-# ---- history: what may be asked for
+# ---- history: which queries are allowed
 
 
 async def test_history_comes_in_pages_by_period_and_class(tables: Projection) -> None:
@@ -280,7 +281,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
         ({"after": "7"}, "after: give the `next` of the page before"),
     ],
 )
-def test_a_bad_query_is_refused_by_the_name_of_its_field(
+def test_a_bad_query_is_refused_with_the_name_of_its_field(
     given: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Refused, match=sentence):
@@ -360,7 +361,7 @@ def test_report_is_printed_for_people_and_for_programs(
     assert "expired unmatched" in shown and "x86_64/v3/AuthenticAMD" in shown
 
 
-# ---- a database that is away, or that is none
+# ---- a database that is unavailable, or that is no database
 
 
 def the_tables(database: Database, market: ArchivingMarket, folder: Path) -> MarketTables:
@@ -376,7 +377,7 @@ def the_tables(database: Database, market: ArchivingMarket, folder: Path) -> Mar
 
 
 @pytest.mark.postgres
-async def test_postgres_that_is_away_delays_the_tables_and_nothing_else(
+async def test_an_unavailable_postgres_delays_only_the_tables(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -385,8 +386,8 @@ async def test_postgres_that_is_away_delays_the_tables_and_nothing_else(
     tables = the_tables(database_of(url, tmp_path), market, tmp_path)
 
     async def problem_of_rounds(rounds: int) -> str:
-        """What `health` says after at least so many rounds of `run`, each of which moves the
-        clock on.
+        """Returns what `health` reports after at least `rounds` rounds of `run`. Each round
+        moves the clock on.
         """
         clock = tables.clock
         assert isinstance(clock, VirtualClock)
@@ -428,7 +429,7 @@ async def test_postgres_that_is_away_delays_the_tables_and_nothing_else(
 
 
 @pytest.mark.postgres
-async def test_postgres_of_a_newer_program_is_left_as_it_is(
+async def test_a_postgres_database_of_a_newer_program_is_not_changed(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     database = database_of(server.create_database("newer"), tmp_path)
@@ -440,7 +441,7 @@ async def test_postgres_of_a_newer_program_is_left_as_it_is(
         await Projection.open(database)
 
 
-async def test_a_run_forgotten_while_the_tables_are_away_goes_with_the_next_write(
+async def test_a_run_deleted_while_the_tables_are_away_is_removed_by_the_next_write(
     database: Database, tmp_path: Path
 ) -> None:
     market = a_market()

@@ -1,5 +1,7 @@
-"""Migrations of the SQLite tables: from nothing, from every older version, and from broken files
-they lead to the tables that the models declare.
+"""Tests migrations of the SQLite tables.
+
+From nothing, from every older version and from broken files they lead to the tables that the models
+declare.
 """
 
 import asyncio
@@ -99,7 +101,7 @@ async def test_older_tables_are_migrated_and_runs_are_read_again(
     engine.dispose()
 
 
-async def test_the_newest_revision_is_tested_here(tmp_path: Path) -> None:
+async def test_these_tests_know_the_newest_revision(tmp_path: Path) -> None:
     await made_shape(tmp_path / "market.sqlite")
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.connect() as connection:
@@ -143,7 +145,7 @@ async def test_a_file_that_cannot_be_used_is_replaced(
     engine.dispose()
 
 
-async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
+async def test_a_column_holds_an_amount_of_128_bits(tmp_path: Path) -> None:
     made = await Projection.open(tmp_path / "market.sqlite")
     async with made.engine.begin() as connection:
         row = {
@@ -160,9 +162,7 @@ async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_opened_now_is_not_replaced(tmp_path: Path) -> None:
-    """Missing descriptors, a full disk or missing rights say nothing against the file itself, so
-    it is not replaced.
-    """
+    """Missing descriptors, a full disk or missing rights do not mean that the file is broken."""
     await (await Projection.open(tmp_path / "market.sqlite")).close()
     before = (tmp_path / "market.sqlite").read_bytes()
     error = sqlite3.OperationalError("unable to open database file")
@@ -181,7 +181,7 @@ async def test_a_file_that_cannot_be_opened_now_is_not_replaced(tmp_path: Path) 
         while any("_connection_worker" in thread.name for thread in threading.enumerate()):
             await asyncio.sleep(
                 0.01
-            )  # aiosqlite's of the failed attempt tells this loop of its end
+            )  # aiosqlite's thread of the failed attempt reports its end to this loop
 
 
 async def test_tables_that_are_lost_at_run_time_are_filled_again(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ async def test_tables_that_are_lost_at_run_time_are_filled_again(tmp_path: Path)
 async def test_a_refresh_that_is_cancelled_finishes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLAlchemy sometimes lost a cancellation between two statements. A coordinator that was told
-    to stop then never stopped.
+    """SQLAlchemy sometimes lost a cancellation between two statements. A coordinator that had to
+    stop then never stopped.
     """
     begun, written = asyncio.Event(), list[int]()
 
@@ -222,7 +222,7 @@ async def test_a_refresh_that_is_cancelled_finishes_first(
         try:
             await asyncio.sleep(0.05)
         except asyncio.CancelledError:
-            return  # as it is lost
+            return  # the cancellation is lost here
         written.append(newest)
 
     made = await Projection.open(tmp_path / "market.sqlite")

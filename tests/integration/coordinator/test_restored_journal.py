@@ -1,5 +1,6 @@
-"""A coordinator with an old journal ends before it signs a sum. Archive, chain and providers show
-what it has signed since.
+"""Tests a coordinator with an old journal: it ends before it signs a sum.
+
+Archive, chain and providers show what it has signed since the journal was copied.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ def restored(data: bytes) -> State:
     return state
 
 
-def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
+def test_runs_that_only_the_archive_knows_as_over_show_an_old_journal() -> None:
     market = ArchivingMarket(*[Party(number) for number in range(5)])
     core, archive = market.core, market.archive
     startup_checks.check_archive(core.state, archive)
@@ -63,7 +64,7 @@ def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
     market.write()
     startup_checks.check_archive(
         core.state, archive
-    )  # written, and a crash kept the state from hearing of it
+    )  # the archive wrote it, and the state did not hear of it because of a crash
     startup_checks.check_archive(restored(core.snapshot()), archive)
     market.perform_archive()
     assert job_id not in core.state.jobs
@@ -76,7 +77,7 @@ def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
             startup_checks.check_archive(restored(old), archive)
 
 
-def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
+def test_unknown_epochs_on_the_chain_show_an_old_journal(tmp_path: Path) -> None:
     path = tmp_path / "transactions.sqlite"
     outbox = Outbox(path, b"chain", SERVER)
     outbox.add(
@@ -86,7 +87,7 @@ def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
     for newest, known in ((0, 0), (3, 3), (3, 4), (4, 3)):
         startup_checks.check_chain(
             newest, known, path, SERVER
-        )  # the last: given up or taken away, and mined after all
+        )  # the last number was given up or removed, and mined after all
     for newest, known in ((1, 0), (4, 2), (5, 4), (40, 3)):
         with pytest.raises(
             startup_checks.JournalOlder,
@@ -98,8 +99,8 @@ def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
 
 
 @dataclass
-class Heard:
-    """A gate of a coordinator, and what it was shown."""
+class FrameHandlerStage:
+    """A coordinator's frame handler, and the statements that it was shown."""
 
     frame_handler: FrameHandler
     world: World
@@ -107,7 +108,7 @@ class Heard:
 
 
 @pytest.fixture
-async def heard() -> AsyncIterator[Heard]:
+async def frame_handler_stage() -> AsyncIterator[FrameHandlerStage]:
     world, shown = World(DEVNET, 5), list[str]()
     clock = VirtualClock(float(world.at))
     tolerance, outputs = (
@@ -116,7 +117,7 @@ async def heard() -> AsyncIterator[Heard]:
     )
     actor = cast("Actor[ev.Event, Effect]", None)
     store = cast("FrameHandler", None)
-    yield Heard(
+    yield FrameHandlerStage(
         FrameHandler(
             DOMAIN,
             DEVNET,
@@ -134,26 +135,29 @@ async def heard() -> AsyncIterator[Heard]:
     )  # type: ignore[arg-type]
 
 
-async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
-    rules, owner = heard.world.core.rules, heard.world.owners[0]
+async def test_only_a_statement_with_the_coordinators_own_signature_shows_an_old_journal(
+    frame_handler_stage: FrameHandlerStage,
+) -> None:
+    rules, owner = frame_handler_stage.world.core.rules, frame_handler_stage.world.owners[0]
 
     async def show(seq: int, sign: Callable[..., object]) -> None:
         statement = Statement(
             owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH
         )
         frame = frames.StatementSent(seal(DOMAIN, statement, sign))  # type: ignore[arg-type]
-        await heard.frame_handler("0x" + owner.address.hex(), frames.encode(frame))
+        await frame_handler_stage.frame_handler("0x" + owner.address.hex(), frames.encode(frame))
 
-    known = heard.world.core.state.providers[owner.address].statement_seq
+    known = frame_handler_stage.world.core.state.providers[owner.address].statement_seq
     await show(known, rules.sign)
-    assert heard.shown == []
+    assert frame_handler_stage.shown == []
     with pytest.raises(Refused) as refused:
         await show(known + 1, owner.key.sign)
-    assert refused.value.code is Code.WRONG_SIGNER and heard.shown == []
+    assert refused.value.code is Code.WRONG_SIGNER and frame_handler_stage.shown == []
     await show(known + 1, rules.sign)
     assert (
-        len(heard.shown) == 1
-        and f"its statement {known + 1}, and the journal knows {known}" in heard.shown[0]
+        len(frame_handler_stage.shown) == 1
+        and f"its statement {known + 1}, and the journal knows {known}"
+        in frame_handler_stage.shown[0]
     )
 
 
@@ -175,7 +179,7 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
             await server.close()
 
 
-async def test_a_provider_shows_its_newest_statement_at_each_connection(
+async def test_a_provider_sends_its_newest_statement_at_each_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("quorate_node.messaging.statement_echo.POLL_SECONDS", 0.01)
@@ -213,11 +217,10 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(
                 task.cancel()
 
 
-def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None:
-    """A start that ends because others showed newer statements makes the journal no newer for the
-    next start.
+def test_a_start_that_ended_because_of_newer_statements_leaves_the_journal_old() -> None:
+    """The next start must notice the old journal too.
 
-    Once a coordinator heard of its epoch from the chain's logs, ended, and was started again at
+    Once a coordinator learned its epoch from the chain's logs, ended, and was started again at
     once. It then trusted its journal, heard no provider, and signed lower sums.
     """
     world = World(DEVNET, 5)
@@ -252,10 +255,12 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
 
 
 @pytest.mark.parametrize("may_be_older", [False, True])
-async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(
+async def test_a_start_waits_for_statements_as_long_as_a_provider_may_need_to_reconnect(
     may_be_older: bool,
 ) -> None:
-    """Its pause between two tries reaches a heartbeat and a half, and was given one."""
+    """A provider pauses for up to one and a half heartbeats between two tries. The coordinator
+    once waited for one heartbeat.
+    """
     clock, nobody = VirtualClock(0.0), cast("Any", None)
     core = cast("Any", SimpleNamespace(rules=SimpleNamespace(limits=MAINNET)))
     comparison = JournalComparison(nobody, core, nobody, nobody, nobody, nobody, clock)

@@ -1,5 +1,6 @@
-"""Readers of the event stream that take no bytes cost little memory and do not delay others. When
-they reconnect, they get what they missed.
+"""Tests readers of the event stream that take no bytes.
+
+They cost little memory and do not delay others. When they reconnect, they get what they missed.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from dataclasses import replace
 import aiohttp
 from aiohttp import web
 
-from integration.coordinator.test_who_sees_what import Filing, token
+from integration.coordinator.test_who_sees_what import ArchivingWorld, token
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.rate_limits import RequestRates
@@ -37,9 +38,9 @@ TEXT = "x" * 4_000
 @asynccontextmanager
 async def serving(
     bounds: RequestBounds = BOUNDS,
-) -> AsyncIterator[tuple[str, Streams, OpenConnections, Filing, list[dict[str, str]]]]:
-    """Two clients with 2,048 long lines each: eight megabytes a reader."""
-    world = Filing(DEVNET, 6)
+) -> AsyncIterator[tuple[str, Streams, OpenConnections, ArchivingWorld, list[dict[str, str]]]]:
+    """Serves two clients with 2,048 long lines each, which is eight megabytes per reader."""
+    world = ArchivingWorld(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     for job in world.jobs():
         lines = (
@@ -69,7 +70,7 @@ async def serving(
 
 
 async def events(url: str, headers: dict[str, str], count: int) -> list[int]:
-    """Sequence numbers of so many events."""
+    """Returns the sequence numbers of `count` events."""
     found: list[int] = []
     async with (
         aiohttp.ClientSession() as session,
@@ -83,8 +84,8 @@ async def events(url: str, headers: dict[str, str], count: int) -> list[int]:
     return found
 
 
-def deaf_reader(url: str, headers: dict[str, str]) -> socket.socket:
-    """Asks for the stream with a small window and reads nothing."""
+def silent_reader(url: str, headers: dict[str, str]) -> socket.socket:
+    """Requests the stream with a small window and reads nothing."""
     pipe = socket.socket()
     pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     pipe.connect(("127.0.0.1", int(url.rpartition(":")[2])))
@@ -93,12 +94,12 @@ def deaf_reader(url: str, headers: dict[str, str]) -> socket.socket:
     return pipe
 
 
-async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> None:
+async def test_readers_that_take_no_bytes_are_cut_and_others_are_not_delayed() -> None:
     async with serving() as (url, streams, open_connections, world, tokens), asyncio.timeout(60):
         slow, other = world.clients[0].address, tokens[1]
         await events(url, other, LINES_MAX)
         before = most = resident_bytes()
-        pipes = [deaf_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
+        pipes = [silent_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
         while streams.open_streams[slow] < len(pipes):
             await asyncio.sleep(0.01)
         assert await events(url, other, LINES_MAX) == list(range(1, LINES_MAX + 1))
@@ -116,14 +117,14 @@ async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> No
         assert again == list(range(2001, LINES_MAX + 1)), "who comes back catches up"
 
 
-async def test_a_reader_too_many_is_told_so() -> None:
+async def test_a_reader_above_the_limit_is_refused() -> None:
     patient = replace(BOUNDS, write_seconds=60.0)
     async with (
         serving(patient) as (url, streams, _, world, tokens),
         asyncio.timeout(30),
         aiohttp.ClientSession() as session,
     ):
-        pipes = [deaf_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
+        pipes = [silent_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
         while streams.open_streams[world.clients[0].address] < len(pipes):
             await asyncio.sleep(0.01)
         async with session.get(f"{url}/v1/events", headers=tokens[0]) as response:

@@ -1,4 +1,4 @@
-"""Thousands of jobs pass through the core; its state holds only what is under way."""
+"""Tests that the state holds only jobs under way after thousands of jobs."""
 
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext
@@ -9,27 +9,27 @@ from support.markets.scripted_market import Party
 
 JOBS = 3_000
 PER_BEAT = 50
-WARM_BEATS = 20  # until as many jobs end as begin
+WARM_BEATS = 20  # the first seconds, until as many jobs end as begin
 NOT_OF_JOBS = {"blocks", "counters", "own_record", "epochs"}
 
 
 class BusyMarket(ArchivingMarket):
-    """Providers with room for all that comes."""
+    """A market whose providers have room for every job."""
 
     slots = 100
 
 
 def rows_of(market: ArchivingMarket) -> int:
-    """Of all tables that have to do with jobs."""
+    """Returns the number of rows of all tables that hold parts of jobs."""
     tables = {
         name: table for name, table in vars(market.core.state).items() if isinstance(table, Table)
     }
     return sum(len(table) for name, table in tables.items() if name not in NOT_OF_JOBS)
 
 
-def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
+def test_state_and_snapshot_do_not_grow_with_finished_jobs() -> None:
     market = BusyMarket(*[Party(number) for number in range(5)])
-    market.core._check = None  # linear; once at the end is enough
+    market.core._check = None  # the check of sums is slow, and once at the end is enough
     ordered: list[Hash32] = []
     rows: list[int] = []
     sizes: list[int] = []

@@ -1,7 +1,7 @@
-"""The archive, the record of sent transactions and a client's ledger, cut at any place, are either
-whole or refused with a remedy.
+"""Tests archive, record of sent transactions, and a client's ledger after a cut at any position.
 
-With a torn WAL they hold what they held at some earlier moment.
+The file is whole, or the program refuses it and names a remedy. With a torn WAL it holds what it
+held at some earlier moment.
 """
 
 import asyncio
@@ -39,8 +39,9 @@ COORDINATOR, CLIENT = Address(b"\x11" * 20), Address(b"\x22" * 20)
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """One kind of file. `fill` writes the n-th thing, a transaction at a time; `read` gives all
-    that matters.
+    """One kind of file.
+
+    `fill` writes the n-th item in several transactions. `read` returns all that matters.
     """
 
     name: str
@@ -189,8 +190,9 @@ def close(opened: object) -> None:
 
 
 def filled(book: Book, folder: Path) -> tuple[list[object], dict[str, bytes], dict[str, bytes]]:
-    """What could be read after each write; the files before the last one closed them (with a
-    WAL), and after.
+    """Returns what could be read after each write, and the files before and after the last close.
+
+    Before it there is a WAL.
     """
     folder.mkdir()
     opened, states = book.open(folder / book.name), []
@@ -211,13 +213,13 @@ def reread(book: Book, folder: Path) -> object:
         close(opened)
 
 
-def test_a_file_cut_anywhere_is_refused_by_name(book: Book, tmp_path: Path) -> None:
+def test_a_file_cut_anywhere_is_whole_or_refused_with_its_name(book: Book, tmp_path: Path) -> None:
     states, _, files = filled(book, tmp_path / "f")
     assert set(files) == {book.name}, "closing wrote the WAL back"
     refused = 0
     for what, data in damages(files[book.name], 5, STRIDE):
         if not what.startswith("cut"):
-            continue  # these files have no checksums of their contents; the journal has
+            continue  # only the journal has checksums of its contents; these files have none
         restore(tmp_path / "f", {book.name: data})
         with pytest.raises(book.damaged, match=f"{book.name}.*backup"):
             reread(book, tmp_path / "f")
@@ -228,7 +230,7 @@ def test_a_file_cut_anywhere_is_refused_by_name(book: Book, tmp_path: Path) -> N
     assert reread(book, tmp_path / "f") == states[-1]
 
 
-def test_a_wal_torn_anywhere_leaves_an_earlier_moment(book: Book, tmp_path: Path) -> None:
+def test_a_file_with_a_torn_wal_holds_an_earlier_moment(book: Book, tmp_path: Path) -> None:
     states, files, _ = filled(book, tmp_path / "f")
     wal, places = f"{book.name}-wal", set()
     for what, data in damages(files[wal], 6, STRIDE):
@@ -242,14 +244,14 @@ def test_a_wal_torn_anywhere_leaves_an_earlier_moment(book: Book, tmp_path: Path
     assert reread(book, tmp_path / "f") == states[-1]
 
 
-def test_a_file_that_is_gone_beside_its_wal_is_refused(book: Book, tmp_path: Path) -> None:
+def test_a_missing_file_beside_its_wal_is_refused(book: Book, tmp_path: Path) -> None:
     _, files, _ = filled(book, tmp_path / "f")
     restore(tmp_path / "f", {name: data for name, data in files.items() if name != book.name})
     with pytest.raises(book.damaged, match="its WAL is there"):
         reread(book, tmp_path / "f")
 
 
-def test_two_processes_that_make_one_file_at_once_make_one(tmp_path: Path) -> None:
+def test_two_processes_that_make_a_file_at_once_make_the_same_one(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from quorate_runtime.sqlite.durable import "
         "make_whole\n"

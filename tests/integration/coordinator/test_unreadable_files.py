@@ -1,5 +1,6 @@
-"""While SQLite cannot read the archive or the documents, effects get `Unavailable` and wait, and
-the API answers 503.
+"""Tests archive and documents while SQLite cannot read them.
+
+Effects get `Unavailable` and wait, and the API answers 503.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 
 
-def test_the_archive(tmp_path: Path) -> None:
+def test_an_unreadable_archive_makes_effects_wait(tmp_path: Path) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
     asks: list[Callable[[], object]] = [
         lambda: archive.run(ZERO_HASH),
@@ -30,7 +31,7 @@ def test_the_archive(tmp_path: Path) -> None:
     for connection in archive.file._connections():
         connection.set_progress_handler(
             lambda: 1, 1
-        )  # SQLite gives up every statement, as it does where a read fails
+        )  # SQLite aborts every statement, as after a failed read
     for ask in asks:
         with pytest.raises(Unavailable, match="archive.sqlite cannot be read"):
             ask()
@@ -40,7 +41,7 @@ def test_the_archive(tmp_path: Path) -> None:
     archive.close()
 
 
-async def test_documents(tmp_path: Path) -> None:
+async def test_an_unreadable_document_file_makes_effects_wait(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", Keeping(1 << 30, 1))
     file.file._connections()[1].set_progress_handler(lambda: 1, 1)
     with pytest.raises(Unavailable, match="documents.sqlite cannot be read"):

@@ -1,5 +1,6 @@
-"""Who may read what of a run: every GET route, five kinds of readers and four stages of the run,
-over real HTTP.
+"""Tests who may read which part of a run over real HTTP.
+
+The tests cover every GET route, five kinds of readers, and four stages of the run.
 """
 
 from collections.abc import AsyncIterator
@@ -59,8 +60,8 @@ ELSEWHERE = (
 
 
 @dataclass
-class Hall:
-    """A coordinator's readable side over one state, and everybody's tokens."""
+class ReadableMarket:
+    """The HTTP side of a coordinator over one state, with a token for each reader."""
 
     url: str
     world: World
@@ -70,15 +71,15 @@ class Hall:
     tokens: dict[str, dict[str, str]]
 
 
-class Filing(World):
-    """A world with an archive."""
+class ArchivingWorld(World):
+    """A simulated world with an archive."""
 
     def __init__(self, limits: Limits, owner_count: int) -> None:
         self.files = MemoryArchive()
         super().__init__(limits, owner_count)
 
     def archive(self) -> None:
-        """Writes what waits, then tells the core."""
+        """Writes the waiting runs, then tells the core."""
         for jobs in self.leaving:
             self.files.keep(
                 [archived(self.core.state, self.core.state.jobs[job_id]) for job_id in jobs]
@@ -86,11 +87,12 @@ class Filing(World):
         super().archive()
 
 
-def staged(stage: str) -> tuple[Filing, Job, Lease]:
-    """A world, its first job, a client's, at this stage, and the job's first execution; as they
-    were before they were archived.
+def staged(stage: str) -> tuple[ArchivingWorld, Job, Lease]:
+    """Returns a world, its first job at this stage, and the job's first execution.
+
+    Job and execution are as they were before they were archived.
     """
-    world = Filing(DEVNET, 6)
+    world = ArchivingWorld(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     if stage == "running":
         lease = world.leases()[0]
@@ -119,7 +121,9 @@ def token(account: Address, key: KeySigner, at: int) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIterator[Hall]:
+async def hall(
+    stage: str, folder: Path, has_receipts: bool = True
+) -> AsyncIterator[ReadableMarket]:
     world, job, lease = staged(stage)
     state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
     store = ContentStore(folder / "store", 64 << 20)
@@ -170,13 +174,13 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     }
     try:
         async with on_loopback(app) as url:
-            yield Hall(url, world, job, str(sealed.cid), inside.address, tokens)
+            yield ReadableMarket(url, world, job, str(sealed.cid), inside.address, tokens)
     finally:
         await store.close()
 
 
 def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
-    """Status, and code of a refusal."""
+    """Returns the expected status, and the code of a refusal."""
     is_client = reader == "its client"
     if path in PUBLIC or path == "/v1/runs/{job}":
         return 200, ""
@@ -191,11 +195,11 @@ def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
     if reader == "nobody":
         return 401, "bad-signature"
     if path in ("/v1/runs", "/v1/events"):
-        return 200, ""  # the reader's own
+        return 200, ""  # what belongs to the reader itself
     return (200, "") if is_client else (403, "not-yours")
 
 
-def place(path: str, found: Hall) -> str:
+def place(path: str, found: ReadableMarket) -> str:
     client = found.job.submission.order.message.client
     address = found.provider if "providers" in path else client
     return path.format(
@@ -205,7 +209,9 @@ def place(path: str, found: Hall) -> str:
 
 @pytest.mark.rule("5.95")
 @pytest.mark.parametrize("stage", STAGES)
-async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
+async def test_each_reader_of_each_route_gets_only_what_it_may_see(
+    stage: str, tmp_path: Path
+) -> None:
     paths = [
         item.path for item in OPERATIONS if item.method == "GET" and item.path not in ELSEWHERE
     ]
@@ -224,7 +230,7 @@ async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))]
 )
-async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(
+async def test_a_missing_receipt_is_reported_as_not_yet_stored_or_as_expired(
     stage: str, expects: tuple[int, str], tmp_path: Path
 ) -> None:
     async with (
@@ -274,8 +280,8 @@ async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
             assert ("0x" + found.job.id.hex() in ids) is (reader == "its client")
 
 
-async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path: Path) -> None:
-    world = Filing(DEVNET, 6)
+async def test_only_its_client_sees_a_run_that_was_never_decided(tmp_path: Path) -> None:
+    world = ArchivingWorld(DEVNET, 6)
     assert world.order(0, 1, {}, {})
     job_id, client = world.jobs()[0].id, world.clients[0].address
     history = RunReader(world.core.state, world.files)

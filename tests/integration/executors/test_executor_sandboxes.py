@@ -215,7 +215,7 @@ results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if
         "run in outputs": "refused",
     }
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        return  # it keeps to the flags, as seen above, but does not show them
+        return  # gVisor follows the flags, as seen above, but does not show them
     assert flags == {
         "/outputs": ["nodev", "noexec", "nosuid", "rw"],
         "/scratch": ["nodev", "nosuid", "rw"],
@@ -249,7 +249,7 @@ for pid in children: os.kill(pid, 9); os.waitpid(pid, 0)
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
         async with asyncio.timeout(
             60
-        ):  # its kernel is a program of the machine, and the machine's limit ends it
+        ):  # gVisor's kernel is a program of the machine, and the machine's limit ends it
             await executor.start(task)
             assert (await executor.wait(task.lease_id)).status != 0
         return
@@ -282,7 +282,7 @@ results["share"] = (time.process_time() - used) / 1.5
     assert isinstance(share, float)
     if (
         executor.sandbox is not Sandbox.DOCKER_RUNSC
-    ):  # its clock of processor time runs while the machine holds it back
+    ):  # gVisor's clock of processor time runs while the machine throttles it
         assert share < 0.55
     assert found == {"files": "EMFILE"}
 
@@ -374,7 +374,7 @@ results["given"] = os.path.exists("/data/given")
     assert found["kinds"] == ["tmpfs"]
     if (
         executor.sandbox is not Sandbox.DOCKER_RUNSC
-    ):  # which keeps to the flags, but does not show them
+    ):  # gVisor follows the flags, but does not show them
         assert found["flags"] == {
             name: ["nodev", "nosuid"] for name in ("/data", "/made/here", "/tmp")
         }

@@ -1,4 +1,4 @@
-"""One suite for every executor: the port's contract, then what programs do in real sandboxes."""
+"""Tests every executor: first the port's contract, then programs in real sandboxes."""
 
 import asyncio
 import json
@@ -82,7 +82,9 @@ WRITING = portable("os.mkdir(OUT+'/d'); open(OUT+'/d/x','w').write('7'); print('
 
 
 @every
-async def test_life_of_a_task(factory: Factory, image: Path, tmp_path: Path) -> None:
+async def test_a_task_starts_ends_and_is_removed(
+    factory: Factory, image: Path, tmp_path: Path
+) -> None:
     executor = factory()
     task = python_task(image, WRITING)
     assert await executor.state(task.lease_id) is TaskState.ABSENT
@@ -181,7 +183,9 @@ async def test_stop_ends_it_at_once(factory: Factory, image: Path) -> None:
         ("import os; os.kill(os.getpid(), 11)", EXIT_SIGNAL_BASE + 11),
     ],
 )
-async def test_exit_status(factory: Factory, image: Path, code: str, status: int) -> None:
+async def test_a_programs_exit_status_is_its_result(
+    factory: Factory, image: Path, code: str, status: int
+) -> None:
     assert (await run(factory(), python_task(image, code))).status == status
 
 
@@ -239,7 +243,9 @@ async def test_usage_is_measured(factory: Factory, image: Path) -> None:
 
 
 @running
-async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path) -> None:
+async def test_a_program_reads_its_inputs_and_its_outputs_are_collected(
+    factory: Factory, image: Path, tmp_path: Path
+) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "b").write_text("second")
     (tmp_path / "file").write_text("first")
@@ -322,7 +328,7 @@ async def test_hostile_outputs_are_refused(factory: Factory, image: Path, tmp_pa
         "deep": "os.chdir(OUT)\nfor _ in range(150): os.mkdir('deep'); os.chdir('deep')",
     }
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        del attacks["fifo"]  # which stays inside gVisor's own kernel
+        del attacks["fifo"]  # which stays in gVisor's own kernel
     for name, code in attacks.items():
         task = python_task(image, portable("\n" + code))
         assert (await run(executor, task)).status == 0, await log(executor, task)

@@ -1,4 +1,4 @@
-"""Fetching registry images: a fetch has an end, runs once, and holds up no other work."""
+"""Tests fetches of registry images: a fetch has an end, runs once, and delays no other work."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,9 @@ async def test_a_slow_registry_delays_no_other_job_and_ends_at_its_deadline(
 
 
 @pytest.mark.parametrize("way", ["rate", "stop", "remove", "close"])
-async def test_what_ends_a_fetch_before_its_deadline(tmp_path: Path, way: str) -> None:
+async def test_a_slow_rate_a_stop_or_a_removal_ends_a_fetch_before_its_deadline(
+    tmp_path: Path, way: str
+) -> None:
     rules = (
         replace(RULES, rate=TransferRate(100_000, grace_seconds=1.0)) if way == "rate" else RULES
     )

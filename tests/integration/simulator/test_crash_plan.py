@@ -1,5 +1,7 @@
-"""The crash matrix leaves no point out: every one has a market and a deed, and comes first in
-some commit's part of it.
+"""Tests that the crash matrix leaves no point out.
+
+Each point has a market and an action that passes it. Over several commits each point is tried
+first.
 """
 
 import os
@@ -23,7 +25,7 @@ WITHOUT_DEED = (
     *OTHER_MARKETS,
     Scenario.DEVNET,
     Scenario.FUND,
-)  # jobs, or the program itself, pass these
+)  # ordinary jobs, or the program's start, pass these
 
 
 def test_every_point_of_every_program_has_a_scenario_that_something_plays() -> None:
@@ -61,7 +63,7 @@ def test_parts_of_other_markets_take_turns(scenario: Scenario) -> None:
     )
 
 
-def test_the_turn_is_the_commit_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_turn_follows_from_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QUORATE_CRASH_ROTATION", raising=False)
     rotation.cache_clear()
     try:
@@ -73,8 +75,10 @@ def test_the_turn_is_the_commit_s(monkeypatch: pytest.MonkeyPatch) -> None:
         rotation.cache_clear()
 
 
-def test_a_process_that_has_to_do_with_a_folder_is_found(tmp_path: Path) -> None:
-    """By its words, and by where it works; this process never counts."""
+def test_a_process_that_uses_a_folder_is_found(tmp_path: Path) -> None:
+    """A process is found by its command line or by its working folder. This process never
+    counts.
+    """
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
     for command, folder in (([*sleep, str(tmp_path / "x")], None), (sleep, tmp_path)):
         process = subprocess.Popen(command, cwd=folder)

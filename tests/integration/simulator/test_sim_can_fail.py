@@ -1,7 +1,7 @@
-"""The simulator finds what it is there to find: rules broken on purpose are noticed, and a
-failing seed shrinks to its cause.
+"""Tests that the simulator notices rules that are broken on purpose, and shrinks a failing seed to
+its cause.
 
-`make sim ARGS=--mutants` tries every mutant; here are some of each kind.
+`make sim ARGS=--mutants` tries every mutant. This file tries some of each kind.
 """
 
 import pytest
@@ -24,7 +24,7 @@ QUICK = (
 )
 
 
-def test_mutants_are_many_and_have_names_of_their_own() -> None:
+def test_mutants_are_many_and_have_unique_names() -> None:
     names = [mutant.name for mutant in mutants.everyone()]
     assert len(names) == len(set(names)) >= MUTANTS_MIN
     assert set(QUICK) <= set(names)
@@ -45,7 +45,9 @@ def test_every_mutant_is_killed(name: str) -> None:
 
 
 def test_failing_seed_shrinks_to_its_cause() -> None:
-    """A double credit needs one job and nothing else: whatever else the seed drew is taken out."""
+    """A double credit needs one job and nothing else, so shrinking removes all other parts of
+    the seed's plan.
+    """
     seed = next(
         seed
         for seed in range(1, 1000)

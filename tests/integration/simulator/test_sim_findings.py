@@ -1,4 +1,6 @@
-"""What the simulator found and a mutant would show too rarely: the smallest case of each."""
+"""Tests the smallest case of each bug that the simulator found and that a mutant would show too
+rarely.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -33,9 +35,9 @@ from sim.plan import Behaviour, Market, draw
 from sim.world import World
 
 
-def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
-    """A crash before a refusal is marked done repeats the refusal. By then the epoch was built
-    again.
+def test_a_repeated_refusal_does_not_touch_the_next_attempt() -> None:
+    """If a crash comes before a refusal is marked done, the refusal is repeated. By then the
+    epoch was built again.
     """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
@@ -54,8 +56,8 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
 
 @pytest.mark.rule("I9", "2.22", "3.12", "3.18", "3.20", "3.38", "4.15", "5.16", "7.1")
 def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
-    """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the
-    order's passed `quorate verify` once.
+    """`quorate verify` once accepted an auditor of the coordinator's choice, one owner twice, or
+    other terms than the order's.
     """
     seed = next(
         seed
@@ -74,9 +76,9 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
 
 
 @pytest.mark.rule("5.27", "5.32")
-def test_auditor_that_says_nothing_has_audited_nothing() -> None:
-    """A trusted primary beside an auditor that never revealed was accepted as audited: two of
-    them could pass any result, unheld.
+def test_an_auditor_that_never_reveals_does_not_count_as_an_audit() -> None:
+    """A trusted primary with such an auditor once was accepted as audited. Two of them could
+    pass any result without holding.
     """
     trusted = Execution(
         Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000
@@ -97,8 +99,8 @@ def test_auditor_that_says_nothing_has_audited_nothing() -> None:
 
 
 def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
-    """The court's note was given to the first case without a number: the one that stands stayed
-    "opening", its jobs in memory for ever.
+    """The court's event once went to the first case without a number. The real case stayed
+    "opening", and its jobs stayed in memory for ever.
     """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
@@ -116,9 +118,11 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
 
 @pytest.mark.rule("5.7")
 def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records were compared after each receipt: two reveals that ran out in one tick looked like
-    a wrong record. Few batches have two members any more that can run out together, so two
-    verdicts are compared at once here as such a tick's would be.
+    """Trust records were once compared after each receipt. Two reveals that expired in one tick
+    then looked like a wrong record.
+
+    Few batches have two members that can expire together, so this test compares two verdicts at
+    once.
     """
     compare = ConductChecks.compare_records
     monkeypatch.setattr(
@@ -132,8 +136,8 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
 
 
 def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
-    """Neither was in any market before: what was accepted is paid under the old key, and what
-    was spent stays until it is claimed.
+    """Simulated markets once did neither. An accepted job is paid under the old key, and spent
+    money stays until it is claimed.
     """
     seen = Counter[str]()
     for number in range(1, 1000):

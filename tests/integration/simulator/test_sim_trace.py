@@ -1,5 +1,5 @@
-"""The simulator itself: one seed gives one trace, whatever Python's hashes are, and a few seeds
-hold every invariant.
+"""Tests the simulator itself: one seed gives one trace for each Python hash seed, and a few
+seeds hold every invariant.
 """
 
 import json
@@ -51,7 +51,7 @@ def test_every_kind_of_market_holds(market: plan.Market) -> None:
     assert play(seed)[1] == trace, "the same seed gave another trace"
 
 
-def test_held_pay_ends_by_a_second_look() -> None:
+def test_held_pay_may_end_by_a_second_execution() -> None:
     """In a large market an unaudited result is provisional; at max_hold or after a fault it may
     be executed again (PROTOCOL §5).
     """

@@ -89,8 +89,7 @@ class Web3Node:
             )
             receipt = await self.transact({"data": built["data"], "gas": creation.gas})
             assert receipt["status"] == 1, creation.name
-            # type: ignore[index]
-            assert bytes.fromhex(receipt["contractAddress"][2:]) == creation.address
+            assert bytes.fromhex(receipt["contractAddress"][2:]) == creation.address  # type: ignore[index]
         return made.deployment
 
 

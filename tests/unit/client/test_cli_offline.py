@@ -1,4 +1,4 @@
-"""Commands that need no network, and how quickly the client starts."""
+"""Tests commands that need no network, and how quickly the client starts."""
 
 import json
 import subprocess
@@ -115,7 +115,9 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_an_unusable_local_image_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing was sent, so there is neither a refusal code nor a sentence of the coordinator."""
+    """The client sends nothing, so the answer has no refusal code and no sentence of the
+    coordinator.
+    """
     folder, text = tmp_path / "folder.tar", tmp_path / "text.tar"
     folder.mkdir()
     text.write_text("# a readme\n" * 100)

@@ -1,4 +1,6 @@
-"""A command group without its packages says so, whatever follows its name."""
+"""Tests that a command group without its packages names the remedy, whatever follows the group's
+name.
+"""
 
 from importlib.metadata import EntryPoint
 

@@ -1,4 +1,4 @@
-"""The client's ledger, nonces and events, without network."""
+"""Tests the client's ledger, nonces and events, without network."""
 
 import asyncio
 import resource
@@ -166,7 +166,7 @@ def test_first_contact_writes_whole_pins_or_none(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 1 << 110), st.integers(0, 2**64 - 1))
-def test_nonces_grow(known: int, random64: int) -> None:
+def test_each_nonce_is_larger_than_the_last(known: int, random64: int) -> None:
     try:
         nonce = next_nonce(known, 1_700_000_000.0, random64)
     except UsageError:

@@ -1,4 +1,4 @@
-"""Names of host classes."""
+"""Tests the names of host classes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The job file: its meaning, and a named error for each mistake."""
+"""Tests what a job file means, and that each mistake gets an error that names it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Text to exact integers and back: round trips, and refused forms."""
+"""Tests conversions between text and exact integers, and the texts that are refused."""
 
 from decimal import Decimal
 
@@ -77,7 +77,7 @@ def test_a_price_has_a_ceiling() -> None:
 
 
 @given(st.integers(1, 10**9))
-def test_durations(seconds: int) -> None:
+def test_a_duration_is_read_in_its_unit(seconds: int) -> None:
     days, rest = divmod(seconds, 86_400)
     hours, rest = divmod(rest, 3_600)
     minutes, rest = divmod(rest, 60)
@@ -106,7 +106,7 @@ def test_wrong_durations_are_refused(bad: str | int) -> None:
         (123, 123),
     ],
 )
-def test_sizes(text: str | int, size: int) -> None:
+def test_a_size_is_read_in_its_unit(text: str | int, size: int) -> None:
     assert parse_size(text, "x") == size
 
 
@@ -116,7 +116,7 @@ def test_wrong_sizes_are_refused(bad: str | int) -> None:
         parse_size(bad, "memory")
 
 
-def test_cores() -> None:
+def test_cpu_cores_are_read_in_thousandths() -> None:
     assert [parse_cores(text, "x") for text in ("0.5", "2", 16, "1.25")] == [
         500,
         2000,
@@ -137,7 +137,9 @@ def test_cores() -> None:
         ("RTX 4090", 1, "RTX 4090", 0),
     ],
 )
-def test_gpus(text: str, count: int, model: str, vram: int) -> None:
+def test_a_gpu_request_names_count_model_and_memory(
+    text: str, count: int, model: str, vram: int
+) -> None:
     request = parse_gpu(text, "gpu")
     assert (request.count, request.model, request.vram_bytes_min) == (count, model, vram)
 

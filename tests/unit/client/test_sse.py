@@ -1,4 +1,4 @@
-"""The client's event stream: events in chunks of any size, and endless input."""
+"""Tests the client's event stream: events in chunks of any size, and endless input."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Image names with a tag, read as engines read them."""
+"""Tests that image names with a tag are read as engines read them."""
 
 import pytest
 
@@ -24,7 +24,9 @@ from quorate.images.tag_resolution import TaggedImage, parse_tagged
         ("127.0.0.1:5000/x:y", TaggedImage("127.0.0.1:5000/x", "127.0.0.1:5000", "x", "y")),
     ],
 )
-def test_tagged_names(text: str, expected: TaggedImage) -> None:
+def test_a_name_with_a_tag_gives_registry_repository_and_tag(
+    text: str, expected: TaggedImage
+) -> None:
     assert parse_tagged(text) == expected
 
 

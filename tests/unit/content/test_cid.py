@@ -1,4 +1,4 @@
-"""CIDs: strict text and binary forms."""
+"""Tests the strict text and binary forms of CIDs."""
 
 import base64
 from hashlib import sha256
@@ -38,7 +38,7 @@ def test_text_and_bytes_survive_a_round_trip(digest: bytes, codec: Codec, versio
 
 
 @pytest.mark.rule("3.5")
-def test_known_forms() -> None:
+def test_known_cids_are_read_and_written() -> None:
     assert str(raw_cid(b"hello world")) == GOOD
     assert parse(GOOD_V0).version == 0
     assert from_digest(parse(GOOD).digest) == parse(GOOD)
@@ -88,7 +88,7 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
     try:
         assert str(parse(text)) == text
     except Refused:
-        pass  # what most text deserves
+        pass  # most text is no CID
 
 
 @pytest.mark.parametrize("data", [b"", b"tiny", bytes(127), bytes(128)])

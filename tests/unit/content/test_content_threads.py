@@ -47,7 +47,8 @@ async def test_a_reader_is_freed_without_garbage_collection() -> None:
         assert await in_thread(THREADS, functools.partial(all_of, reader), stop) == b"abcde"
         gone = [weakref.ref(thing) for thing in (stop, reader, stream)]
         del reader, stop, stream
-        await in_thread(THREADS, lambda: None)  # the thread lets go of its last work with the next
+        # the thread drops its last piece of work when the next one comes
+        await in_thread(THREADS, lambda: None)
         await asyncio.sleep(0)
         assert [thing() for thing in gone] == [None, None, None]
     finally:

@@ -54,7 +54,7 @@ def test_a_good_archive_is_read(tmp_path: Path) -> None:
     [entry("bin/.wh.sh"), entry(".wh.bin"), entry("bin/.wh..wh..opq")],
     ids=["file whited out", "folder whited out", "opaque"],
 )
-def test_shell_that_a_higher_layer_removes(
+def test_a_shell_that_a_higher_layer_removes_does_not_count(
     tmp_path: Path, upper: tuple[tarfile.TarInfo, bytes]
 ) -> None:
     info = read_archive(write(tmp_path, image_entries([SHELL, tar([upper])])))
@@ -273,5 +273,6 @@ def test_a_layer_that_expands_a_thousandfold_is_bounded(tmp_path: Path) -> None:
         tmp_path, image_entries([gzip.compress(tar([entry("zeros", bytes(2 << 20))]))] * 3)
     )
     with pytest.raises(Refused):
-        read_archive(three, ImageLimits(unpacked_bytes=5 << 20))  # each fits, all together do not
+        # each of them fits, and all of them together do not
+        read_archive(three, ImageLimits(unpacked_bytes=5 << 20))
     assert len(read_archive(three, ImageLimits(unpacked_bytes=7 << 20)).layers) == 3

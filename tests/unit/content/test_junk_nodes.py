@@ -1,5 +1,6 @@
-"""DAGs that cost more than their size: junk fields, empty shards, one large node linked 100,000
-times, endless CARs.
+"""Tests DAGs that cost more than their size.
+
+They have junk fields, empty shards, one large node linked 100,000 times, or an endless CAR.
 """
 
 import io

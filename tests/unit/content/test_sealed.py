@@ -1,5 +1,6 @@
-"""Sealed outputs are deterministic. Only the right salt and digest open them, and no changed byte
-passes.
+"""Tests sealed outputs: sealing is deterministic, and only the right salt and digest open them.
+
+No changed byte passes.
 """
 
 import os
@@ -65,7 +66,7 @@ def test_sealing_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> Non
 
 
 @pytest.mark.rule("3.30")
-def test_empty_directory(tmp_path: Path) -> None:
+def test_an_empty_directory_is_sealed_and_opened(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     digest, _, _ = seal_directory(tmp_path / "out", SALT, tmp_path / "sealed")
     assert (
@@ -160,7 +161,7 @@ def test_exact_multiple_of_the_chunk_has_no_empty_last_chunk() -> None:
     assert [len(chunk) for chunk in chunks] == [SEALED_CHUNK_BYTES] * 2
 
 
-def test_bounds_and_links(tmp_path: Path) -> None:
+def test_an_oversized_tree_does_not_open_and_a_link_is_not_sealed(tmp_path: Path) -> None:
     path, digest = sealed(tmp_path)
     with pytest.raises(Refused) as refused:
         open_sealed(path, SALT, digest, tmp_path / "back", bytes_max=1 << 20)

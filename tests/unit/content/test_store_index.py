@@ -1,5 +1,7 @@
-"""The store's index: kept sums equal recomputed sums, and a full store unpins what its owners hold
-beyond their weight.
+"""Tests the store's index.
+
+Kept sums equal recomputed sums. A full store unpins what its owners hold beyond their weight (their
+share of the store).
 """
 
 import random
@@ -92,7 +94,7 @@ def test_kept_sums_equal_recomputed_sums(tmp_path: Path, seed: int) -> None:
         if step % 60 == 59:
             index.close()
             base = sqlite3.connect(path)
-            base.execute("update total set bytes = 7")  # as if somebody had damaged them
+            base.execute("update total set bytes = 7")  # as after damage
             base.execute("update owner set bytes = bytes + 1")
             base.commit()
             base.close()

@@ -1,5 +1,5 @@
-"""Limits and counters of both versions of control groups, on folders that look like the
-kernel's.
+"""Tests limits and counters of both versions of control groups, on folders with the kernel's
+layout.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from quorate_node.executors.linux.cgroups import (
 LIMITS = LeaseLimits(memory_bytes=64 << 20, pids=33, cpu_millis=1500)
 
 
-def test_version_1(tmp_path: Path) -> None:
+def test_limits_and_counters_of_version_1(tmp_path: Path) -> None:
     for name in ("memory", "pids", "cpu", "cpuacct"):
         (tmp_path / name).mkdir()
     swap = tmp_path / "memory/quorate/lease/memory.memsw.limit_in_bytes"
@@ -40,7 +40,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert lease_counters("lease", tmp_path) == Counters(2500, 1000)
 
 
-def test_version_2(tmp_path: Path) -> None:
+def test_limits_and_counters_of_version_2(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     made = make_lease_groups("lease", LIMITS, tmp_path)
     assert made is not None
@@ -61,11 +61,11 @@ def test_no_groups_are_made_where_nothing_can_be_written(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     for name in ("memory", "pids", "cpu"):
         (tmp_path / name).mkdir()
-    (tmp_path / "pids/quorate").touch()  # in the way, like a read-only hierarchy
+    (tmp_path / "pids/quorate").touch()  # a file in the way has the effect of a read-only hierarchy
     assert make_lease_groups("lease", LIMITS, tmp_path) is None
 
 
-def test_kernels_that_count_processes_of_each_namespace() -> None:
+def test_it_is_known_whether_the_kernel_counts_processes_per_namespace() -> None:
     releases = ("6.18.44-fc", "5.14.0-503.el9.x86_64", "5.13.19", "4.18.0", "4.4.0", "strange")
     assert [counts_by_namespace(release) for release in releases] == [
         True,

@@ -1,4 +1,4 @@
-"""What the daemon does when it ends, and what the next start takes back of it."""
+"""Tests what the daemon does when it ends, and what the next start undoes of it."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from support.markets.provider_world import Driver, make_terms
 class Daemon:
     """An actor that drops events until the journal is replayed.
 
-    A real actor keeps them in its inbox, and they are lost when the process ends.
+    A real actor keeps them in its inbox. They are lost when its process ends.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -28,7 +28,7 @@ class Daemon:
 
 
 def make_drain(driver: Driver, daemon: Daemon, marker: Path) -> Drain:
-    """A drain without coordinators."""
+    """Returns a drain without coordinators."""
     clock = VirtualClock()
     announcements = Announcements(driver.core.terms, {}, None, clock)  # type: ignore[arg-type]
     return Drain(driver.core, daemon, announcements, clock, marker, Board(), asyncio.Event())
@@ -38,14 +38,15 @@ def make_drain(driver: Driver, daemon: Daemon, marker: Path) -> Drain:
 async def test_signal_during_replay_does_not_undo_what_the_owner_asked_for(
     tmp_path: Path, drains: bool
 ) -> None:
-    """Before the replay ends the daemon does not know that the owner drains, so it must not note
+    """Before the replay ends the daemon does not know that the owner drains. It must not note
     that it drained by itself.
     """
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
     first = make_drain(driver, daemon, marker)
     await (first.drain_for_exit() if drains else first.announce_exit())
-    driver.do(events.DrainRequested(True))  # the owner's earlier order, which the replay brings
+    # the owner's earlier command, which comes with the replay
+    driver.do(events.DrainRequested(True))
     daemon.is_replayed = True
     await make_drain(driver, daemon, marker).undo_exit()
     assert driver.core.scalars.is_draining and not marker.exists()

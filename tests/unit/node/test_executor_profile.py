@@ -1,4 +1,4 @@
-"""The container request as a pure function: no job can widen it."""
+"""Tests the container request, a pure function: no job can get more rights."""
 
 import json
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ def test_loader_and_gpu_variables_of_an_image() -> None:
     assert refusal.value.code is Code.UNSUPPORTED
 
 
-def test_command() -> None:
+def test_the_command_is_that_of_the_job_or_the_image() -> None:
     plain = ImageFacts("x", (), ("/entry",), ("one",), True)
     assert request(python_task("x", "", argv=()), image=plain)["Entrypoint"] == ["/entry", "one"]
     assert request(python_task("x", "", argv=("a", "b")), image=plain)["Entrypoint"] == ["a", "b"]
@@ -153,7 +153,7 @@ def test_inputs_cannot_be_inside_each_other() -> None:
         check_targets(["/inputs/a", "/inputs/a"])
 
 
-def test_system_call_list() -> None:
+def test_the_system_call_list_refuses_what_it_does_not_name() -> None:
     profile = json.loads(
         (Path(quorate_node.executors.__file__).parent / "linux" / "seccomp.json").read_text()
     )
@@ -206,7 +206,9 @@ def test_system_call_list() -> None:
         (193, 5, False, 193),
     ],
 )
-def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int) -> None:
+def test_an_engines_exit_status_becomes_the_results(
+    code: int, wall_ms: int, is_memory_kill: bool, status: int
+) -> None:
     assert exit_status(code, Milliseconds(wall_ms), Seconds(10), is_memory_kill) == status
 
 

@@ -1,6 +1,6 @@
-"""A provider whose disk is full.
+"""Tests a provider whose disk is full.
 
-It once took an Assignment that it could not journal, and ended while other jobs ran.
+It once accepted an Assignment that it could not journal, and ended while other jobs ran.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ from support.markets.provider_world import OPERATOR, make_terms
 
 @dataclass
 class Announcements:
-    """Changes the disk after each heartbeat: it has space, then none, then space again."""
+    """Announcements that change the disk after each heartbeat: it has space, then none, then
+    space again.
+    """
 
     board: Board
     sent: list[int] = field(default_factory=list)
@@ -51,7 +53,7 @@ async def test_no_slot_is_free_while_the_disk_is_full() -> None:
 
 
 def test_status_shows_the_slots_that_heartbeats_offer() -> None:
-    """It once showed a free slot while heartbeats offered none."""
+    """The status once showed a free slot while heartbeats offered none."""
     core = ProviderCore(make_terms())
     shown = [
         status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots
@@ -67,7 +69,7 @@ TRIES_AN_HOUR = 1_800
 async def test_status_file_that_cannot_be_written_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It once was logged every two seconds."""
+    """The daemon once logged it every two seconds."""
     tries = 0
 
     def write() -> None:
@@ -87,7 +89,7 @@ async def test_status_file_that_cannot_be_written_is_logged_once_an_hour(
     assert caplog.messages == [failed, failed, again, failed]
 
 
-class Away:
+class FailingChain:
     """A chain client that fails some times and then ends the test."""
 
     tries = 0
@@ -101,7 +103,9 @@ async def test_court_that_cannot_be_followed_is_logged_once_an_hour(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     # the follower asks the chain for nothing else
-    court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]
+    court_follower = CourtFollower(  # type: ignore[arg-type]
+        FailingChain(), None, None, VirtualClock(), tmp_path / "court.json"
+    )
     with pytest.raises(asyncio.CancelledError):
         await court_follower.run()
     told = "this node cannot follow the court: [Errno 28] No space left on device"

@@ -1,4 +1,6 @@
-"""Volumes that an image declares: which are covered or refused, and what an engine adds."""
+"""Tests volumes that an image declares: which ones are covered or refused, and what an engine
+adds.
+"""
 
 import json
 import tarfile
@@ -88,7 +90,7 @@ def test_volumes_that_cannot_be_covered_are_refused(path: str) -> None:
     assert "build the image without it" in refusal.value.detail
 
 
-def test_a_volume_inside_an_input_and_too_many() -> None:
+def test_a_volume_inside_an_input_and_too_many_volumes_are_refused() -> None:
     with pytest.raises(Refused, match="inside an input"):
         volumes_to_mount_over(("/models/cache",), ("/models",))
     assert (

@@ -1,5 +1,5 @@
-"""The job runner: outputs that cannot be addressed, publishing after a crash, and pins left
-behind.
+"""Tests the job runner: outputs without a CID, publishing after a crash, and pins that a crash
+left.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ def make_runner(folder: Path, store: ContentStore) -> JobRunner:
 
 
 async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
-    """A job runner whose executor holds the outputs of an exited task."""
+    """Returns a job runner whose executor holds the outputs of an exited task."""
     runner = make_runner(folder, store)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await runner.fetch(LEASE, spec, (), 5.0)
@@ -93,8 +93,8 @@ async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
 async def test_output_that_content_addressing_refuses_becomes_the_empty_directory(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """Folders may be 64 deep on disk and too deep for a CID. If that were a failure, every provider
-    would run the job for nothing.
+    """Folders may be 64 deep on disk and yet too deep for a CID. If that were a failure, every
+    provider would run the job without pay.
     """
     runner = await exited_task(tmp_path, store)
     (tmp_path / "noop" / LEASE / "outputs").joinpath(*["d"] * 64).mkdir(parents=True)
@@ -110,7 +110,9 @@ async def test_output_that_content_addressing_refuses_becomes_the_empty_director
 async def test_publishing_again_after_a_crash_gives_the_same_output_and_ciphertext(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """A crash repeats the whole `PublishOutput`; a second result for one assignment is a fault."""
+    """A crash repeats the whole `PublishOutput`. A second result for one assignment would be a
+    fault.
+    """
     runner = await exited_task(tmp_path, store)
     first = await runner.collect(LEASE, ExitStatus(0))
     ciphertext = await runner.seal(LEASE, first.digest, SALT)
@@ -144,7 +146,7 @@ async def test_output_that_changed_on_disk_after_it_was_collected_is_not_publish
 
 
 class Reported:
-    """Collects the events that jury service reports."""
+    """Collects the events that jury service submits."""
 
     def __init__(self) -> None:
         self.events: list[events.Event] = []
@@ -155,10 +157,10 @@ class Reported:
 
 @pytest.mark.rule("5.84")
 @pytest.mark.parametrize("lacks", ["an input", "a duty"])
-async def test_juror_unpins_what_it_could_not_repeat(
+async def test_a_juror_unpins_inputs_of_a_case_that_it_could_not_execute(
     tmp_path: Path, store: ContentStore, lacks: str
 ) -> None:
-    """Pins do not expire. A case without its last input could fill a juror's store for ever."""
+    """Pins do not expire, so a case without its last input could fill a juror's store for ever."""
     runner, reported = make_runner(tmp_path, store), Reported()
     image = await store.put(b"image", "me")
     spec = replace(
@@ -190,8 +192,8 @@ async def test_juror_unpins_what_it_could_not_repeat(
     assert await runner.pinned() == ()
 
 
-class Refusing(NoopExecutor):
-    """An engine that answers but starts nothing."""
+class RefusingExecutor(NoopExecutor):
+    """An executor whose engine answers but starts nothing."""
 
     async def start(self, task: Task) -> None:
         raise EngineRefuses(Code.UNSUPPORTED, f"{task.lease_id}: no space left on device")
@@ -200,11 +202,11 @@ class Refusing(NoopExecutor):
 async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
     tmp_path: Path, store: ContentStore
 ) -> None:
-    """A void vote after half a minute of a full disk would cost the juror its pay, and the case a
+    """A void vote after half a minute of a full disk would cost the juror its pay and the case a
     juror.
     """
     runner, reported, clock = make_runner(tmp_path, store), Reported(), VirtualClock(GENESIS)
-    runner.executor = Refusing(tmp_path / "noop", clock)
+    runner.executor = RefusingExecutor(tmp_path / "noop", clock)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
@@ -244,8 +246,7 @@ async def test_machine_without_disk_or_processes_makes_effects_unavailable(
         await performer.perform(due[0])
 
 
-async def test_pinned_content_takes_room_in_the_store(store: ContentStore) -> None:
-    """Content without a pin does not."""
+async def test_only_pinned_content_takes_room_in_the_store(store: ContentStore) -> None:
     before = await store.available_bytes()
     assert before == 1 << 24
     stat = await store.put(b"x" * (1 << 20), "sealed", None)
@@ -295,8 +296,8 @@ def test_pins_that_a_crash_left_are_found() -> None:
 def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
     limits: Limits, may_be_private: bool
 ) -> None:
-    """Other gateways come from an assignment, which may name any address. On a devnet all may be
-    there.
+    """An assignment names the other gateways, and it may name any address. On a devnet all
+    gateways may be in the owner's network.
     """
     beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
     info = InfoView(
@@ -323,8 +324,8 @@ def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
 
 
 def test_failure_with_an_unprintable_name_can_be_journaled() -> None:
-    """Names in JSON and tar archives may have lone surrogates, and the event of a failed lease
-    quotes them.
+    """Names in JSON and tar archives may have lone surrogates. The event of a failed lease
+    quotes such names.
     """
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
     codec: PackedCodec[events.Event, effects.Effect] = PackedCodec(events.Event, effects.Effect)

@@ -1,6 +1,6 @@
-"""A coordinator that lies to a provider with its real key.
+"""Tests a coordinator that lies to a provider with its real key.
 
-Every frame is refused by name or changes nothing. Nothing runs twice, nothing is committed twice,
+The provider refuses each such frame, or the frame changes nothing. Nothing runs or commits twice,
 and honest work goes on. Frames take the same way as in the daemon: decoded, signatures recovered,
 journaled.
 """
@@ -69,8 +69,8 @@ SOURCES = ("http://127.0.0.1:1/v1/content",)
 class Node(Driver):
     """A provider with a connection to its coordinator."""
 
-    def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
-        """Delivers a frame. Raises Refused as the coordinator would get it."""
+    def deliver(self, frame: frames.Frame) -> tuple[Effect, ...]:
+        """Delivers a frame. Raises Refused with the code that the coordinator would get."""
         # no event is submitted: the handler only translates frames
         inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]
         event = inbox.event(frames.decode(frames.encode(frame)))
@@ -81,7 +81,7 @@ class Node(Driver):
         """Delivers a frame that must be refused and change nothing."""
         before = self.core.snapshot()
         with pytest.raises(Refused) as refusal:
-            self.hear(frame)
+            self.deliver(frame)
         assert self.core.snapshot() == before and refusal.value.detail
         return refusal.value.code
 
@@ -142,12 +142,12 @@ def test_assignment_that_does_not_match_its_spec_is_declined_and_never_runs(
 ) -> None:
     node = fresh()
     assignment = replace(HONEST, **lie)  # type: ignore[arg-type]
-    (answer,) = node.hear(sent(assignment, spec))
+    (answer,) = node.deliver(sent(assignment, spec))
     assert isinstance(answer, effects.SendDecline) and answer.decline.reason is reason
     lease = lease_of(assignment)
     for event in script(lease):
         assert node.do(event) == ()
-    assert node.hear(sent(assignment, spec)) == (answer,), "a repeat gets the same answer"
+    assert node.deliver(sent(assignment, spec)) == (answer,), "a repeat gets the same answer"
     assert isinstance(node.execution(lease).phase, Declined) and node.core.free_slots()[0].free == 1
 
 
@@ -155,19 +155,19 @@ def test_assignment_that_does_not_match_its_spec_is_declined_and_never_runs(
 def test_one_slot_runs_one_of_many_assignments() -> None:
     node, answers = fresh(), []
     for number in range(1, 40):
-        answers += node.hear(sent(make_assignment(SPEC, number), SPEC))
+        answers += node.deliver(sent(make_assignment(SPEC, number), SPEC))
     assert [type(item).__name__ for item in answers] == ["SendAccept"] + ["SendDecline"] * 38
 
 
 def test_flood_of_assignments_is_bounded_and_the_accepted_run_goes_on() -> None:
-    """Only some declined assignments are kept. The accepted run stays, and later messages about it
-    count.
+    """The provider keeps only some declined assignments. The accepted run stays, and later
+    messages about it count.
     """
     node = fresh()
     lease = node.assign(1)
     node.advance(lease, Running)
     for number in range(2, provider_module.DECLINED_KEPT_MAX + 402):
-        node.hear(sent(make_assignment(SPEC, number), SPEC))
+        node.deliver(sent(make_assignment(SPEC, number), SPEC))
     kept = len(node.core.executions)
     assert kept == provider_module.DECLINED_KEPT_MAX + 1 == len(node.core.declined) + 1
     assert isinstance(node.execution(lease).phase, Running)
@@ -181,12 +181,14 @@ def test_flood_of_assignments_is_bounded_and_the_accepted_run_goes_on() -> None:
 
 
 def test_stopped_assignments_are_kept_whole_for_minutes_only() -> None:
-    """A client that orders and stops at once must not fill a provider's memory for seven days."""
+    """A client that orders and stops at once could otherwise fill a provider's memory for seven
+    days.
+    """
     node = fresh()
     for number in range(1, 101):
         assignment = make_assignment(SPEC, number, node.now)
-        node.hear(sent(assignment, SPEC))
-        node.hear(frames.StopSent(lease_of(assignment), stop(ZERO_HASH).stop))
+        node.deliver(sent(assignment, SPEC))
+        node.deliver(frames.StopSent(lease_of(assignment), stop(ZERO_HASH).stop))
         assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
     for _ in range(10):
         node.do(events.Tick(), after=100)
@@ -198,29 +200,29 @@ def test_stopped_assignments_are_kept_whole_for_minutes_only() -> None:
 
 @pytest.mark.parametrize("end", ["verdict", "stopped"])
 def test_ended_assignment_is_never_run_again(end: str) -> None:
-    """A second run would have another salt. Two Commits of one Assignment are evidence against this
-    provider.
+    """A second run would have another salt. Two Commits for one Assignment are evidence against
+    the provider that signed them.
     """
     node = fresh()
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
     frame, lease = sent(assignment, SPEC), lease_of(assignment)
-    node.hear(frame)
+    node.deliver(frame)
     if end == "verdict":
         node.advance(lease, Revealed)
         node.do(verdict(lease))
     else:
         node.do(stop(lease))
-    assert node.hear(frame) == ()
+    assert node.deliver(frame) == ()
     node.do(events.Tick(), after=3000)
     assert not node.core.executions
     assert node.refuses(frame) is Code.REPLAYED
 
 
 def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
-    """The coordinator says that it listens for two hours, and never answers."""
+    """The coordinator claims that it listens for two hours, and never answers."""
     node = fresh()
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
-    node.hear(sent(assignment, SPEC))
+    node.deliver(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
     assert (
         node.core.free_slots()[0].free == 0
@@ -233,7 +235,7 @@ def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
     )
 
 
-# ---------------------------------------------------------------------- what comes after the commit
+# ------------------------------------------------------------------------- frames after the commit
 
 
 def committed(kind: type = Committed) -> tuple[Node, Hash32]:
@@ -289,7 +291,7 @@ def test_false_commit_set_reveals_nothing(phase: type, name: str) -> None:
     node, lease = committed(phase)
     change, code = SETS[name]
     assert node.refuses(set_frame(node, lease, change)) is code
-    (reveal,) = node.hear(set_frame(node, lease, lambda found, _: found))
+    (reveal,) = node.deliver(set_frame(node, lease, lambda found, _: found))
     assert isinstance(reveal, effects.SendReveal)
 
 
@@ -313,8 +315,8 @@ def test_second_commit_set_of_a_batch_is_refused_as_equivocation(
 
 
 def test_newest_of_contradicting_verdicts_counts() -> None:
-    """A final verdict replaces a provisional one. An older one changes nothing, and another job's
-    is refused.
+    """A final verdict replaces a provisional one. An older verdict changes nothing, and another
+    job's verdict is refused.
     """
     node, lease = committed(Revealed)
 
@@ -334,7 +336,7 @@ def test_newest_of_contradicting_verdicts_counts() -> None:
         (6, Outcome.UNRESOLVED),
         (6, Outcome.ACCEPTED),
     ):
-        assert node.hear(frame(seq, outcome, (lease,))) == ()
+        assert node.deliver(frame(seq, outcome, (lease,))) == ()
     phase = node.execution(lease).phase
     assert isinstance(phase, Done) and phase.commit == commit
     assert (phase.verdict.message.seq, phase.verdict.message.outcome) == (6, Outcome.UNRESOLVED)
@@ -343,7 +345,7 @@ def test_newest_of_contradicting_verdicts_counts() -> None:
 @pytest.mark.rule("6.5")
 def test_statement_with_a_lower_sum_is_refused() -> None:
     node = fresh()
-    node.hear(frames.StatementSent(statement(500, 3).statement))
+    node.deliver(frames.StatementSent(statement(500, 3).statement))
     for final, seq, code in (
         (500, 2, Code.STALE),
         (501, 3, Code.EQUIVOCATION),
@@ -373,7 +375,7 @@ def test_frames_of_a_provider_are_refused_from_a_coordinator() -> None:
             frames.decode(data)
 
 
-# ----------------------------------------------------------------------------------------- anything
+# ------------------------------------------------------------------------------ sequences of frames
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 13), st.integers(1, 3), st.integers(0, 5)), min_size=5, max_size=60
@@ -381,8 +383,8 @@ STEPS = st.lists(
 
 
 def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | events.Event | None:
-    """One thing that a coordinator may say about one of three assignments, or that the shell may
-    report.
+    """Returns one thing that a coordinator may say about one of three assignments, or that the
+    shell may report.
     """
     assignment = make_assignment(SPEC, number, NOW, price=100_000 - detail // 5)
     assignment = replace(assignment, accept_by=UnixSeconds(NOW + (5, 3000)[detail % 2]))
@@ -429,7 +431,7 @@ def test_no_sequence_of_frames_makes_anything_run_or_commit_twice(
             continue
         before = node.core.snapshot()
         try:
-            due = node.hear(step) if isinstance(step, frames.Frame) else node.do(step)
+            due = node.deliver(step) if isinstance(step, frames.Frame) else node.do(step)
         except Refused:
             assert node.core.snapshot() == before
             continue

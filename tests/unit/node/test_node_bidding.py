@@ -1,4 +1,4 @@
-"""Every reason to decline an Assignment, and that there is no other."""
+"""Tests each reason to decline an Assignment, and that there is no other reason."""
 
 import pytest
 
@@ -30,19 +30,18 @@ from support.markets.provider_world import (
 
 
 def bid(spec: JobSpec, **changes: object) -> Bid:
-    """A bid on a spec whose assignment fits it."""
+    """Returns a bid on a spec whose assignment fits it."""
     return Bid(replace(make_assignment(spec), **changes), spec, make_terms())  # type: ignore[arg-type]
 
 
 def reason(asked: Bid) -> DeclineReason | None:
-    """The reason to decline, or None."""
+    """Returns the reason to decline, or None."""
     answer = decide(asked)
     assert answer is None or answer.text, "a reason has a sentence"
     return answer.reason if answer else None
 
 
 def test_fitting_job_is_accepted() -> None:
-    """The plain case."""
     assert reason(bid(make_spec())) is None
 
 
@@ -78,12 +77,12 @@ SPECS = [
 def test_spec_that_does_not_fit_is_declined_with_its_reason(
     spec: JobSpec, expected: DeclineReason
 ) -> None:
-    """A coordinator can act on the reason."""
+    """The coordinator needs the reason to decide what to do next."""
     assert reason(bid(spec)) is expected
 
 
 def test_assignment_that_does_not_fit_is_declined() -> None:
-    """Another spec, duration or host class, or a price below the offer's."""
+    """The assignment has another spec, duration or host class, or a price below the offer's."""
     assert reason(bid(make_spec(), spec_hash=make_spec("other").digest())) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), max_duration=Seconds(31))) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), host_class=Hash32(b"\x99" * 32))) is DeclineReason.MISMATCH
@@ -92,7 +91,6 @@ def test_assignment_that_does_not_fit_is_declined() -> None:
 
 
 def test_owner_decides_price_floor_images_and_kinds() -> None:
-    """The policy of the owner."""
     asked = bid(make_spec())
     terms = asked.terms
     policies = (
@@ -106,7 +104,7 @@ def test_owner_decides_price_floor_images_and_kinds() -> None:
 
 
 def test_provider_without_an_engine_declines_registry_images() -> None:
-    """It could not run them."""
+    """A provider without an engine cannot run them."""
     assert (
         reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS)))
         is DeclineReason.SANDBOX
@@ -114,7 +112,7 @@ def test_provider_without_an_engine_declines_registry_images() -> None:
 
 
 def test_job_may_demand_a_sandbox() -> None:
-    """It names the sandbox as the offer does. A job with a GPU never runs under gVisor."""
+    """The job names the sandbox as the offer does. A job with a GPU never runs under gVisor."""
     asked = bid(
         replace(
             make_spec(),
@@ -135,7 +133,7 @@ def test_job_may_demand_a_sandbox() -> None:
 
 
 def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
-    """They are part of commitBy."""
+    """The quotes are part of commitBy."""
     small, large = (
         bid(make_spec()),
         bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB))),
@@ -153,7 +151,7 @@ def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
 
 @pytest.mark.rule("4.2")
 def test_busy_decline_says_when_a_slot_frees() -> None:
-    """The time is within the protocol's bound, so the place is kept."""
+    """The time is within the protocol's bound, so the coordinator waits for this provider."""
     driver = Driver(ProviderCore(make_terms()))
     driver.assign(1)
     second = driver.execution(driver.assign(2)).phase
@@ -163,7 +161,6 @@ def test_busy_decline_says_when_a_slot_frees() -> None:
 
 @pytest.mark.rule("I2")
 def test_two_slots_run_two_leases_at_most() -> None:
-    """I2."""
     driver = Driver(ProviderCore(make_terms(2)))
     taken = [driver.execution(driver.assign(number)) for number in (1, 2, 3)]
     assert [item.occupies_slot for item in taken] == [True, True, False]
@@ -171,7 +168,7 @@ def test_two_slots_run_two_leases_at_most() -> None:
 
 @pytest.mark.rule("3.8", "3.9")
 def test_draining_provider_declines_and_announces_no_free_slots() -> None:
-    """Until the owner ends it."""
+    """The provider drains until its owner ends the drain."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(events.DrainRequested(True))
     phase = driver.execution(driver.assign(1)).phase
@@ -191,7 +188,7 @@ def test_draining_provider_declines_and_announces_no_free_slots() -> None:
 
 @pytest.mark.rule("2.10")
 def test_assignment_of_a_stranger_or_too_late_is_refused() -> None:
-    """Wrong signer, another provider's, too late."""
+    """The signer is wrong, the provider is another one, or acceptBy has passed."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
     good = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.refusal(replace(good, signer=PROVIDER)) is Code.WRONG_SIGNER
@@ -209,7 +206,9 @@ def test_assignment_of_a_stranger_or_too_late_is_refused() -> None:
 
 
 def test_repeated_assignment_gets_the_same_answer() -> None:
-    """The effect has the same key, so the answer may be sent again but is never decided again."""
+    """The effect has the same key. So the answer may be sent again, but it is never decided
+    again.
+    """
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
     event = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.do(event) == driver.do(event, after=2)
@@ -224,8 +223,8 @@ def test_repeated_assignment_gets_the_same_answer() -> None:
 
 
 def test_job_whose_output_does_not_fit_into_the_store_is_declined() -> None:
-    """It would run for nothing. Outputs are kept for two weeks, and many of four gigabytes cost a
-    few cents.
+    """Such a job would run without pay. Outputs are kept for two weeks, and many outputs of four
+    gigabytes cost a client only a few cents.
     """
     spec = replace(
         make_spec(),

@@ -1,4 +1,6 @@
-"""The owner's commands, prices, host classes, and what is missing on chain. No network is used."""
+"""Tests the owner's commands, prices, host classes, and the list of what is missing on chain. No
+network is used.
+"""
 
 import dataclasses
 import json
@@ -36,14 +38,14 @@ SECRET = Hash32(b"\x01" * 32)
 
 
 def run(home: Path, *words: str) -> tuple[int, str]:
-    """Runs a command with --home: its exit code and output."""
+    """Runs a command with --home; returns its exit code and output."""
     result = CliRunner().invoke(app, [*words, "--home", str(home)])
     return result.exit_code, result.stdout
 
 
 @pytest.fixture
 def password(tmp_path: Path) -> str:
-    """A password file that only its owner can read."""
+    """Returns a password file that only its owner can read."""
     path = tmp_path / "password"
     path.write_text("secret\n")
     path.chmod(0o600)
@@ -51,7 +53,7 @@ def password(tmp_path: Path) -> str:
 
 
 def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
-    """Losing a key loses money."""
+    """A lost key means lost money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
     more = ("--store-gib", "50", "--chain-url", "http://127.0.0.1:9999/")
     words = (
@@ -86,7 +88,7 @@ def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
 
 
 def test_second_init_changes_only_the_named_settings(tmp_path: Path, password: str) -> None:
-    """Naming another coordinator must change neither the price nor the owner."""
+    """To name another coordinator must change neither the price nor the owner."""
     home, end = tmp_path / "node", ("--password-file", password, "--json")
     chosen = (
         "--price",
@@ -140,7 +142,7 @@ def test_second_init_changes_only_the_named_settings(tmp_path: Path, password: s
 
 
 def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
-    """The facts that `init` prints say so."""
+    """The facts that `init` prints say that the owner's key is elsewhere."""
     words = (
         "--coordinator",
         URL,
@@ -180,7 +182,7 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
 def test_invalid_option_is_refused_by_name_before_anything_is_written(
     tmp_path: Path, password: str, words: tuple[str, str]
 ) -> None:
-    """The message names the value."""
+    """The message names the option's value."""
     code, text = run(
         tmp_path / "node",
         "init",
@@ -259,14 +261,14 @@ def test_old_settings_survive_a_disk_that_fills_during_the_write(
 
 
 def test_commands_without_a_provider_have_stable_exit_codes(tmp_path: Path) -> None:
-    """Scripts rely on them."""
+    """Scripts rely on these exit codes."""
     assert run(tmp_path / "node", "up", "--json")[0] == EXIT_REFUSED
     assert run(tmp_path / "node", "status", "--json")[0] == EXIT_UNAVAILABLE
     assert run(tmp_path / "node", "drain")[0] == EXIT_UNAVAILABLE
 
 
 def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path) -> None:
-    """The machine can be checked without settings."""
+    """`check` needs no settings to check the machine."""
     code, text = run(tmp_path / "node", "check", "--json")
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
@@ -279,7 +281,7 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
 
 
 async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
-    """It isolates nothing."""
+    """The process executor isolates nothing."""
     with pytest.raises(Refused) as refused:
         await choose(Config(tmp_path, (), ExecutorKind.PROCESS), "owner", VirtualClock())
     assert refused.value.code is Code.UNSUPPORTED
@@ -300,7 +302,7 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     ],
 )
 def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level: str) -> None:
-    """Levels are those of x86-64."""
+    """The levels are those of x86-64."""
     host = cpu_class("x86_64", CpuInfo("GenuineIntel", "", flags))
     assert host == HostClass("x86_64", level, "GenuineIntel")
     host.validate()
@@ -320,7 +322,7 @@ def test_cpu_class_comes_from_the_first_processor() -> None:
     cpu_class("aarch64", read_cpuinfo("processor : 0\nFeatures : fp asimd\n")).validate()
 
 
-# ----------------------------------------------------------------------------------------- standing
+# ------------------------------------------------------------------------- registration and network
 
 
 def keys(has_owner: bool = True) -> ProviderKeys:
@@ -334,7 +336,7 @@ READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amo
 
 
 def test_missing_registration_and_money_come_with_a_remedy() -> None:
-    """What does not keep the provider from working does not block."""
+    """A problem that does not keep the provider from working does not stop the start."""
     assert missing(READY, keys(), 10**9) == ()
     fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
     found = missing(fresh, keys(), 10**9)
@@ -354,7 +356,7 @@ def test_missing_registration_and_money_come_with_a_remedy() -> None:
 
 @pytest.mark.rule("0.11")
 def test_network_is_the_first_part_of_an_ip_address() -> None:
-    """The /24 or /48 decides; a host name has no network."""
+    """The network is the /24 or /48 of the address. A host name has no network."""
     assert (
         network_of("http://127.0.3.1:7710")
         == network_of("http://127.0.3.200")
@@ -370,7 +372,7 @@ def test_network_is_the_first_part_of_an_ip_address() -> None:
 
 
 def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
-    """A truncated token is replaced."""
+    """The daemon replaces a truncated token."""
     core = ProviderCore(make_terms())
     status = status_of(core, OPERATOR.address, "http://127.0.0.1:1", ())
     write_status(tmp_path / "status.json", status)

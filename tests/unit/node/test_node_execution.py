@@ -1,4 +1,4 @@
-"""The provider's execution machine: every phase with every event, and what a restart finds."""
+"""Tests the provider's execution machine: each phase with each event, and what a restart finds."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -69,17 +69,17 @@ DUTY = {
 
 
 def fresh() -> Driver:
-    """One provider with one run slot."""
+    """Returns a provider with one run slot."""
     return Driver(ProviderCore(make_terms()))
 
 
 def published(lease: Hash32) -> events.OutputPublished:
-    """A report with another output than the one of `script`."""
+    """Returns a report of another output than the one of `script`."""
     return events.OutputPublished(lease, Hash32(bytes(32)), Hash32(b"\x99" * 32))
 
 
 def at_phase(kind: type) -> tuple[Driver, Hash32]:
-    """A driver whose only execution is in that phase."""
+    """Returns a driver whose only execution is in that phase, and its lease."""
     driver = fresh()
     if kind is Declined:
         driver.do(events.DrainRequested(True))
@@ -96,7 +96,7 @@ def at_phase(kind: type) -> tuple[Driver, Hash32]:
 
 
 def test_each_step_of_an_execution_asks_for_the_next_effect() -> None:
-    """The effects are those of the new phase and no others."""
+    """The machine returns the effects of the new phase and no others."""
     driver = fresh()
     lease = driver.assign()
     for event, phase in zip(script(lease), ORDER[1:6], strict=True):
@@ -134,8 +134,8 @@ def test_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
-def test_failure_lapses_an_execution_that_is_not_owed_yet(phase: type) -> None:
-    """A failing machine commits nothing rather than a false result."""
+def test_a_failure_before_the_commit_lapses_the_execution(phase: type) -> None:
+    """A failing machine must commit nothing rather than a false result."""
     driver, lease = at_phase(phase)
     driver.do(events.TaskFailed(lease, "disk"))
     after = driver.execution(lease).phase
@@ -152,7 +152,7 @@ def test_failure_lapses_an_execution_that_is_not_owed_yet(phase: type) -> None:
 @pytest.mark.rule("4.9")
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running, Publishing])
 def test_given_up_execution_sends_a_decline_until_the_coordinator_takes_it(phase: type) -> None:
-    """A restart sends it again, as long as the coordinator would wait for a Commit."""
+    """A restart sends the Decline again, for as long as the coordinator would wait for a Commit."""
     driver, lease = at_phase(phase)
     due = driver.do(events.TaskFailed(lease, "disk"))
     (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
@@ -169,7 +169,7 @@ def test_given_up_execution_sends_a_decline_until_the_coordinator_takes_it(phase
 @pytest.mark.rule("I4")
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_stop_commits_a_running_task_and_ends_one_that_has_not_started(phase: type) -> None:
-    """Elapsed time is paid."""
+    """The client pays the elapsed time of a running task."""
     driver, lease = at_phase(phase)
     due = driver.do(stop(lease))
     after = driver.execution(lease).phase
@@ -196,7 +196,7 @@ def test_stop_commits_a_running_task_and_ends_one_that_has_not_started(phase: ty
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_verdict_ends_an_execution_in_every_phase(phase: type) -> None:
-    """Before the Commit it means that the job ended without this execution."""
+    """A verdict before the Commit means that the job ended without this execution."""
     driver, lease = at_phase(phase)
     assert driver.refusal(verdict(lease, 2, STRANGER)) is Code.WRONG_SIGNER
     driver.do(verdict(lease, 2))
@@ -212,7 +212,7 @@ def test_verdict_ends_an_execution_in_every_phase(phase: type) -> None:
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_commit_set_reveals_only_a_committed_result(phase: type) -> None:
-    """Before the Commit and after the verdict it is refused."""
+    """Before the Commit and after the verdict the provider refuses a CommitSet."""
     driver, lease = at_phase(phase)
     if phase in (Committed, Receipted, Revealed):
         assert any(
@@ -244,7 +244,7 @@ def test_verdict_of_another_job_is_refused() -> None:
 @pytest.mark.rule("I8", "2.10", "5.23", "5.24")
 @pytest.mark.parametrize("phase", [Committed, Receipted])
 def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type) -> None:
-    """Only a CommitSet reveals a result, so the checks are strict."""
+    """Only a CommitSet makes the provider reveal its result, so the checks are strict."""
     driver, lease = at_phase(phase)
     held, now = driver.execution(lease), driver.now
     assert driver.refusal(commit_set(held, UnixSeconds(now - 5))) is Code.STALE
@@ -258,7 +258,7 @@ def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type)
 
 @pytest.mark.rule("5.24")
 def test_commit_set_signed_again_may_change_only_closed_at() -> None:
-    """Another membership would be a second batch, whose members could copy the result."""
+    """Other members would make it a second batch, whose members could copy the result."""
     driver, lease = at_phase(Revealed)
     held = driver.execution(lease)
     other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
@@ -272,7 +272,7 @@ def test_commit_set_signed_again_may_change_only_closed_at() -> None:
 
 @pytest.mark.rule("I8", "2.20", "4.17")
 def test_reveal_opens_the_commit() -> None:
-    """Class, usage and status are those of the task."""
+    """Class, usage and status in the Commit are those of the task."""
     driver, lease = at_phase(Committed)
     phase, held = driver.execution(lease).phase, driver.execution(lease)
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
@@ -286,7 +286,9 @@ def test_reveal_opens_the_commit() -> None:
 
 @pytest.mark.rule("3.34")
 def test_salt_is_journaled_before_anything_uses_it() -> None:
-    """It is in the state one step before the ciphertext and the Commit, and stays the same."""
+    """The salt is in the state one step before the ciphertext and the Commit, and it never
+    changes.
+    """
     driver, lease = at_phase(Publishing)
     phase = driver.execution(lease).phase
     assert isinstance(phase, Publishing)
@@ -296,7 +298,7 @@ def test_salt_is_journaled_before_anything_uses_it() -> None:
 
 @pytest.mark.rule("5.10")
 def test_beacon_round_is_three_to_four_periods_ahead() -> None:
-    """At every offset within a period, and at most ten rounds ahead."""
+    """This holds at each offset within a period. The round is at most ten rounds ahead."""
     terms = make_terms()
     for offset in range(-5, 12):
         at = UnixSeconds(NOW + offset)
@@ -333,7 +335,7 @@ def test_commit_is_sent_again_unchanged_and_ever_more_slowly() -> None:
 
 @pytest.mark.rule("3.16")
 def test_receipt_counts_only_for_a_commit_made_here_and_signed_by_its_coordinator() -> None:
-    """Repeats change nothing."""
+    """A repeated receipt changes nothing."""
     driver, lease = at_phase(Committed)
     good = receipt(driver.execution(lease))
     assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
@@ -349,7 +351,7 @@ def test_receipt_counts_only_for_a_commit_made_here_and_signed_by_its_coordinato
 
 
 def test_lapsed_execution_keeps_its_commit() -> None:
-    """So no other Commit is ever signed for the Assignment, and the evidence stays."""
+    """So the provider never signs another Commit for the Assignment, and it keeps the evidence."""
     driver, lease = at_phase(Committed)
     commit = driver.execution(lease).commit()
     driver.do(events.TaskFailed(lease, "commit refused: too-late"))
@@ -366,9 +368,7 @@ def test_lapsed_execution_keeps_its_commit() -> None:
 @pytest.mark.rule("4.7")
 @pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Publishing])
 def test_execution_without_a_commit_lapses_after_commit_by(phase: type) -> None:
-    """It frees the slot, and its container is stopped and removed. It does not lapse a second
-    earlier.
-    """
+    """The lapse frees the slot and removes the container. It does not come a second earlier."""
     driver, lease = at_phase(phase)
     due = execution.next_due(driver.execution(lease))
     assert driver.do(events.Tick(), after=due - 1 - driver.now) == ()
@@ -380,7 +380,7 @@ def test_execution_without_a_commit_lapses_after_commit_by(phase: type) -> None:
 
 
 def test_output_published_after_commit_by_is_not_committed() -> None:
-    """A late Commit would be refused, and could only be held against its signer."""
+    """The coordinator would refuse a late Commit, which is only evidence against its signer."""
     driver, lease = at_phase(Publishing)
     driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
     driver.do(published(lease))
@@ -392,7 +392,6 @@ def test_output_published_after_commit_by_is_not_committed() -> None:
 
 @pytest.mark.parametrize("phase", [Committed, Receipted, Revealed])
 def test_execution_without_a_verdict_lapses_after_seven_days(phase: type) -> None:
-    """I7."""
     driver, lease = at_phase(phase)
     driver.do(events.Tick(), after=execution.KEEP_SECONDS + 1000)
     assert isinstance(driver.execution(lease).phase, Lapsed)
@@ -400,7 +399,7 @@ def test_execution_without_a_verdict_lapses_after_seven_days(phase: type) -> Non
 
 @pytest.mark.parametrize("phase", [Declined, Done, Lapsed])
 def test_ended_execution_is_forgotten_with_all_its_rows(phase: type) -> None:
-    """Nothing may grow for ever."""
+    """No table may grow for ever."""
     driver, lease = at_phase(phase)
     assert driver.do(
         events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now
@@ -410,8 +409,8 @@ def test_ended_execution_is_forgotten_with_all_its_rows(phase: type) -> None:
 
 
 def test_execution_that_ended_minutes_ago_keeps_only_its_hash() -> None:
-    """Spec and verdict go after minutes. A later verdict of its coordinator still passes, one of
-    another key is refused, and after seven days every one is.
+    """The provider drops spec and verdict after minutes. A later verdict still passes if its
+    coordinator signed it. After seven days every verdict is refused.
     """
     driver, lease = at_phase(Done)
     driver.do(events.Tick(), after=execution.DONE_KEEP_SECONDS)
@@ -433,7 +432,7 @@ def test_execution_that_ended_minutes_ago_keeps_only_its_hash() -> None:
 
 
 def test_time_out_is_a_result() -> None:
-    """I4: it is committed with its status and the empty directory."""
+    """I4: the provider commits a time-out with its status and the empty directory."""
     driver, lease = at_phase(Running)
     publish, _ = driver.do(events.TaskExited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
     assert isinstance(publish, effects.PublishOutput) and publish.exit_status == EXIT_TIMEOUT
@@ -443,7 +442,7 @@ def test_time_out_is_a_result() -> None:
 
 @pytest.mark.rule("3.20")
 def test_newer_verdict_replaces_an_older_one() -> None:
-    """Never the other way round."""
+    """An older verdict never replaces a newer one."""
     driver, lease = at_phase(Done)
     driver.do(verdict(lease, 3))
     driver.do(verdict(lease, 2))
@@ -453,7 +452,7 @@ def test_newer_verdict_replaces_an_older_one() -> None:
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_restored_snapshot_has_the_same_state_and_effects_due(phase: type) -> None:
-    """A restart goes on where it was."""
+    """After a restart the provider goes on where it was."""
     driver, lease = at_phase(phase)
     twin = ProviderCore(make_terms())
     twin.restore(driver.core.snapshot())

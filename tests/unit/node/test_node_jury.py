@@ -1,4 +1,4 @@
-"""Jury service, statements, offers and reconciliation."""
+"""Tests jury service, statements, offers and reconciliation."""
 
 import pytest
 
@@ -47,18 +47,18 @@ DIGESTS = (Hash32(b"\x0a" * 32), Hash32(b"\x0b" * 32))
 
 
 def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> events.ChainCaseOpened:
-    """A case over two executions."""
+    """Returns the event of a case over two executions."""
     named = tuple(events.CaseExecution(spec, host_class or HOST.id()) for spec in SPECS)
     return events.ChainCaseOpened(CASE, accused, named)
 
 
 def drawn(*jurors: Address) -> events.ChainJuryDrawn:
-    """A jury with these jurors."""
+    """Returns the event of a jury with these jurors."""
     return events.ChainJuryDrawn(CASE, jurors, VOTE_BY)
 
 
 def juror(slots: int = 1) -> Driver:
-    """A provider that is a juror in the case."""
+    """Returns a provider that is a juror in the case."""
     driver = Driver(ProviderCore(make_terms(slots)))
     driver.do(opened())
     driver.do(drawn(ACCUSED, PROVIDER))
@@ -67,7 +67,7 @@ def juror(slots: int = 1) -> Driver:
 
 @pytest.mark.rule("3.24", "5.78")
 def test_juror_repeats_each_execution_votes_and_opens_its_ballot() -> None:
-    """In the order of the case."""
+    """The juror executes them in the order of the case."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(opened())
     (first,) = driver.do(drawn(PROVIDER))
@@ -94,7 +94,7 @@ def test_juror_repeats_each_execution_votes_and_opens_its_ballot() -> None:
 
 @pytest.mark.rule("5.78")
 def test_ballot_is_not_opened_before_voting_has_ended() -> None:
-    """Neither a repeated vote nor time opens it."""
+    """Neither a repeated vote nor the passing of time opens the ballot."""
     driver = juror()
     for index, digest in enumerate(DIGESTS):
         driver.do(events.Reexecuted(CASE, index, digest))
@@ -114,7 +114,9 @@ def test_unavailable_content_gives_a_zero_digest_in_the_ballot() -> None:
 
 
 def test_other_juries_make_no_duty() -> None:
-    """Not drawn, accused itself, an unknown case, or another host class."""
+    """The provider was not drawn or is the accused, or the case is unknown or of another host
+    class.
+    """
     driver = Driver(ProviderCore(make_terms()))
     assert driver.do(drawn(PROVIDER)) == () and not driver.core.jury
     driver.do(opened(PROVIDER))
@@ -126,7 +128,7 @@ def test_other_juries_make_no_duty() -> None:
 
 
 def test_jury_duty_waits_for_a_slot_and_gets_it_before_the_next_lease() -> None:
-    """I2 holds."""
+    """So I2 holds for jury duty too."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(opened())
     lease = driver.assign(1)
@@ -139,7 +141,6 @@ def test_jury_duty_waits_for_a_slot_and_gets_it_before_the_next_lease() -> None:
 
 @pytest.mark.parametrize("steps", range(5))
 def test_every_phase_of_a_duty_ends_with_its_window(steps: int) -> None:
-    """I7."""
     driver = juror()
     happened: tuple[events.Event, ...] = (
         events.Reexecuted(CASE, 0, DIGESTS[0]),
@@ -174,7 +175,7 @@ def test_restarted_juror_can_open_its_ballot() -> None:
 
 
 def test_events_of_the_court_become_events_of_the_core() -> None:
-    """Zero hashes after the last execution are no executions."""
+    """A zero hash after the last execution stands for no execution."""
     three = (*SPECS, ZERO_HASH)
     amounts = (Amount(0),) * 3
     case = chain_events.CaseOpened(
@@ -206,7 +207,9 @@ def test_events_of_the_court_become_events_of_the_core() -> None:
 
 @pytest.mark.rule("3.21", "6.5")
 def test_statement_that_is_older_or_lower_or_of_a_stranger_is_refused() -> None:
-    """So is a second one of the same number. `held` may fall, because a verdict lowers it."""
+    """A second statement with the same number is refused too. `held` may fall, because a verdict
+    lowers it.
+    """
     driver = Driver(ProviderCore(make_terms()))
     driver.do(statement(100, 1, held=50))
     driver.do(statement(100, 1, held=50))
@@ -221,7 +224,7 @@ def test_statement_that_is_older_or_lower_or_of_a_stranger_is_refused() -> None:
 
 
 def test_final_epoch_with_new_credit_is_claimed() -> None:
-    """Only when there is more than was claimed."""
+    """The provider claims only if there is more credit than it has claimed."""
     driver = Driver(ProviderCore(make_terms()))
     (claim,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(1), Amount(70)))
     assert claim == effects.SendClaim(COORDINATOR, Sequence(1), Amount(70))
@@ -232,7 +235,7 @@ def test_final_epoch_with_new_credit_is_claimed() -> None:
 
 
 def test_offer_numbers_grow_over_restarts() -> None:
-    """So no offer is taken for an older one."""
+    """Otherwise a coordinator would take a new offer for an older one."""
     driver = Driver(ProviderCore(make_terms()))
     (first,) = driver.do(events.OfferDue())
     twin = Driver(ProviderCore(make_terms()))
@@ -251,7 +254,7 @@ def test_offer_numbers_grow_over_restarts() -> None:
 def test_running_task_without_a_container_fails_after_a_restart(
     phase: type, state: TaskState
 ) -> None:
-    """Tasks that still run or have exited are attached to again."""
+    """The provider attaches again to tasks that still run or have exited."""
     driver = Driver(ProviderCore(make_terms()))
     held = driver.advance(driver.assign(), phase)
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
@@ -264,7 +267,7 @@ def test_running_task_without_a_container_fails_after_a_restart(
 
 
 def test_containers_that_no_lease_needs_are_strays() -> None:
-    """The container of a juror is none."""
+    """The container of a jury duty is no stray."""
     driver = juror()
     mine = jury_lease_id(CASE, 0, driver.core.terms.provider)
     other = jury_lease_id(CASE, 1, driver.core.terms.provider)
@@ -273,7 +276,7 @@ def test_containers_that_no_lease_needs_are_strays() -> None:
 
 
 def test_start_by_follows_from_recent_run_times() -> None:
-    """Not from the time that a job may take."""
+    """It does not follow from the maximum duration of a job."""
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign(1)
     driver.advance(lease, Running)

@@ -1,6 +1,6 @@
-"""An owner changes price, images or coordinators between two starts.
+"""Tests an owner that changes price, images or coordinators between two starts.
 
-Earlier decisions stay as they were.
+Earlier decisions do not change.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Recorder(Driver):
 
 @pytest.fixture
 def worked() -> Recorder:
-    """A provider that was configured, took a job and committed."""
+    """Returns a provider that was configured, took a job and committed."""
     driver = Recorder(ProviderCore(make_terms()))
     driver.do(events.Configured(make_terms()))
     driver.advance(driver.assign(), Committed)
@@ -44,7 +44,7 @@ def worked() -> Recorder:
 
 @pytest.mark.parametrize("terms", [DEARER, ELSEWHERE])
 def test_journal_replays_the_same_under_other_terms(worked: Recorder, terms: Terms) -> None:
-    """Today's terms might decline that job, or not know its coordinator any more."""
+    """Under today's terms the provider might decline that job, or not know its coordinator."""
     twin = ProviderCore(terms)
     for item in worked.journal:
         twin.step(item)

@@ -1,4 +1,6 @@
-"""A rotated operator key is kept, and signs, as long as a message may need it (PROTOCOL §2)."""
+"""Tests that a rotated operator key is kept and signs as long as a message may need it (PROTOCOL
+§2).
+"""
 
 import json
 from dataclasses import replace
@@ -58,7 +60,7 @@ AFTER = (KeyValidity(OPERATOR.address, NOW, SINCE), KeyValidity(NEW.address, SIN
 def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation(
     tmp_path: Path,
 ) -> None:
-    """Keys are added beside the others, and retired one by one."""
+    """The rotation adds keys beside the others, and retires them one by one."""
     keystore = Keystore.at(tmp_path, "secret", DEVNET)
     first = provider_keys.create(keystore, None, None).operator
     second, third = provider_keys.add_operator(keystore), provider_keys.add_operator(keystore)
@@ -88,7 +90,7 @@ def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation
 
 
 def test_rotate_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
-    """Typed again before the daemon uses the new key, it makes no further one."""
+    """If the owner types it again before the daemon uses the new key, it makes no further key."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
 
@@ -189,7 +191,7 @@ async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:
 
 
 def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
-    """Offers count that were signed with it and have not expired."""
+    """The old key is needed for each offer that it signed and that has not expired."""
     operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     operator_keys.learn(BEFORE)

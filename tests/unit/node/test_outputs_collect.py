@@ -1,4 +1,4 @@
-"""Outputs of hostile programs: what is collected, and what is refused without harm."""
+"""Tests the outputs of hostile programs: what is collected, and what is refused without harm."""
 
 import io
 import os
@@ -17,7 +17,7 @@ CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)
 
 
 def deep(root: Path, depth: int) -> None:
-    """A chain of directories that is deeper than any path may be long."""
+    """Makes a chain of directories that is deeper than any path may be long."""
     here = os.open(root, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=here)
@@ -121,7 +121,7 @@ def test_a_partial_copy_of_a_crash_is_replaced(tmp_path: Path) -> None:
 
 
 def tar(*members: tuple[str, bytes, str, bytes]) -> bytes:
-    """An engine's stream: (name, type, link, content)."""
+    """Returns an engine's stream of members (name, type, link, content)."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, kind, link, content in members:

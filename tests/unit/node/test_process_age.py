@@ -1,4 +1,4 @@
-"""How a container's run time is measured when the machine's UTC clock jumps."""
+"""Tests how a container's run time is measured when the machine's UTC clock jumps."""
 
 import os
 import subprocess
@@ -19,11 +19,11 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     ("reported", "ran"),
     [
-        (20.0, 20.0),  # no jump: the engine's report counts, for the exit may be observed late
+        (20.0, 20.0),  # no jump: the engine's report counts, because the exit may be observed late
         (29.5, 29.5),
         (20.0 + HOUR, 30.0),  # the clock jumped forward while it ran
         (20.0 - HOUR, 30.0),  # the clock jumped back
-        (-15.5, 30.0),  # back by little more than the age of 15 s at which it was observed
+        (-15.5, 30.0),  # it jumped back by little more than 15 s, the age at which it was observed
     ],
 )
 def test_run_time_does_not_follow_a_clock_jump(reported: float, ran: float) -> None:

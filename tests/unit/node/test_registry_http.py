@@ -1,4 +1,6 @@
-"""Registries without a socket: addresses, image names, redirects, and records of loaded images."""
+"""Tests rules about registries without a socket: addresses, image names, redirects, and records
+of loaded images.
+"""
 
 import ipaddress
 import os
@@ -43,7 +45,7 @@ DIGEST = "sha256:" + "ab" * 32
         ("2001:0:4136:e378:8000:63bf:80ff:fffe", False),
     ],
 )
-def test_only_public_addresses_are_public(text: str, expected: bool) -> None:
+def test_private_and_reserved_addresses_are_not_public(text: str, expected: bool) -> None:
     assert is_public(ipaddress.ip_address(text)) is expected
 
 
@@ -58,7 +60,9 @@ def test_only_public_addresses_are_public(text: str, expected: bool) -> None:
         ("127.0.0.1:5000/a/b/c", "127.0.0.1:5000", "a/b/c"),
     ],
 )
-def test_names_of_images(name: str, host: str, path: str) -> None:
+def test_an_image_name_gives_registry_repository_and_digest(
+    name: str, host: str, path: str
+) -> None:
     assert parse_pinned(f"{name}@{DIGEST}") == PinnedImage(f"{name}@{DIGEST}", host, path, DIGEST)
 
 
@@ -77,13 +81,13 @@ def test_names_of_images(name: str, host: str, path: str) -> None:
         f"/x@{DIGEST}",
     ],
 )
-def test_names_that_are_not_pinned(name: str) -> None:
+def test_an_image_name_without_a_valid_digest_is_refused(name: str) -> None:
     with pytest.raises(Refused) as refusal:
         parse_pinned(name)
     assert refusal.value.code is Code.MALFORMED
 
 
-def test_plain_http_for_this_machine_only() -> None:
+def test_plain_http_is_used_for_this_machine_only() -> None:
     assert {
         scheme_of(host)
         for host in ("localhost", "localhost:1", "127.0.0.1:5000", "127.9.9.9", "[::1]:5")

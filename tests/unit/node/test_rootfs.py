@@ -1,4 +1,4 @@
-"""Unpacking images without an engine: the layer rules, and no write outside the root."""
+"""Tests unpacking images without an engine: the layer rules, and no write outside the root."""
 
 import hashlib
 import os
@@ -83,7 +83,9 @@ def test_layers_add_replace_and_remove(tmp_path: Path) -> None:
 
 
 def test_names_are_resolved_inside_the_root(tmp_path: Path) -> None:
-    """A link out of the root in one layer, and a file through it in the next."""
+    """One layer has a link out of the root, and the next layer has a file with a path through
+    that link.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     root = unpacked(
@@ -131,7 +133,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) 
     assert not (root / "etc/hosts").is_symlink()
 
 
-def test_modes_times_and_owners(tmp_path: Path) -> None:
+def test_unpacked_files_keep_their_time_and_lose_special_modes_and_owners(tmp_path: Path) -> None:
     info, body = entry("setuid", b"x", mode=0o6755)
     info.mtime, info.uid = 1_000_000, 0
     closed = entry("closed", kind=FOLDER, mode=0o000)
@@ -167,9 +169,9 @@ def test_invalid_layers_are_refused(tmp_path: Path, members: list[Member], word:
 
 
 def test_sparse_files_are_refused(tmp_path: Path) -> None:
-    """A terabyte of nothing is a few bytes of archive.
+    """A terabyte of zeros is a few bytes of archive.
 
-    It is made by hand, because the tar module writes none.
+    The test makes it by hand, because the tar module writes none.
     """
     info = tarfile.TarInfo("huge")
     info.size, info.type = 1 << 40, tarfile.GNUTYPE_SPARSE
@@ -181,7 +183,9 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_layer_with_another_hash_than_the_configs_is_refused(tmp_path: Path) -> None:
-    """Two archives with one config share a cache entry: the second must not choose its content."""
+    """Two archives with one configuration share a cache entry. The second must not choose its
+    content.
+    """
     honest = "sha256:" + hashlib.sha256(tar([entry("a", b"honest")])).hexdigest()
     path, info = archive(
         tmp_path, [entry("a", b"poison")], rootfs={"type": "layers", "diff_ids": [honest]}
@@ -209,7 +213,7 @@ def test_the_cache_unpacks_once_and_keeps_images_in_use(tmp_path: Path) -> None:
     assert (cache.ensure(path, info) / "mark").exists()
 
 
-def test_the_cache_removes_the_longest_unused_images_for_room(
+def test_a_full_cache_removes_the_longest_unused_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: set[str] = set()

@@ -1,6 +1,6 @@
 """Runs the seccomp program in a small interpreter and compares it with the profile.
 
-Every call is compared, and arguments at the edges.
+The tests compare every system call, with arguments at their limits.
 """
 
 import itertools
@@ -27,7 +27,7 @@ EPERM, ENOSYS = ERRNO | 1, ERRNO | 38
 
 
 def run(program: bytes, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int:
-    """What the kernel's interpreter would return."""
+    """Returns what the kernel's interpreter would return."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6])
     steps = [struct.unpack_from("=HBBI", program, offset) for offset in range(0, len(program), 8)]
     accumulator = place = 0
@@ -52,7 +52,7 @@ def run(program: bytes, architecture: int, number: int, arguments: tuple[int, ..
 
 
 def meaning(name: str, arguments: tuple[int, ...]) -> int:
-    """What the profile says."""
+    """Returns what the profile says about a call."""
     padded = (*arguments, 0, 0, 0, 0, 0, 0)
     for entry in PROFILE["syscalls"]:
         if name not in entry["names"]:

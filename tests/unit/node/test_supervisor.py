@@ -1,4 +1,6 @@
-"""The supervisor: what it imports, how it reads bubblewrap's report, how it bounds outputs."""
+"""Tests the supervisor: what it imports, how it reads bubblewrap's report, how it bounds
+outputs.
+"""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""The owner learns what ended without pay, and why.
+"""Tests that the owner learns which executions ended without pay, and why.
 
-Otherwise a machine that computes wrong would work for nothing until somebody notices. The owner
-also learns when the coordinator contradicts what it signed before, with the signed message.
+Otherwise a machine that computes wrong results would work without pay until somebody notices. The
+owner also learns when the coordinator contradicts an earlier signed message, and sees that message.
 """
 
 import logging
@@ -42,7 +42,7 @@ def told(driver: Driver) -> list[tuple[Hash32, str]]:
 
 
 class Daemon:
-    """The actor, reduced to what the frame handler uses."""
+    """The parts of the actor that the frame handler uses."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -90,7 +90,7 @@ def test_reason_of_a_lapse_is_shown_on_one_printable_line() -> None:
 async def test_fault_is_logged_even_when_its_lease_is_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A held job is executed again up to three days later."""
+    """The coordinator may have a held job executed again up to three days later."""
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
     driver.advance(lease, Revealed)
@@ -119,7 +119,7 @@ async def test_fault_is_logged_even_when_its_lease_is_forgotten(
 async def test_contradiction_of_a_coordinator_is_logged_with_the_signed_message(
     caplog: pytest.LogCaptureFixture, final: int, seq: int
 ) -> None:
-    """It once was only answered to the coordinator, which knows it already."""
+    """The provider once told only the coordinator, which knows it already."""
     driver = Driver(ProviderCore(make_terms()))
     inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
     driver.do(statement(1000, 2))

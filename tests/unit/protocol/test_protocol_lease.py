@@ -197,8 +197,7 @@ def test_a_reveal_must_open_its_commitment(change: dict[str, object], code: Code
     from quorate_protocol.values import replace
 
     with pytest.raises(Refused) as caught:
-        # type: ignore[arg-type]
-        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))
+        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))  # type: ignore[arg-type]
     assert caught.value.code is code
 
 

@@ -1,4 +1,4 @@
-"""Small pure parts of the devnet: lies, pictures, order of jobs, folders."""
+"""Tests small pure parts of the devnet: lies, pictures, order of jobs, folders."""
 
 import itertools
 import json
@@ -125,7 +125,7 @@ def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
     clear_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "ready").mkdir()
-    (tmp_path / "password").write_text("devnet\n")  # one that ended early
+    (tmp_path / "password").write_text("devnet\n")  # a devnet that ended early
     clear_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "notes.txt").write_text("mine")

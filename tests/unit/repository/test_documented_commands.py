@@ -1,8 +1,8 @@
-"""The command line's own parser understands every `quorate ...` command in the documents. Nothing
-is executed.
+"""Tests that the command line's own parser understands every `quorate ...` command in the
+documents.
 
-Lines of shell blocks are parsed whole. A sentence may mention half a command (`quorate plan -f`);
-there each command and option must exist.
+Nothing is executed. Lines of shell blocks are parsed whole. A sentence may mention half a command
+(`quorate plan -f`); then each of its commands and options must exist.
 """
 
 import re
@@ -31,7 +31,7 @@ TYPED = re.compile(r"^(?:.*/bin/)?quorate (.*)|^.*\bcompose .* run --rm client (
 
 
 def lines() -> Iterator[tuple[str, str]]:
-    """(document, what follows `quorate` on a line of a shell block)"""
+    """Yields (document, the words after `quorate`) for each line of a shell block."""
     for path in DOCUMENTS:
         for block in BLOCK.findall(path.read_text()):
             for line in block.replace("\\\n", " ").splitlines():
@@ -40,18 +40,18 @@ def lines() -> Iterator[tuple[str, str]]:
 
 
 def spans() -> Iterator[tuple[str, str]]:
-    """(document, what follows `quorate` in a sentence)"""
+    """Yields (document, the words after `quorate`) for each command in a sentence."""
     for path in DOCUMENTS:
         for found in SPAN.findall(FENCED.sub("", path.read_text())):
             yield path.name, " ".join(found.split())
 
 
 class UnknownError(Exception):
-    """A command or an option that there is not."""
+    """The command line has no such command or option."""
 
 
 def parse(words: list[str]) -> None:
-    """The parser's own usage error for what the command line would refuse."""
+    """Raises the parser's own usage error for what the command line would refuse."""
     command: Any = get_command(app)
     name, context = "quorate", None
     while True:
@@ -64,8 +64,9 @@ def parse(words: list[str]) -> None:
 
 
 def look(words: list[str]) -> None:
-    """UnknownError for a command or an option that there is not; values and what is missing are
-    not looked at.
+    """Raises UnknownError for a command or option that does not exist.
+
+    It ignores values and missing arguments.
     """
     command: Any = get_command(app)
     rest = iter(words)
@@ -97,7 +98,7 @@ def look(words: list[str]) -> None:
 @pytest.mark.parametrize(("document", "line"), sorted({*lines()}))
 def test_every_documented_command_line_parses(document: str, line: str) -> None:
     words = shlex.split(line, comments=True)
-    if words[-1] == "...":  # and so on
+    if words[-1] == "...":  # "..." stands for more words
         look(words[:-1])
     else:
         parse(words)

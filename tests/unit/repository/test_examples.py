@@ -1,4 +1,4 @@
-"""The demo's two programs: the same input gives the same bytes, and the numbers are right."""
+"""Tests the demo's two programs: the same input gives the same bytes, and the numbers are right."""
 
 import json
 import math
@@ -37,7 +37,9 @@ def test_the_price_is_the_same_on_every_machine(pricing: dict[str, Any]) -> None
 
 
 def test_the_price_is_near_the_closed_form(pricing: dict[str, Any]) -> None:
-    """Discretely averaged Asian call, 24 dates, S = K = 100, r = 5 %, volatility 20 %."""
+    """The option is a discretely averaged Asian call: 24 dates, S = K = 100, r = 5 %, volatility
+    20 %.
+    """
     paths = 100_000
     total, squares = pricing["simulate"](3, paths)
     scale, discount = 2**20, math.exp(-0.05)

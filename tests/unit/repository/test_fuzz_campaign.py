@@ -1,4 +1,4 @@
-"""A fuzzing campaign that tried too little fails and names what it left out."""
+"""Tests that a fuzzing campaign that tried too little fails and names what it left out."""
 
 from fuzz.api_parties import WHO
 from fuzz.campaign import ROUTES, by_who, missed

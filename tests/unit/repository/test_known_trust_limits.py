@@ -75,8 +75,10 @@ def test_too_few_owners_are_refused_unless_unverified_is_accepted() -> None:
 def test_the_commit_set_shows_which_providers_were_skipped() -> None:
     seen: list[CommitSet] = []
 
-    class Watched(Market):
-        """Two of seven beat like the others, and never hear of an assignment."""
+    class MarketWithoutAssignmentsForTwo(Market):
+        """A market in which two of seven providers send heartbeats and never receive an
+        assignment.
+        """
 
         def _perform(self, effect: Effect) -> None:
             if isinstance(effect, Send) and isinstance(effect.frame, frames.CommitSetSent):
@@ -85,7 +87,7 @@ def test_the_commit_set_shows_which_providers_were_skipped() -> None:
             if not (is_lost and self.parties[effect.peer].number > 4):
                 super()._perform(effect)
 
-    market = Watched(*[Party(number) for number in range(7)])
+    market = MarketWithoutAssignmentsForTwo(*[Party(number) for number in range(7)])
     for nonce in range(1, 30):
         verdict_of(market, market.order(0, nonce))
         if any(item.skips_hash != hash_list(()) for item in seen):
@@ -145,12 +147,14 @@ def test_the_process_executor_warns_that_it_has_no_sandbox() -> None:
         ("Epochs", "relay"),
     ],
 )
-def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
+def test_challenges_relayed_requests_and_settlement_are_not_on_chain_yet(
+    contract: str, absent: str
+) -> None:
     tree = json.loads((ABI / f"{contract}.json").read_text())
     names = [item["name"].lower() for item in tree["abi"] if item["type"] == "function"]
     names = [
         name for name in names if name != "challenge_window"
-    ]  # how long one could come, if there were any
+    ]  # the time in which a challenge could come, if challenges existed
     assert names and not [name for name in names if absent in name], (
         "build it, then say so in docs/trust.md"
     )
@@ -184,7 +188,7 @@ def test_a_provider_offers_the_class_of_its_processor(monkeypatch: pytest.Monkey
 
 
 def test_an_unrevealed_execution_lapses_unpaid_and_is_replaced() -> None:
-    mute = Party(0, lies=True, is_mute=True)  # cheapest, so it is matched first
+    mute = Party(0, lies=True, is_mute=True)  # the cheapest provider, so it is matched first
     market = Market(mute, *[Party(number) for number in range(1, 5)])
     for nonce in range(1, 6):
         found = verdict_of(market, market.order(0, nonce))

@@ -1,5 +1,6 @@
-"""Features that docs/protocol.md describes and that are not built yet. docs/trust.md lists them;
-update it when you build one.
+"""Tests that features that docs/protocol.md marks as not built are indeed not built.
+
+docs/trust.md lists them; update it when you build one.
 """
 
 import json
@@ -34,7 +35,7 @@ PACKAGES = ("coordinator", "node", "sdk", "contracts")
 
 
 def sources(*left_out: str) -> str:
-    """Every program's text but that of some files."""
+    """Returns the text of every program, without some files."""
     found = (
         path
         for package in PACKAGES
@@ -50,7 +51,7 @@ def test_key_bindings_are_not_checked() -> None:
 
 
 def entries(kind: str) -> set[str]:
-    """Functions or events of all contracts, in lower case."""
+    """Returns functions or events of all contracts, in lower case."""
     trees = [
         json.loads((ABI / f"{name}.json").read_text())["abi"]
         for name in ("Stakes", "Escrow", "Epochs", "Court")
@@ -76,7 +77,9 @@ def test_a_leaving_coordinator_is_not_announced_and_keeps_its_bond() -> None:
 @pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")
 @pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
 def test_planned_messages_do_not_exist(wanted: str) -> None:
-    """A commit on chain, a canary, a delegate of a reveal, an audit of another's job."""
+    """These are a commit on chain, a canary, a delegate of a reveal, and an audit of another
+    coordinator's job.
+    """
     frames = {name.lower() for name in vars(frames_module) if name.endswith("Sent")} - {
         "commitsent",
         "commitsetsent",
@@ -89,8 +92,8 @@ def test_planned_messages_do_not_exist(wanted: str) -> None:
 
 @pytest.mark.rule("7.2", "7.4")
 def test_no_log_of_receipts_is_published() -> None:
-    """Each run has a receipt, but outsiders cannot compute what follows from all of them in
-    order.
+    """Each run has a receipt. But outsiders cannot compute what follows from all receipts in
+    their order.
     """
     assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == [
         "/v1/receipts/{job}"

@@ -1,4 +1,4 @@
-"""The actor replies and performs effects only after the event is durable.
+"""Tests that the actor replies and performs effects only after the event is durable.
 
 Replay gives the same state, and each effect is performed at least once.
 """
@@ -33,8 +33,8 @@ from support.journal.ledger_core import (
 EffectPerformer = Callable[[Effect], Awaitable[None]]
 
 
-class Market:
-    """One daemon over a disk that survives the daemon."""
+class LedgerDaemon:
+    """One daemon whose disk survives it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Market:
         self.actor.bind(perform or self._note, on_refused)
         self.task: asyncio.Task[None] | None = None
 
-    async def up(self) -> "Market":
+    async def up(self) -> "LedgerDaemon":
         await self.actor.start()
         self.task = asyncio.create_task(self.actor.run())
         return self
@@ -83,7 +83,7 @@ def pay(name: str, amount: int) -> Paid:
 
 def test_submit_replies_journals_and_performs() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         assert await market.actor.submit(pay("ada", 5)) == 5
         assert await market.actor.submit(pay("ada", 2)) == 7
         await clock.sleep(1)
@@ -98,7 +98,7 @@ def test_submit_replies_journals_and_performs() -> None:
 
 def test_refused_events_change_nothing_and_are_not_journaled() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         await market.actor.submit(pay("ada", 5))
         before = market.core.snapshot()
         with pytest.raises(Refused) as refused:
@@ -116,7 +116,7 @@ def test_refused_events_change_nothing_and_are_not_journaled() -> None:
 @pytest.mark.rule("5.65")
 def test_no_reply_or_effect_comes_before_the_append_is_durable() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         waiting = asyncio.create_task(market.actor.submit(pay("ada", 5)))
         for _ in range(10):
             if market.core.balances:  # stepped in memory ...
@@ -138,7 +138,7 @@ def test_no_reply_or_effect_comes_before_the_append_is_durable() -> None:
 def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
     async def main(clock: VirtualClock) -> None:
         disk = MemoryDisk()
-        market = await Market(clock, disk).up()
+        market = await LedgerDaemon(clock, disk).up()
 
         async def offset_after(events: int, seconds: float) -> int:
             clock.forward(seconds)
@@ -153,7 +153,7 @@ def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
         assert await offset_after(999, 600) == 2501
         assert await offset_after(1, 0) == 3501
         await market.crash()
-        again = await Market(clock, disk).up()
+        again = await LedgerDaemon(clock, disk).up()
         assert again.core.snapshot() == market.core.snapshot()
         await again.stop()
 
@@ -164,7 +164,7 @@ def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
 def test_replay_gives_the_same_state(snapshot_every: int) -> None:
     async def main(clock: VirtualClock) -> None:
         disk = MemoryDisk()
-        market = await Market(clock, disk, snapshot_every=snapshot_every).up()
+        market = await LedgerDaemon(clock, disk, snapshot_every=snapshot_every).up()
         for index in range(40):
             await market.actor.submit(pay(f"name {index % 6}", index + 1))
             await clock.sleep(3)
@@ -176,7 +176,7 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
         expected, performed = market.core.snapshot(), list(market.done)
         assert (disk.snapshot is None) == (snapshot_every > 44)
         await market.crash()
-        again = await Market(VirtualClock(1.0), disk, snapshot_every=snapshot_every).up()
+        again = await LedgerDaemon(VirtualClock(1.0), disk, snapshot_every=snapshot_every).up()
         assert again.core.snapshot() == expected
         assert (
             again.done == [] and len(performed) == 42
@@ -192,11 +192,11 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
 def test_clock_far_behind_the_journal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(clock: VirtualClock) -> None:
         disk = MemoryDisk()
-        market = await Market(clock, disk).up()
+        market = await LedgerDaemon(clock, disk).up()
         await market.actor.submit(pay("ada", 5))
         await market.crash()
         behind = VirtualClock(clock.now() - 3600)
-        again = await Market(behind, disk).up()
+        again = await LedgerDaemon(behind, disk).up()
         for _ in range(3):
             await again.actor.submit(pay("ada", 1))
         assert [
@@ -218,16 +218,16 @@ def test_an_effect_is_performed_again_after_a_crash_before_it_was_marked_done() 
             seen.append(effect)
             disk.crash()
 
-        market = await Market(clock, disk, perform_and_die).up()
+        market = await LedgerDaemon(clock, disk, perform_and_die).up()
         await market.actor.submit(pay("ada", 5))
         await clock.sleep(1)
         await market.stop()
         assert seen == [Notify("ada", Amount(5), 1)]
-        again = await Market(clock, disk).up()
+        again = await LedgerDaemon(clock, disk).up()
         await clock.sleep(1)
         assert again.done == seen
         await again.crash()
-        third = await Market(clock, disk).up()
+        third = await LedgerDaemon(clock, disk).up()
         await clock.sleep(1)
         assert third.done == []
         await third.stop()
@@ -237,7 +237,7 @@ def test_an_effect_is_performed_again_after_a_crash_before_it_was_marked_done() 
 
 def test_a_key_is_queued_once() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         for _ in range(2):
             await market.actor.submit(pay("ada", 5))
             await market.actor.submit(Closed("ada"))
@@ -260,7 +260,7 @@ def test_unavailable_is_retried_more_and_more_slowly_in_lane_order() -> None:
                 raise Unavailable("peer away", 0.0)
             done.append(effect)
 
-        market = await Market(clock, MemoryDisk(), perform).up()
+        market = await LedgerDaemon(clock, MemoryDisk(), perform).up()
         for event in (pay("ada", 1), pay("ada", 2), pay("bob", 3)):
             await market.actor.submit(event)
         await clock.sleep(1)
@@ -288,7 +288,7 @@ def test_refused_effect_is_reported_to_the_core_and_not_repeated() -> None:
         async def on_refused(effect: Effect, refusal: Refused) -> None:
             await market.actor.submit(Closed(effect.lane))
 
-        market = Market(clock, MemoryDisk(), perform, on_refused=on_refused)
+        market = LedgerDaemon(clock, MemoryDisk(), perform, on_refused=on_refused)
         await market.up()
         await market.actor.submit(pay("ada", 1))
         await clock.sleep(100)
@@ -307,7 +307,7 @@ def test_refused_effect_is_reported_to_the_core_and_not_repeated() -> None:
 def test_a_failed_append_ends_the_actor_and_acknowledges_nothing() -> None:
     async def main(clock: VirtualClock) -> None:
         disk = MemoryDisk(events_max=2)
-        market = await Market(clock, disk).up()
+        market = await LedgerDaemon(clock, disk).up()
         waiting = [asyncio.create_task(market.actor.submit(pay("ada", 1))) for _ in range(5)]
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert results[:2] == [1, 2] and all(isinstance(r, JournalFailed) for r in results[2:])
@@ -328,7 +328,9 @@ def test_bug_ends_the_actor_and_fails_all_waiting_submitters(where: str) -> None
         async def perform(effect: Effect) -> None:
             raise ZeroDivisionError
 
-        market = await Market(clock, MemoryDisk(), perform if where == "perform" else None).up()
+        market = await LedgerDaemon(
+            clock, MemoryDisk(), perform if where == "perform" else None
+        ).up()
         event = pay("ada", 1) if where == "perform" else "no event at all"
         first = asyncio.create_task(market.actor.submit(event))  # type: ignore[arg-type]
         assert market.task is not None
@@ -346,7 +348,7 @@ def test_bug_ends_the_actor_and_fails_all_waiting_submitters(where: str) -> None
 
 def test_the_inbox_is_bounded() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = Market(clock, MemoryDisk(), inbox_max=4)
+        market = LedgerDaemon(clock, MemoryDisk(), inbox_max=4)
         await market.actor.start()
         early = [asyncio.create_task(market.actor.submit(pay("ada", n))) for n in range(1, 5)]
         late = asyncio.create_task(market.actor.submit(pay("ada", 10)))  # waits for room
@@ -361,7 +363,7 @@ def test_the_inbox_is_bounded() -> None:
 
 def test_a_submitter_that_gives_up_does_not_undo_its_event() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         given_up = asyncio.create_task(market.actor.submit(pay("ada", 1)))
         await asyncio.sleep(0)
         given_up.cancel()
@@ -373,7 +375,7 @@ def test_a_submitter_that_gives_up_does_not_undo_its_event() -> None:
 
 def test_random_values_come_from_the_source() -> None:
     async def main(clock: VirtualClock) -> None:
-        market = await Market(clock, MemoryDisk()).up()
+        market = await LedgerDaemon(clock, MemoryDisk()).up()
         await market.actor.submit(pay("ada", 1))
         assert market.core.newest.random == sha256(b"0") == market.disk.events[0].random
         assert isinstance(market.core.newest.random, bytes) and Hash32(market.core.newest.random)

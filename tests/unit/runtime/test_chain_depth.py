@@ -1,5 +1,7 @@
-"""The coordinator acts on deposits, slots and cases only when their block is `chain_depth` deep, so
-that no reorganisation removes it.
+"""Tests that the coordinator acts on deposits, slots and cases only when their block is
+`chain_depth` deep.
+
+No reorganisation removes a block at that depth.
 """
 
 from types import SimpleNamespace
@@ -98,7 +100,7 @@ class Waits:
 
 
 async def notes(chain: Chain, depth: int) -> list[ev.ChainNote]:
-    """The events that a coordinator gets from a chain until it waits for the next block."""
+    """Returns the events that a coordinator gets from a chain until it waits for the next block."""
     heard: list[ev.ChainNote] = []
 
     async def submit(event: ev.ChainAdvanced) -> None:

@@ -1,4 +1,4 @@
-"""Virtual time passes only while every task waits."""
+"""Tests virtual time, which passes only while every task waits."""
 
 import asyncio
 import time

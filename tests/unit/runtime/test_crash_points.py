@@ -1,4 +1,4 @@
-"""The table of crash points and the points in the source are the same."""
+"""Tests that the table of crash points and the points in the source are the same."""
 
 import ast
 import os
@@ -15,7 +15,9 @@ PACKAGES = ("sdk", "node", "coordinator", "contracts")
 
 
 def written() -> dict[str, set[Kind]]:
-    """The name of each `crash_point("...")` in the source -> whether a type completes it."""
+    """Returns the names of each `crash_point("...")` in the source, and whether a type completes
+    each name.
+    """
     found: dict[str, set[Kind]] = {}
     for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

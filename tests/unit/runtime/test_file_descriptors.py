@@ -1,4 +1,4 @@
-"""Connections never take all descriptors: files, the chain node and other users need some."""
+"""Tests that connections never take all file descriptors: files and the chain node need some."""
 
 import resource
 

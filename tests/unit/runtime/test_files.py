@@ -1,4 +1,4 @@
-"""`write_atomic` replaces a file whole or not at all."""
+"""Tests that `write_atomic` replaces a file whole or not at all."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The collector runs rarely in a daemon, but still collects reference cycles in time."""
+"""Tests that a daemon's garbage collector runs rarely, but still collects reference cycles in
+time.
+"""
 
 import asyncio
 import gc
@@ -50,7 +52,7 @@ def test_loaded_modules_are_never_scanned_again() -> None:
 
 
 def test_full_scans_run_as_often_as_they_are_cheap() -> None:
-    ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two full scans
+    ticks = iter([0.0, 0.1, 7.0, 7.001])  # start and end of two full scans
     walks, old = gc_tuning.CollectionSchedule(), Cycle()
     gc.collect(1)
     gc.collect(1)  # it is in the oldest generation now

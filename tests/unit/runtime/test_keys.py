@@ -1,4 +1,6 @@
-"""The keystore: other tools can read its files, other users cannot, and nothing overwrites them."""
+"""Tests the keystore: other tools can read its files, other users cannot, and nothing overwrites
+them.
+"""
 
 import json
 import os
@@ -50,7 +52,7 @@ def test_eth_account_and_the_keystore_read_each_others_files(
         )
 
 
-def test_test_vector_of_the_standard_opens() -> None:
+def test_the_standards_test_vector_opens() -> None:
     """The vector "PBKDF2-SHA-256" of the web3 secret storage definition.
 
     The scrypt vector is left out: OpenSSL derives no scrypt key with r = 1 and n = 2^18.

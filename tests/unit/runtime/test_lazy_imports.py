@@ -1,8 +1,7 @@
-"""Slow packages are imported at their first use: web3 takes more than a second, aiohttp and
-pydantic most of half a second each.
+"""Tests that slow packages are imported only at their first use.
 
-Each row names what a statement may not load. No time is measured here, so a busy machine fails
-nothing.
+web3 takes more than a second, aiohttp and pydantic about half a second each. Each row names what a
+statement may not load. No time is measured here, so a busy machine fails nothing.
 """
 
 import json
@@ -13,7 +12,8 @@ import pytest
 
 CHAIN = ("web3", "eth_account", "eth_tester", "eth_abi", "eth_utils", "pydantic")
 EXTRAS = ("docker", "sqlalchemy", "numpy", "libp2p", "vyper")
-PARSERS = ("cffi", "pycparser", "Crypto.Hash", "Crypto.Cipher")  # of C, for pycryptodome
+# parsers of C, which pycryptodome loads
+PARSERS = ("cffi", "pycparser", "Crypto.Hash", "Crypto.Cipher")
 TERMINAL = ("typer", "rich", "yaml")
 TESTS = ("pytest", "hypothesis")
 MARKET = (*CHAIN, *EXTRAS, *PARSERS, *TERMINAL, *TESTS, "aiohttp")

@@ -1,4 +1,4 @@
-"""Log lines name their lease and keep secrets."""
+"""Tests that log lines name their lease and hide secrets."""
 
 import asyncio
 import io

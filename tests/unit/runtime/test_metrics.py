@@ -1,4 +1,4 @@
-"""Metrics of a daemon in Prometheus' text format."""
+"""Tests a daemon's metrics in Prometheus' text format."""
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry

@@ -1,4 +1,6 @@
-"""The hub in memory when frames are dropped, delayed, repeated or reordered, in virtual time."""
+"""Tests the in-memory hub when frames are dropped, delayed, repeated or reordered, in virtual
+time.
+"""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""URLs that people type are checked, and stored without the last slash."""
+"""Tests that URLs that people type are checked, and stored without the last slash."""
 
 import pytest
 
@@ -30,6 +30,6 @@ HOSTILE = ["http://a\x1b]0;x\x07/", "http://" + "a" * 2_000]
 
 
 @pytest.mark.parametrize("text", [*WRONG, *HOSTILE])
-def test_wrong_url_is_refused_by_the_name_of_its_flag(text: str) -> None:
+def test_a_wrong_url_is_refused_with_the_name_of_its_flag(text: str) -> None:
     with pytest.raises(Refused, match="--x .*such as http://127.0.0.1:7700"):
         web_url("--x", text, EXAMPLE)

@@ -71,8 +71,7 @@ def test_a_key_rotated_during_a_job() -> None:
     market.until_decided(job_id)
     (data,) = market.receipts
     body = canonical.decode(receipt.Receipt, data)
-    # type: ignore[arg-type]
-    report = receipt_checks.verify(receipt.document(body), recover, verify_round)
+    report = receipt_checks.verify(receipt.document(body), recover, verify_round)  # type: ignore[arg-type]
     assert report.valid, report.failures
     assert (
         body.executions[0].operator_key

@@ -130,8 +130,7 @@ def witnessed(market: LargeMarket, number: int) -> Job:
     job_id = market.order(0, number)
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
-    # type: ignore[arg-type]
-    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)
+    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
     market.send(
         ev.WitnessReceived(
             seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address

@@ -241,8 +241,7 @@ def test_an_ack_with_a_weaker_rule_than_ordered_is_refused(
 ) -> None:
     market = Market(*[Party(number) for number in range(3)])
     job = market.job(market.order(0, 1))
-    # type: ignore[arg-type]
-    ack, order = replace(job.ack.message, **changes), job.submission.order.message
+    ack, order = replace(job.ack.message, **changes), job.submission.order.message  # type: ignore[arg-type]
     if is_taken:
         check_ordered(ack, order)
     else:
