@@ -1,8 +1,9 @@
-"""The devnet's beacon: rounds in drand's format over HTTP, signed by a local key, never before
-their time.
+"""The devnet's beacon: rounds in drand's format over HTTP.
 
-`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file PATH`.
-For development only: anyone with the seed knows every round in advance.
+A local key signs them, never before their time.
+
+Start it by `python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2
+--ready-file PATH`. For development only: anyone with the seed knows every round in advance.
 """
 
 import argparse
@@ -33,8 +34,9 @@ GENESIS = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class BeaconConfig:
-    """Settings of the local beacon. `seed` has at least 16 bytes; the same seed gives the same
-    rounds.
+    """Settings of the local beacon.
+
+    `seed` has at least 16 bytes; the same seed gives the same rounds.
     """
 
     seed: bytes

@@ -1,5 +1,5 @@
-"""The settings of a devnet: one frozen `DevnetConfig`, and the folders and addresses that follow
-from it.
+"""The settings of a devnet: one frozen `DevnetConfig`, with the folders and addresses that
+follow from it.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ class ChainKind(StrEnum):
 
 
 class ExecutorChoice(StrEnum):
-    """The executor of jobs. `auto`: docker if an engine answers, else bubblewrap if it works, else
-    plain processes.
+    """The executor of jobs.
 
-    `docker` always uses runc. gVisor takes twice as long to start a container, so it must be chosen
-    as `docker-runsc`.
+    `auto`: docker if an engine answers, else bubblewrap if it works, else plain processes. `docker`
+    always uses runc. gVisor takes twice as long to start a container, so a user must choose it as
+    `docker-runsc`.
     """
 
     AUTO = "auto"
@@ -62,8 +62,9 @@ class ExecutorChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DevnetConfig:
-    """Settings of one devnet. The first `liars` providers lie, each in its own way unless
-    `is_colluding`.
+    """Settings of one devnet.
+
+    The first `liars` providers lie, each in its own way unless `is_colluding`.
     """
 
     folder: Path

@@ -41,7 +41,7 @@ from quorate_devnet.processes.child_processes import ChildProcesses
 from quorate_devnet.processes.ready_file import write_private
 from quorate_devnet.setup import genesis
 from quorate_devnet.setup.engine_check import engine_answers
-from quorate_devnet.setup.genesis import Funds, Newcomer
+from quorate_devnet.setup.genesis import Funds, JoiningProvider
 from quorate_node.executors.bwrap.bwrap_executor import check_bwrap
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys import provider_keys
@@ -268,7 +268,7 @@ class _Startup:
         info = json.loads(beacon["info"])
         agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
         newcomers = [
-            Newcomer(
+            JoiningProvider(
                 signer_of(keys),
                 keys.operator.address,
                 keys.payout,

@@ -1,5 +1,6 @@
-"""A lying provider for tests: it runs programs honestly but changes their outputs. The node itself
-has no such code.
+"""A lying provider for tests: it runs programs honestly but changes their outputs.
+
+The node itself has no such code.
 """
 
 import asyncio
@@ -16,8 +17,9 @@ _DIGITS = re.compile(r"\d{3,}")
 
 
 class LyingExecutor:
-    """Wraps an executor and changes its outputs. Each key gives another lie; one lease always gets
-    the same lie.
+    """Wraps an executor and changes its outputs.
+
+    Each key gives another lie. One lease always gets the same lie.
     """
 
     def __init__(self, inner: Executor, key: bytes) -> None:
@@ -26,28 +28,28 @@ class LyingExecutor:
         self.sandbox: Sandbox = inner.sandbox
 
     async def check(self) -> None:
-        """Passes on. The inner executor may learn its sandbox only now."""
+        """Calls the inner executor, which may learn its sandbox only now."""
         await self._inner.check()
         self.sandbox = self._inner.sandbox
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
-        """Passes on."""
+        """Calls the inner executor."""
         await self._inner.fetch_image(lease_id, name, deadline_seconds)
 
     async def start(self, task: Task) -> None:
-        """Passes on."""
+        """Calls the inner executor."""
         await self._inner.start(task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """Passes on."""
+        """Calls the inner executor."""
         return await self._inner.state(lease_id)
 
     async def wait(self, lease_id: str) -> Exit:
-        """Passes on."""
+        """Calls the inner executor."""
         return await self._inner.wait(lease_id)
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Passes on."""
+        """Calls the inner executor."""
         return self._inner.logs(lease_id, follow)
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -56,19 +58,19 @@ class LyingExecutor:
         await asyncio.to_thread(_falsify, destination, self._key)
 
     async def stop(self, lease_id: str) -> None:
-        """Passes on."""
+        """Calls the inner executor."""
         await self._inner.stop(lease_id)
 
     async def remove(self, lease_id: str) -> None:
-        """Passes on."""
+        """Calls the inner executor."""
         await self._inner.remove(lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """Passes on."""
+        """Calls the inner executor."""
         return await self._inner.leases()
 
     async def close(self) -> None:
-        """Passes on."""
+        """Calls the inner executor."""
         await self._inner.close()
 
 

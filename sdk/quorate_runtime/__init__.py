@@ -1,3 +1,3 @@
-"""What both daemons share and that does IO: journal, actor, clock, keys, signatures, peers,
-chain client, logs, metrics.
+"""Code with IO that both daemons share: journal, actor, clock, keys, signatures, peers, chain
+client, logs, metrics.
 """

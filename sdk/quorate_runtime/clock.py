@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-JUMP_SECONDS = 30.0  # a smaller step is followed at once: time services make such steps
+JUMP_SECONDS = 30.0  # the clock follows a smaller step at once; time services make such steps
 DOUBT_SECONDS = 120.0  # how long a jump must last before the clock follows it
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,9 @@ class SystemClock:
 
     It may step back. The actor still gives its events times that never decrease.
 
-    The clock follows a jump of more than JUMP_SECONDS only after `doubt_seconds`. A virtual machine
-    that moved, or a time service that erred, may take its jump back soon. Following it would lapse
-    every lease at once, and the journal would keep events with times in the future.
+    The clock follows a jump of more than JUMP_SECONDS only after `doubt_seconds`. After a virtual
+    machine moved, or a time service erred, the clock may soon jump back. If this clock followed at
+    once, every lease would lapse, and the journal would keep events with times in the future.
 
     `witness` tells it the times of new blocks. The clock never follows a jump away from them.
     """
@@ -68,7 +68,7 @@ class SystemClock:
         if not self._is_old_doubt(wall - expected, steady):
             return False
         if self._witnessed is None:
-            return True  # there is no other time to compare with
+            return True  # there is no block time to compare with
         theirs = self._witnessed[0] + steady - self._witnessed[1]
         is_theirs = abs(wall - theirs) < abs(expected - theirs)
         if not is_theirs and not self._is_contradicted:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Replaces the file at `path` by one that holds `data`, durable when the call returns.
+    """Replaces the file at `path` by one that holds `data`. It is durable when the call returns.
 
-    The folder must exist. `mode` holds less the process's umask, as for `open`. A file has one
-    writer at a time, because the temporary file's name is fixed: so the next call removes what a
-    crash left. Raises OSError as the system does; then the old file is unchanged, except when
-    only the last sync, the folder's, failed.
+    The folder must exist. The file gets `mode` less the process's umask, as with `open`. A file
+    must have only one writer at a time, because the temporary file's name is fixed. So the next
+    call removes what a crash left. Raises OSError as the system does. Then the old file is
+    unchanged, except if only the last sync, the folder's, failed.
     """
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)

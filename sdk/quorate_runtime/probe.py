@@ -17,7 +17,7 @@ BYTES_MAX = 64 * 1024
 
 
 def problem(url: str, method: str = "") -> str:
-    """Returns what is wrong with the URL; "" if nothing is.
+    """Returns what is wrong with the URL, or "" if nothing is.
 
     With a JSON-RPC `method` it calls that method without parameters.
     """

@@ -9,7 +9,7 @@ DISTRIBUTION = "quorate"
 
 @cache
 def version_number() -> str:
-    """Returns the version from pyproject.toml; "0" if the packages are not installed."""
+    """Returns the version from pyproject.toml, or "0" if the packages are not installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works as well

@@ -22,7 +22,7 @@ from quorate_devnet.processes import process_settings
 from quorate_devnet.processes.child_processes import ChildProcesses
 from quorate_devnet.processes.ready_file import write_private
 from quorate_devnet.setup import genesis
-from quorate_devnet.setup.genesis import Funds, Newcomer
+from quorate_devnet.setup.genesis import Funds, JoiningProvider
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
@@ -163,7 +163,7 @@ class SoakMarket:
             keys = provider_keys(self.seed, index)
             assert keys.owner is not None, "a soak keeps the owners' keys"
             newcomers.append(
-                Newcomer(
+                JoiningProvider(
                     keys.owner,
                     keys.operator.address,
                     keys.payout,

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from quorate_protocol.refusals import Code, Refused
-from quorate_runtime.sqlite.durable import SMALL_CACHE, is_of_the_world
+from quorate_runtime.sqlite.durable import SMALL_CACHE, is_outside_cause
 
 FILE = "market.sqlite"
 POSTGRES, SQLITE = "postgresql+asyncpg", "sqlite+aiosqlite"
@@ -125,7 +125,7 @@ def is_damage(error: Exception) -> bool:
     its operator repairs it.
     """
     cause = error.orig if isinstance(error, DatabaseError) else None
-    return isinstance(cause, sqlite3.DatabaseError) and not is_of_the_world(cause)
+    return isinstance(cause, sqlite3.DatabaseError) and not is_outside_cause(cause)
 
 
 async def upsert(

@@ -97,8 +97,10 @@ class CourtFollower:
             # After a reorganisation the chain gives the logs again. A duty that came from a removed
             # block ends by its own deadline.
             if isinstance(batch, LogBatch):
-                for log in batch.logs:
-                    event = translate(self._contracts.event(log.address, log.topics, log.data))
+                for raw_log in batch.logs:
+                    event = translate(
+                        self._contracts.event(raw_log.address, raw_log.topics, raw_log.data)
+                    )
                     if event is not None:
                         await self._actor.submit(event)
             if (

@@ -1,8 +1,9 @@
-"""Funded development accounts, from the well-known test mnemonic that all tools share. Never hold
-value with them.
+"""Funded development accounts, from the well-known test mnemonic that all tools share.
 
-The keys are derived here (BIP-39 and BIP-32), because eth-account takes half a second to import and
-a devnet starts several programs.
+Never hold value with them.
+
+This module derives the keys itself (BIP-39 and BIP-32), because eth-account takes half a second to
+import and a devnet starts several programs.
 """
 
 import hmac
@@ -22,8 +23,9 @@ BALANCE_WEI = 1_000_000 * 10**18
 
 @lru_cache(maxsize=256)
 def dev_account(index: int) -> bytes:
-    """Private key (32 bytes) of the development account at m/44'/60'/0'/0/index. Indices below
-    `FUNDED` hold coins at genesis.
+    """Returns the private key (32 bytes) of the development account at m/44'/60'/0'/0/index.
+
+    Indices below `FUNDED` hold coins at genesis.
     """
     assert 0 <= index < HARDENED, f"no account {index}"
     return _child(*_parent(), index)[0]

@@ -1,5 +1,5 @@
-"""Runs anvil, where it is on PATH, as the same chain: same chain id, accounts, fork rules and block
-time.
+"""Runs anvil, if it is on PATH, as the same chain: same chain id, accounts, fork rules and
+block time.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the ledger keeps of blocks, transactions and calls."""
+"""The records of blocks, transactions and calls that the ledger keeps."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -60,8 +60,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a tried call. `gas_spent` is before refunds, and at least the floor of its
-    calldata.
+    """The result of a tried call.
+
+    `gas_spent` is before refunds, and at least the least gas for its calldata.
     """
 
     success: bool
@@ -120,7 +121,7 @@ def outcome(call: Call, computation: ComputationAPI) -> Outcome:
 
 
 def events(blocks: Iterable[Block]) -> Iterator[tuple[Block, Mined, Event]]:
-    """Every log of some blocks, in order."""
+    """Returns every log of some blocks, in order."""
     for block in blocks:
         for mined in block.transactions:
             for event in mined.events:

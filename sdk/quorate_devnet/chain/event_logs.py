@@ -61,7 +61,7 @@ def _blocks(ledger: Ledger, query: dict[str, Json]) -> list[Block]:
 
 
 def _options(value: Json, size: int, most: int) -> frozenset[bytes] | None:
-    """Returns the allowed values of one topic; None for any value."""
+    """Returns the allowed values of one topic, or None for any value."""
     if value is None or value == []:
         return None
     items = value if isinstance(value, list) else [value]

@@ -1,10 +1,11 @@
-"""The chain itself: makes blocks from the pool, and keeps state and receipts. Synchronous, with one
-owner.
+"""The chain itself: makes blocks from the pool, and keeps state and receipts.
 
-eth-tester makes a block of each transaction, so its clock runs ahead, or refuses a second pending
-transaction of one sender. So blocks are made here, over py-evm: set the time, apply the
-transactions that apply, write the tries once (40 transactions in 0.06 s). Blocks and receipts are
-indexed in plain dictionaries, so a receipt needs no search.
+Synchronous, with one owner.
+
+eth-tester makes a block of each transaction, so its clock runs ahead, or it refuses a second
+pending transaction of one sender. So this module makes the blocks, over py-evm: it sets the time,
+applies the transactions that can be applied, and writes the state once (40 transactions in 0.06 s).
+Plain dictionaries index blocks and receipts, so a receipt needs no search.
 """
 
 import logging
@@ -37,7 +38,7 @@ from quorate_devnet.chain.transaction_pool import Pending, Pool
 BLOCK_GAS = 30_000_000
 TRANSACTION_GAS_MAX = 16_777_216  # EIP-7825
 RAW_BYTES_MAX = 128 * 1024
-KINDS = (1, 2)  # and legacy ones; blob and set-code transactions are not supported
+KINDS = (1, 2)  # legacy ones work too; blob and set-code transactions do not
 REORG_MAX = 256
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ class _DevnetChain(MiningChain):
 
 
 class Ledger:
-    """Blocks and state since genesis. `mine` makes one block, `submit` queues a transaction, and
-    all other methods read.
+    """Blocks and state since genesis.
+
+    `mine` makes one block, `submit` queues a transaction, and all other methods read.
     """
 
     def __init__(self, now: int, balances: dict[bytes, int]) -> None:

@@ -35,8 +35,9 @@ def reverted(output: bytes, fallback: str) -> RpcError:
 
 
 def reason_of(output: bytes) -> str:
-    """Returns the text of Error(string), "panic 0x.." for Panic(uint256), "" when there is no
-    reason.
+    """Returns the text of Error(string), or "panic 0x.." for Panic(uint256).
+
+    It returns "" if there is no reason.
     """
     try:
         if output[:4] == _ERROR_STRING:

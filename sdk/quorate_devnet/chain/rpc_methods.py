@@ -1,4 +1,4 @@
-"""The JSON-RPC methods over a `Ledger`. The error for any other method has its name."""
+"""The JSON-RPC methods over a `Ledger`. The error for an unknown method names the method."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,7 +26,10 @@ Method = Callable[[Ledger, Params], Json]
 
 
 def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params) -> Json:
-    """Returns the result of one request. RpcError says what is wrong with the request."""
+    """Returns the result of one request.
+
+    Raises RpcError, which says what is wrong with the request.
+    """
     run = table.get(method)
     if run is None:
         raise RpcError(METHOD_NOT_FOUND, f"the method {method[:64]} does not exist")
@@ -72,8 +75,9 @@ def read_methods() -> dict[str, Method]:
 
 
 def control_methods(clock: Callable[[], int]) -> dict[str, Method]:
-    """Returns the methods that only tests may call: make a block now (optionally not before a given
-    time), remove blocks.
+    """Returns the methods that only tests may call.
+
+    They make a block now (optionally not before a given time) and remove blocks.
     """
 
     def mine(ledger: Ledger, params: Params) -> Json:

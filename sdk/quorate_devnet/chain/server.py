@@ -24,8 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainConfig:
-    """How the devnet chain runs. With `block_seconds` None it has no clock, and makes blocks only
-    by evm_mine. `control` allows evm_mine and anvil_reorg.
+    """How the devnet chain runs.
+
+    If `block_seconds` is None, it has no clock and makes blocks only by evm_mine. `control` allows
+    evm_mine and anvil_reorg.
     """
 
     host: str = "127.0.0.1"
@@ -78,8 +80,9 @@ async def running_chain(
 
 
 async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> None:
-    """Makes a block at each whole multiple of `seconds`. Ticks that a busy machine has missed are
-    not made up for.
+    """Makes a block at each whole multiple of `seconds`.
+
+    If a busy machine misses some, it makes no extra blocks later.
     """
     while True:
         now = clock()

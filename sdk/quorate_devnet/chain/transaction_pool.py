@@ -1,5 +1,7 @@
-"""Transactions that wait for a block. The pool is bounded; 10 % more fee replaces a transaction;
-nonce gaps are kept.
+"""Transactions that wait for a block.
+
+The pool has a size limit. A transaction with 10 % more fee replaces one. The pool keeps
+transactions behind a missing nonce.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +44,10 @@ class Pool:
         return self._arrived.get(transaction_hash)
 
     def add(self, pending: Pending) -> None:
-        """Adds one. RpcError in geth's words if it is known, underpriced, or the pool is full."""
+        """Adds one transaction.
+
+        Raises RpcError in geth's words if it is known, underpriced, or the pool is full.
+        """
         if pending.hash in self._arrived:
             raise RpcError(SERVER_ERROR, "already known")
         before = self._slots.get((pending.sender, pending.nonce))
@@ -61,8 +66,9 @@ class Pool:
         del self._slots[pending.sender, pending.nonce]
 
     def ready(self, nonce_of: Callable[[bytes], int]) -> Iterator[Pending]:
-        """Transactions that can be mined, by arrival; each sender's nonces in a row from
-        `nonce_of(sender)`.
+        """Yields transactions that can be mined, by arrival.
+
+        The nonces of each sender follow each other from `nonce_of(sender)`.
         """
         expected: dict[bytes, int] = {}
         for pending in list(self._arrived.values()):

@@ -26,8 +26,9 @@ ANSWER_BYTES_MAX = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class MarketSnapshot:
-    """The state at one moment. `runs` are by job id; `case` is the case against the liar, or
-    None.
+    """The state at one moment.
+
+    `runs` are by job id. `case` is the case against the liar, or None.
     """
 
     runs: dict[Hash32, RunView]

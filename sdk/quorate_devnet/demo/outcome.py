@@ -11,8 +11,9 @@ from quorate_protocol.units import Address, Outcome
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """All facts. `charged` and `credited` are the coordinator's side of I1: what clients paid, and
-    where it went.
+    """All facts of the demo.
+
+    `charged` and `credited` are the coordinator's sums for I1: what clients paid, and who got it.
     """
 
     snapshot: MarketSnapshot

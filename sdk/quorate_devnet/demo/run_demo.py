@@ -88,8 +88,9 @@ def demo(options: DemoOptions) -> int:
 
 
 class StageDeadline:
-    """The current stage and its deadline. Every new stage gets a new deadline, so a slow machine
-    has time and a stuck one fails soon.
+    """The current stage and its deadline.
+
+    Every new stage gets a new deadline, so a slow machine has time and a stuck one fails soon.
     """
 
     def __init__(self, now: float) -> None:

@@ -46,8 +46,9 @@ class ChildProcess:
 
 @dataclass(slots=True)
 class ChildProcesses:
-    """All children of one devnet, and the reaper that outlives them. Calls block shortly; `stop`
-    waits.
+    """All children of one devnet, and the reaper that outlives them.
+
+    The calls block for a short time; `stop` waits.
     """
 
     logs: Path

@@ -25,8 +25,9 @@ LATE_SECONDS = 2.0
 
 @dataclass(slots=True)
 class CleanupList:
-    """What a devnet may leave behind. Processes are held by descriptor, so that a reused id is
-    never signalled.
+    """What a devnet may leave behind.
+
+    It keeps processes by descriptor, so that it never signals a reused process id.
     """
 
     children: list[int] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """`python -m quorate_devnet.processes.run_as_child PARENT MODULE [ARGUMENT ...]`: runs a module
 that dies with its parent.
 
-The kernel sends SIGKILL when the parent ends in any way. A parent that ended before this was set up
-is detected.
+The kernel sends SIGKILL when the parent ends in any way. This module detects a parent that ended
+before the set-up.
 """
 
 import ctypes

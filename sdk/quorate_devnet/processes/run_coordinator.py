@@ -1,7 +1,7 @@
 """`python -m quorate_devnet.processes.run_coordinator SETTINGS`: runs the same coordinator that
 operators run.
 
-The settings file may appear later. Meanwhile the slow imports are done.
+The settings file may appear later. Meanwhile this process does its slow imports.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Sends many transactions of one fresh account at once. Setting up a devnet needs few blocks, and
-no safety after crashes.
+"""Sends many transactions of one fresh account at once.
+
+The setup of a devnet should take few blocks, and need not survive crashes.
 """
 
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ FEE_MAX_WEI, TIP_WEI = 100 * 10**9, 10**9
 
 @dataclass(slots=True)
 class BulkSender:
-    """Sends for an account that no other program uses. `sent` holds the hashes of sent
-    transactions, by their purpose.
+    """Sends for an account that no other program uses.
+
+    `sent` maps each purpose to the hash of its transaction.
     """
 
     client: ChainClient

@@ -26,16 +26,17 @@ FILE_BYTES_MAX = 1 << 20
 
 
 async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
-    """Writes `path` (a devnet.json without accounts) when the contracts are deployed.
+    """Deploys the contracts, then writes `path` (a devnet.json without accounts).
 
-    An existing file is kept if its contracts are on the chain. Raises Unavailable if chain or
-    beacon are away, or the chain lacks the contracts; Refused on a chain without EIP-2537.
+    It keeps an existing file if its contracts are on the chain. Raises Unavailable if chain or
+    beacon do not answer, or the chain lacks the contracts of the file. Raises Refused if the chain
+    lacks EIP-2537.
     """
     known = _read(path)
     async with aiohttp.ClientSession() as session:
         client = ChainClient(Rpc(chain_url, session))
         if known is not None:
-            return await _standing(client, known, path)
+            return await _deployment_if_on_chain(client, known, path)
         await check_curve(client)
         info = await fetch_info(beacon_url, session)
         wallet = BulkSender(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
@@ -64,7 +65,9 @@ def _read(path: Path) -> Deployment | None:
     return made
 
 
-async def _standing(client: ChainClient, deployment: Deployment, path: Path) -> Deployment:
+async def _deployment_if_on_chain(
+    client: ChainClient, deployment: Deployment, path: Path
+) -> Deployment:
     if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
         raise Unavailable(
             f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove "

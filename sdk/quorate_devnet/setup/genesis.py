@@ -25,7 +25,7 @@ from quorate_runtime.keys.crypto import KeySigner
 
 DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
 FIRST_PAYOUT = 128  # payout addresses only receive, so they need no coins
-COINS = 10**20  # of every fresh key that sends
+COINS = 10**20  # wei that each fresh key gets if it sends transactions
 MINED_SECONDS = 30.0
 POLL_SECONDS = 0.1
 
@@ -36,8 +36,8 @@ def payout_address(index: int) -> Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
-    """A provider that joins: its keys, its host, and its slots."""
+class JoiningProvider:
+    """A provider that the setup registers and stakes: its keys, its host, and its slots."""
 
     owner: Signer
     operator: Address
@@ -65,12 +65,12 @@ async def begin(
     client: ChainClient,
     chain_id: int,
     beacon: BeaconInfo,
-    providers: Sequence[Newcomer],
+    providers: Sequence[JoiningProvider],
     funds: Funds,
 ) -> Deployment:
     """Sends all transactions and waits until they are mined.
 
-    Raises Unavailable if one reverts or they take too long, Refused on a chain without EIP-2537.
+    Raises Unavailable if one reverts or they take too long, Refused if the chain lacks EIP-2537.
     """
     await check_curve(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
@@ -94,8 +94,8 @@ async def begin(
     await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
     await mined(wallets)
     owners = [BulkSender(client, chain_id, each.owner) for each in providers]
-    for wallet, newcomer in zip(owners, providers, strict=True):
-        await _provider(wallet, contracts, newcomer)
+    for wallet, joining in zip(owners, providers, strict=True):
+        await _provider(wallet, contracts, joining)
     clients = [BulkSender(client, chain_id, signer) for signer in funds.clients]
     for wallet in clients:
         await _client(wallet, contracts, funds)
@@ -113,17 +113,17 @@ async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -
     )
 
 
-async def _provider(wallet: BulkSender, contracts: Contracts, newcomer: Newcomer) -> None:
+async def _provider(wallet: BulkSender, contracts: Contracts, joining: JoiningProvider) -> None:
     stakes, limits = contracts.stakes, contracts.deployment.constants()
-    stake = Amount(newcomer.slots * limits.slot_stake)
+    stake = Amount(joining.slots * limits.slot_stake)
     await wallet.call(
-        "tokens", contracts.token.mint(newcomer.owner.address, Amount(stake + 100 * USD))
+        "tokens", contracts.token.mint(joining.owner.address, Amount(stake + 100 * USD))
     )
     await wallet.call("approval", contracts.token.approve(stakes.address, stake))
-    keys = (newcomer.operator, newcomer.payout, newcomer.peer_public, newcomer.box_public)
-    await wallet.call("registration", stakes.register(*keys, network_of(newcomer.host)))
-    assert newcomer.slots <= OPEN_MAX, "one transaction opens all slots"
-    await wallet.call("slots", stakes.open_slots(newcomer.host_class, newcomer.slots))
+    keys = (joining.operator, joining.payout, joining.peer_public, joining.box_public)
+    await wallet.call("registration", stakes.register(*keys, network_of(joining.host)))
+    assert joining.slots <= OPEN_MAX, "one transaction opens all slots"
+    await wallet.call("slots", stakes.open_slots(joining.host_class, joining.slots))
 
 
 async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:

@@ -2,10 +2,10 @@
 
 Then the outbox performs the effects of the step.
 
-The actor does not wait for the disk. It takes further steps in memory, and holds back replies and
-effects until their batch is durable. So a crash before that loses nothing that a peer was told.
-After a later crash, replay restores the state. If an append fails, memory is ahead of the disk:
-then the actor ends, and the process with it.
+The actor does not wait for the disk. It takes further steps in memory, and holds back the replies
+and effects of a step until the journal has its batch of events on disk. So a crash before that
+loses nothing that a peer was told. After a later crash, a replay restores the state. If an append
+fails, the memory is ahead of the disk: then the actor ends, and the process with it.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ E = TypeVar("E")
 F = TypeVar("F", bound=Effect)
 
 INBOX_MAX = 1024
-FLYING_MAX = 1024  # appends that are not durable yet
-PENDING_MAX = 100_000  # effects that are not performed yet
-SNAPSHOT_EVERY = 10_000  # events
+FLYING_MAX = 1024  # appends that may wait for the disk at one time
+PENDING_MAX = 100_000  # effects that may wait to be performed at one time
+SNAPSHOT_EVERY = 10_000  # events from one snapshot to the next
 # With few events a snapshot comes sooner, so that replay and memory stay small: after this time,
 # if there were at least this many events.
 SNAPSHOT_SECONDS = 60
 SNAPSHOT_LEAST = 1_000
-BEHIND_SECONDS = 30  # the actor logs a clock that is further behind the newest event
+BEHIND_SECONDS = 30  # if the clock is further behind the newest event, the actor logs it
 
 RandomSource = Callable[[], Hash32]
 
@@ -210,8 +210,8 @@ class Actor(Generic[E, F]):
     def _time(self) -> UnixSeconds:
         """Returns the time of the next event: now, but never before the newest event.
 
-        Replay and every deadline depend on that order. If the clock was put back, events keep the
-        newest event's time until the clock has caught up.
+        Replay and every deadline depend on that order. If somebody sets the clock back, events keep
+        the newest event's time until the clock has caught up.
         """
         now = UnixSeconds(int(self._clock.now()))
         behind = self._at - now
@@ -236,10 +236,10 @@ class Actor(Generic[E, F]):
             self._save_snapshot()
 
     def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
-        """Replies and hands the effects to the outbox, now that the event is on disk.
+        """Replies and hands the effects to the outbox, because the event is on disk now.
 
-        The journal calls this in the order of appends. Before it, no peer may learn what a step
-        decided.
+        The journal calls this in the order of appends. Before this call no peer may learn what a
+        step decided.
         """
         entry, flown = self._flying.popleft()
         assert flown is future, "appends become durable in order"
@@ -281,7 +281,7 @@ class Actor(Generic[E, F]):
     def _restore_snapshot(self) -> int:
         snapshot = self._journal.load_snapshot()
         if snapshot is None or snapshot.version != self._codec.version:
-            # A snapshot of another version cannot be read, so all events are replayed.
+            # This program cannot read a snapshot of another version, so it replays all events.
             return 0
         self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
         with _of_this_version(f"the snapshot at event {snapshot.offset}"):

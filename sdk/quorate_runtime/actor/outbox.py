@@ -37,9 +37,9 @@ events from others.
 
 
 class Outbox(Generic[F]):
-    """Holds the lanes of effects and runs them.
+    """Keeps the effects of each lane in order, and performs them.
 
-    The actor bounds what they hold: it takes no events while too many effects are pending.
+    The actor bounds their number: it takes no events while too many effects are pending.
     """
 
     def __init__(

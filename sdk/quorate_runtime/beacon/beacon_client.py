@@ -1,8 +1,8 @@
 """Reads a beacon in drand's format over HTTP, and verifies every round that it returns.
 
-The same adapter works with drand's own HTTP API (quicknet) and with the devnet's local beacon. If a
-relay does not answer or lies, it raises `Unavailable`. Only a round that has not appeared yet is
-None.
+The same adapter works with drand's own HTTP API (quicknet) and with the devnet's local beacon. It
+raises `Unavailable` if a relay (a server that passes rounds on) does not answer or lies. It returns
+None only for a round that has not appeared yet.
 """
 
 from collections import OrderedDict
@@ -53,7 +53,7 @@ class HttpBeacon:
             self._rounds.move_to_end(number)
             return kept
         if round_time(self.info, number) > self._clock.now() + self.info.period:
-            return None  # far ahead: no relay has it (one period of clock error is allowed)
+            return None  # too far ahead for any relay, even if the clock is wrong by one period
         found = await self._fetch(number)
         if found is not None:
             self._rounds[number] = found
@@ -86,10 +86,10 @@ class HttpBeacon:
 
 
 async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
-    """Fetches what a beacon says about itself (/info). `Unavailable` without a usable answer.
+    """Fetches what a beacon says about itself (/info).
 
-    Use it only for a devnet or a first look. If money depends on the key, the key must come from a
-    trusted source.
+    Raises Unavailable if there is no usable answer. Use it only for a devnet or a first look. If
+    money depends on the key, the key must come from a trusted source.
     """
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
     period, genesis, key = (
@@ -116,8 +116,7 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
 async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, object]]:
     """Fetches the status and the JSON object; {} for a status other than 200.
 
-    Raises `Unavailable` if the server does not answer, or with too many bytes, or without a JSON
-    object.
+    Raises Unavailable if the server does not answer, sends too many bytes, or sends no JSON object.
     """
     try:
         async with session.get(

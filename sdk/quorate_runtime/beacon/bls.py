@@ -93,7 +93,7 @@ def public_key_words(key: bytes) -> tuple[int, ...]:
 
 
 def pairing_probes() -> tuple[bytes, bytes]:
-    """Two inputs for EIP-2537's pairing check, to test whether a chain has it.
+    """Returns two inputs for EIP-2537's pairing check, to test whether a chain has it.
 
     Each has two pairs of points. The check answers one for the first input, zero for the second.
     """

@@ -1,9 +1,9 @@
-"""One account's nonces: which purpose holds which, and what was signed for it.
+"""Keeps one account's nonces: which purpose has which nonce, and what was signed for it.
 
-A purpose keeps its nonce until a transaction with that nonce is in a block at depth k. What a node
-answers to a transaction proves nothing: it may have accepted a transaction and then lost its
-answer, or have lied. So two transactions for one purpose always have the same nonce, and the chain
-accepts at most one of them.
+A purpose is a text that names one thing to do on chain, such as `claim-7`. It keeps its nonce until
+a transaction with that nonce is in a block at depth k. A node's answer to a transaction proves
+nothing: the node may have accepted it and lost its answer, or have lied. So two transactions for
+one purpose always have the same nonce, and the chain accepts at most one of them.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from quorate_runtime.process.crash_points import crash_point
 GAP_PURPOSE = "nonce-gap/"
 GAPS_MAX = 16
 TRANSFER_GAS = 21_000
-# A nonce that was used so many blocks ago, while no node shows a receipt of ours, was used by
-# another program.
+# If a nonce was used this many blocks ago and no node shows a receipt of ours, another program used
+# it.
 LOST_BLOCKS = 8
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,9 @@ class AccountNonces:
             self._outbox = None
 
     async def prepare(self, wanted: Entry) -> Entry:
-        """Returns the stored entry of a purpose. A new purpose gets a nonce, is signed and
-        stored.
+        """Returns the stored entry of a purpose.
+
+        For a new purpose it chooses a nonce, signs a transaction and stores both.
         """
         outbox = await self.outbox()
         found = await asyncio.to_thread(outbox.find, wanted.purpose)
@@ -98,7 +99,10 @@ class AccountNonces:
         return found
 
     def was_unsent(self, attempt: Attempt) -> bool:
-        """Notes that an attempt is handed over now; whether this is certainly the first time."""
+        """Records that an attempt is handed to a node now.
+
+        Returns True if this is certainly the first time.
+        """
         if attempt.hash not in self._unsent:
             return False
         self._unsent.discard(attempt.hash)
@@ -111,7 +115,7 @@ class AccountNonces:
         async with self._lock:
             now = await asyncio.to_thread(outbox.find, entry.purpose)
             if now is None or now.nonce != entry.nonce or len(now.attempts) != len(entry.attempts):
-                return now or entry  # another task was faster
+                return now or entry  # another task has raised it already
             bid = raised_bid(_bid_of(entry), fees, self._fee_cap_wei)
             if isinstance(bid, str):
                 log.warning("%s: %s", entry.purpose, bid)
@@ -120,9 +124,9 @@ class AccountNonces:
             return await self._add_attempt(outbox, entry, bid, cancels=entry.attempts[-1].cancels)
 
     async def raise_fees_before(self, entry: Entry) -> None:
-        """Raises the fee of earlier transactions that the base fee has left behind.
+        """Raises the fee of earlier transactions whose fee is now below the base fee.
 
-        They hold this one up, and perhaps no caller waits for them any more.
+        They delay this one, and perhaps no caller waits for them any more.
         """
         outbox = await self.outbox()
         fees, mined = await self.client.fees(), await self.client.nonce(self.address)
@@ -136,17 +140,17 @@ class AccountNonces:
     async def cancel(self, entry: Entry) -> None:
         """Signs an empty transfer to ourselves at the purpose's nonce, unless there is one.
 
-        Either it or the purpose's own transaction is mined, never both. Only when the transfer is,
-        the purpose may get another nonce.
+        The chain mines either it or the purpose's own transaction, never both. The purpose may get
+        another nonce only if the chain mines the transfer.
         """
         async with self._lock:
             await self._cancel(entry)
 
-    async def free_the_way(self, entry: Entry) -> None:
-        """Makes sure that each nonce before the entry's is held by a transaction that nodes take.
+    async def unblock_earlier_nonces(self, entry: Entry) -> None:
+        """Makes sure that each nonce before the entry's has a transaction that nodes take.
 
-        Three things hold it up otherwise: a nonce without a purpose, a purpose that nodes refuse,
-        and a purpose that had ended in a block which a reorganisation has removed.
+        Three things delay the entry otherwise: a nonce without a purpose, a purpose that nodes
+        refuse, and a purpose whose block a reorganisation has removed.
         """
         outbox = await self.outbox()
         await self._reopen_removed(outbox, entry)
@@ -157,11 +161,12 @@ class AccountNonces:
             await self._fill_gaps(outbox, entry)
 
     async def renumber_if_lost(self, entry: Entry) -> None:
-        """After "nonce too low": signs with a free nonce if another program used this one.
+        """Gives the purpose a free nonce if another program used its nonce.
 
-        Behind one URL there may be several nodes, and the one that is asked for the receipt may
-        lack the block that has it. A second transaction would then pay twice. So the nonce must
-        have been used for `LOST_BLOCKS` while no receipt of ours is found.
+        The caller calls it after the error "nonce too low". Behind one URL there may be several
+        nodes, and the one that is asked for the receipt may lack the block that has it. A second
+        transaction would then pay twice. So the nonce must have been used for `LOST_BLOCKS` while
+        no receipt of ours is found.
         """
         outbox = await self.outbox()
         async with self._lock:
@@ -169,7 +174,7 @@ class AccountNonces:
             deep = BlockNumber(max(0, head.number - self._lost_blocks + 1))
             if await self.client.nonce(self.address, deep) <= entry.nonce:
                 return
-            # Asked after the nonce: if one of ours had used it, its receipt is there by now.
+            # The receipts come after the nonce: if one of ours had used it, the receipt is there.
             for attempt in entry.attempts:
                 if await self.client.receipt(attempt.hash) is not None:
                     return
@@ -186,7 +191,8 @@ class AccountNonces:
     async def is_removed(self, receipt: Receipt) -> bool:
         """Returns whether the chain has another block at the receipt's height.
 
-        A node that is behind, or has forgotten that block, says nothing about it.
+        It returns False if the node lacks a block of that height, because such a node proves
+        nothing.
         """
         block = await self.client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
@@ -201,8 +207,10 @@ class AccountNonces:
         return nonce
 
     async def _lower_fee(self, outbox: Outbox, entry: Entry) -> Entry:
-        """One more attempt for less, where fees fell: what was refused for lack of coins at a
-        high price may be within reach at today's.
+        """Signs one more attempt for less, where fees fell.
+
+        The account may have enough coins for today's price, after nodes refused a higher one for
+        lack of coins.
         """
         fees = await self.client.fees()
         async with self._lock:
@@ -231,7 +239,7 @@ class AccountNonces:
                 )
 
     async def _fill_gaps(self, outbox: Outbox, entry: Entry) -> None:
-        """Nonces before ours that no purpose holds get an empty transfer to ourselves."""
+        """Signs an empty transfer to ourselves for each earlier nonce that has no purpose."""
         nonce = await self.client.nonce(self.address, "pending")
         held = await asyncio.to_thread(outbox.nonces, nonce)
         gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]

@@ -1,7 +1,7 @@
-"""Reads of the chain, typed, through web3.py.
+"""Typed reads of the chain, through web3.py.
 
-Every method raises Unavailable when the node is away, is out of order, or answers nonsense. What
-a contract refuses is Refused(CHAIN, reason).
+Every method raises Unavailable if the node does not answer, is out of order, or sends nonsense. It
+raises Refused(CHAIN, reason) if a contract refuses the call.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ BlockId = BlockNumber | Hash32 | str
 """A height, a hash, or "latest" or "pending"."""
 
 CALL_RETRY_SECONDS = 2.0
-FEE_BLOCKS = 20  # the tips of so many blocks bound ours
-FEE_CAP_GWEI = 500  # by default
+FEE_BLOCKS = 20  # the highest tip among this many recent blocks bounds ours
+FEE_CAP_GWEI = 500  # the most per gas, unless the owner sets another cap
 
 Topics = Sequence[Hash32 | Sequence[Hash32] | None]
 """One entry a topic: a value, several alternatives, or None for any value."""
@@ -59,7 +59,7 @@ class ChainClient:
     async def web3(self) -> "AsyncWeb3[BoundedProvider]":
         """Returns the AsyncWeb3 that this client reads through. The first call imports web3."""
         if self._w3 is None:
-            # In a thread: the import takes more than a second, and other tasks go on meanwhile.
+            # The import takes more than a second. In a thread, other tasks go on meanwhile.
             module = await asyncio.to_thread(_import_provider)
             self._w3 = self._w3 or module.make_web3(self.rpc, raise_failures=True)
         return self._w3
@@ -91,10 +91,9 @@ class ChainClient:
     ) -> tuple[RawLog, ...]:
         """Returns the logs of a range of blocks (both ends included), in order, with their time.
 
-        RpcFailure when the node finds the range too large.
-
         `only` names a single block by its hash. A node that lacks this block refuses, while it
-        answers a range beyond its newest block with the logs that it has.
+        answers a range beyond its newest block with the logs that it has. Raises RpcFailure if the
+        node finds the range too large.
         """
         query: dict[str, Json] = {"address": [_text(address) for address in addresses]}
         query |= (
@@ -107,7 +106,7 @@ class ChainClient:
             raise Unavailable("the chain node sent no list of logs")
         found = [log_from(tree, 0) for tree in trees]
         if not all(first <= log.block <= last and log.address in addresses for log in found):
-            # Each block named costs a request for its time, and such a log could be anything.
+            # Each named block costs a request for its time, and nothing limits what such logs say.
             raise Unavailable(
                 "the chain node sent logs of other blocks or contracts than it was asked for"
             )
@@ -122,7 +121,7 @@ class ChainClient:
         return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
-        """Returns a receipt; None while the transaction is not in a block."""
+        """Returns a receipt, or None while no block has the transaction."""
         tree = await self._read(
             "eth_getTransactionReceipt",
             lambda w3: w3.eth.get_transaction_receipt(_as_any(transaction)),
@@ -181,7 +180,7 @@ class ChainClient:
         )
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """Returns a contract's code; b"" where there is no contract."""
+        """Returns a contract's code, or b"" if the address has none."""
         return octets(
             await self._read(
                 "eth_getCode", lambda w3: w3.eth.get_code(_as_any(account), _block_id(block))
@@ -191,8 +190,8 @@ class ChainClient:
     async def fees(self) -> Fees:
         """Returns the base fee of the newest block, and a tip.
 
-        The tip is what the node advises, but at most what recent blocks were paid (and at least
-        `TIP_LEAST_WEI` is allowed): a transaction pays its tip in full, whatever the base fee is.
+        The tip is what the node advises, but at most what recent blocks were paid. (At least
+        `TIP_LEAST_WEI` is allowed.) A transaction pays its tip in full, whatever the base fee is.
         """
         head = await self.head()
         advised = integer(
@@ -241,10 +240,10 @@ class ChainClient:
     async def _ask(
         self, method: str, request: Callable[["AsyncWeb3[BoundedProvider]"], Awaitable[Json]]
     ) -> Json:
-        """Returns what web3 makes of the node's answer; None for a block or receipt that it does
-        not have.
+        """Returns what web3 makes of the node's answer, or None for a block or receipt that it
+        lacks.
 
-        web3's formatters raise exceptions of any kind on nonsense: all of them become Unavailable.
+        web3's formatters raise exceptions of any kind on nonsense. All of them become Unavailable.
         """
         w3 = await self.web3()
         from web3.exceptions import BlockNotFound, ExtraDataLengthError, TransactionNotFound
@@ -321,8 +320,10 @@ def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
 
 
 def _refused(failure: RpcFailure) -> Refused | Unavailable:
-    """What the contract refuses is Refused. A node that is behind, or was asked too often, has
-    said nothing about the contract.
+    """Returns the error for a node's refusal of a call.
+
+    It is Refused if the contract refused. Otherwise it is Unavailable: a node that is behind, or
+    was asked too often, has said nothing about the contract.
     """
     if is_revert(failure):
         return Refused(Code.CHAIN, revert_reason(failure.data, failure.message))

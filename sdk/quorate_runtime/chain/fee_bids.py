@@ -1,31 +1,34 @@
-"""What a transaction offers per gas: at first, and when no block takes it. Pure."""
+"""Decides what a transaction offers per gas: at first, and when no block takes it. Pure."""
 
 from dataclasses import dataclass
 
 from quorate_runtime.chain.types import Fees
 
 GWEI = 10**9
-TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or the node does not say what was paid in them
-# Times what recent blocks were paid. Otherwise a node that keeps transactions back could raise the
-# tip without end.
+TIP_LEAST_WEI = 3 * GWEI  # for empty blocks, or if the node does not say what was paid in them
+# The tip is at most this many times what recent blocks were paid. Otherwise a node that keeps
+# transactions back could raise the tip without end.
 TIP_RISE_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """Wei per gas: the most in all, and of this the tip."""
+    """An offer in wei per gas: the most in all, and how much of it is the tip."""
 
     fee_max: int
     tip_max: int
 
 
 def first_bid(fees: Fees, cap_wei: int) -> Bid:
-    """Twice the base fee, so that it may double before the transaction is left behind."""
+    """Returns the first bid: twice the base fee plus the tip, so that the base fee may double."""
     return _capped(2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei, cap_wei)
 
 
 def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
-    """12.5 % more, or today's price if that is more. A text says why there is no higher bid."""
+    """Returns a bid of 12.5 % more, or today's price if that is more.
+
+    If there is no higher bid, it returns a text that says why.
+    """
     tip = max(_raised(last.tip_max), fees.tip_wei)
     fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
     if min(fee, cap_wei) < _raised(last.fee_max):
@@ -37,7 +40,10 @@ def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
 
 
 def lowered_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | None:
-    """Today's price where it is at least an eighth lower, for what no node has taken."""
+    """Returns today's price if it is at least an eighth lower than `last`, else None.
+
+    It is only for a transaction that no node has taken.
+    """
     now = first_bid(fees, cap_wei)
     return now if _raised(now.fee_max) <= last.fee_max else None
 
@@ -49,7 +55,7 @@ def outbidding(last: Bid, fees: Fees, cap_wei: int) -> Bid:
 
 
 def _raised(wei: int) -> int:
-    """12.5 % more, rounded up. Nodes ask for 10 %."""
+    """Returns 12.5 % more, rounded up. Nodes ask for 10 %."""
     return -(-wei * 9 // 8)
 
 

@@ -1,5 +1,8 @@
-"""Follows the logs of contracts through reorganisations. It uses no filters, keeps the hashes of
-the blocks that it has read, and walks back when the chain has replaced them.
+"""Follows the logs of contracts through reorganisations (when the chain replaces its newest
+blocks).
+
+It uses no filters. It keeps the hashes of the blocks that it has read, and walks back when the
+chain has replaced them.
 """
 
 import logging
@@ -16,7 +19,7 @@ from quorate_runtime.chain.types import BlockHead, RawLog
 
 RANGE_MAX = 2000
 TRAIL_MAX = 64
-NEW_BLOCKS = 8  # read one by one: some of several nodes behind one URL may not have them yet
+NEW_BLOCKS = 8  # read one by one, because some of the nodes behind one URL may not have them yet
 GENESIS = BlockNumber(0)
 
 log = logging.getLogger(__name__)
@@ -30,8 +33,9 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Cursor(Struct, frozen=True):
-    """Where to continue: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
-    together with what it made of the logs.
+    """Where to continue: checkpoints, oldest first, at most `TRAIL_MAX`.
+
+    The consumer stores it together with what it made of the logs.
     """
 
     trail: tuple[Checkpoint, ...] = ()
@@ -42,8 +46,9 @@ class Cursor(Struct, frozen=True):
 
 
 class LogBatch(Struct, frozen=True):
-    """The logs of blocks `first` to `last.number`, in order, all at depth k or more. Often there
-    are none.
+    """The logs of blocks `first` to `last.number`, in order, all at depth k or more.
+
+    Often there are none.
     """
 
     first: BlockNumber
@@ -54,15 +59,19 @@ class LogBatch(Struct, frozen=True):
 
 
 class Reorganised(Struct, frozen=True):
-    """Blocks were replaced. Forget all logs of blocks above `kept`; new logs of them follow."""
+    """The chain replaced blocks.
+
+    The consumer must forget all logs of blocks above `kept`. New logs of them follow.
+    """
 
     kept: BlockNumber | None  # None when all delivered blocks were replaced
     cursor: Cursor
 
 
 class LogFollower:
-    """Delivers each log of some contracts once per history of the chain. `start` is the first block
-    when the cursor is empty.
+    """Delivers each log of some contracts once per history of the chain.
+
+    If the cursor is empty, it begins at block `start`.
     """
 
     def __init__(
@@ -89,8 +98,9 @@ class LogFollower:
         self._range = RANGE_MAX
 
     async def batches(self) -> AsyncIterator[LogBatch | Reorganised]:
-        """Batches as blocks appear, and notices of reorganisations, until cancelled. While the node
-        is away it waits.
+        """Yields batches as blocks appear, and notices of reorganisations, until cancelled.
+
+        While the node does not answer, it waits.
         """
         while True:
             pause = self._poll
@@ -108,7 +118,8 @@ class LogFollower:
     async def step(self) -> LogBatch | Reorganised | None:
         """Returns the next batch or notice, or None if there is nothing new.
 
-        Raises Unavailable if the node is away, or blocks are replaced during the reading.
+        Raises Unavailable if the node does not answer, or the chain replaces blocks during the
+        reading.
         """
         notice = await self._walk_back()
         if notice is not None:
@@ -127,11 +138,11 @@ class LogFollower:
         return batch
 
     async def _walk_back(self) -> Reorganised | None:
-        """Returns a notice with the newest checkpoint that is still in the chain, or None if the
-        newest of all is.
+        """Returns a notice with the newest checkpoint that is still in the chain.
 
-        Raises Unavailable if there is no block of that number. Then the node is behind: another
-        node answered before, or it is still fetching the chain. Nothing was replaced.
+        Returns None if that is the newest checkpoint of all. Raises Unavailable if there is no
+        block of that number. Then the node is behind: another node answered before, or it is still
+        fetching the chain. Nothing was replaced.
         """
         trail = self._cursor.trail
         if trail and await self._client.block(trail[-1].number) is None:
@@ -152,8 +163,10 @@ class LogFollower:
         return block is not None and block.hash == checkpoint.hash
 
     async def _read(self, first: BlockNumber, top: BlockNumber, head: BlockHead) -> LogBatch | None:
-        """Returns the logs of a range, or None if the range must be smaller, or when blocks were
-        replaced during the reading.
+        """Returns the logs of a range.
+
+        Returns None if the range must be smaller, or if the chain replaced blocks during the
+        reading.
         """
         before = await self._client.block(top)
         try:
@@ -163,7 +176,7 @@ class LogFollower:
                 raise Unavailable(
                     f"the chain node does not give the logs of block {first}: {failure}"
                 ) from failure
-            # Each node has its own bounds of range and result size: half of the range is next.
+            # Each node has its own limits of range and result size. Half of the range is next.
             self._range = max(1, min(self._range, top - first + 1) // 2)
             return None
         after = await self._client.block(top)
@@ -176,8 +189,9 @@ class LogFollower:
     async def _logs(
         self, first: BlockNumber, top: BlockNumber, head: BlockNumber
     ) -> tuple[RawLog, ...]:
-        """Returns the logs of a range. The newest blocks are asked for one by one, by their
-        hash.
+        """Returns the logs of a range.
+
+        It asks for the newest blocks one by one, by their hash.
         """
         old = BlockNumber(min(top, head - NEW_BLOCKS))
         found: list[RawLog] = []

@@ -1,5 +1,6 @@
-"""What a node's refusal of a transaction means. Nodes (geth, anvil, reth, Nethermind) agree more on
-the words than on the codes.
+"""Says what a node's refusal of a transaction means.
+
+Nodes (geth, anvil, reth, Nethermind) agree more on the words than on the codes.
 """
 
 from enum import Enum

@@ -1,8 +1,9 @@
-"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, outcome.
+"""Keeps on disk what one key has signed, before it is sent: purpose, nonce, transactions, outcome.
 
-One SQLite file may serve several keys and chains. Each row names its domain and its account. The
-domain is the chain id and the genesis hash, so that a fresh devnet does not meet the nonces of an
-older one. All methods are synchronous; `AccountNonces` calls them in a thread.
+A purpose is a text that names one thing to do on chain. One SQLite file may serve several keys and
+chains. Each row names its domain and its account. The domain is the chain id and the genesis hash,
+so that a fresh devnet does not meet the nonces of an older one. All methods are synchronous;
+`AccountNonces` calls them in a thread.
 """
 
 import sqlite3
@@ -44,9 +45,9 @@ _LATER_COLUMNS = ("refused", "cancels")  # files of earlier versions lack them
 class Attempt:
     """One signed transaction for a nonce. A higher fee adds another attempt.
 
-    `taken`: a node has said that it accepts it. `refused`: each hand-over was answered, and the
-    answer was no, so an honest node does not have it. `cancels`: an empty transfer to ourselves,
-    which does not do the purpose.
+    `taken`: a node has said that it accepts it. `refused`: nodes refused it each time, so an honest
+    node does not have it. `cancels`: it is an empty transfer to ourselves, which uses the nonce
+    without doing the purpose.
     """
 
     hash: Hash32
@@ -60,7 +61,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One purpose: what is to be done once, and what was signed for it (oldest attempt first)."""
+    """One purpose: the call to be made once, and what was signed for it (oldest attempt first)."""
 
     purpose: str
     nonce: int
@@ -79,16 +80,14 @@ class Entry:
 
 
 class Outbox:
-    """The sends of one account on one chain."""
+    """The purposes of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
         """Opens or makes the file.
 
-        Raises FileDamaged if it is not whole: a purpose that is missing from it could be done a
-        second time.
-
-        Every method raises Unavailable while the disk or another process's lock keeps it from its
-        file. Nothing has changed then.
+        Raises FileDamaged if it is not whole: if a purpose is missing, the program could do it a
+        second time. Every method raises Unavailable while the disk or another process's lock keeps
+        it from its file. Nothing has changed then.
         """
         self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
@@ -101,8 +100,9 @@ class Outbox:
         return rows[0] if rows else None
 
     def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
-        """Entries without an end whose nonce is at most that, lowest first, at most
-        `UNSETTLED_MAX`.
+        """Returns entries without an outcome whose nonce is at most `nonce_max`.
+
+        The lowest comes first. There are at most `UNSETTLED_MAX`.
         """
         with self._using():
             return self._select(
@@ -110,7 +110,9 @@ class Outbox:
             )
 
     def settled(self, first: int, last: int) -> tuple[Entry, ...]:
-        """Entries with an end and a nonce from `first` to `last`, at most `UNSETTLED_MAX`."""
+        """Returns entries with an outcome and a nonce from `first` to `last`, at most
+        `UNSETTLED_MAX`.
+        """
         with self._using():
             return self._select(
                 "receipt IS NOT NULL AND nonce BETWEEN ? AND ? ORDER BY nonce LIMIT ?",
@@ -120,7 +122,7 @@ class Outbox:
             )
 
     def nonces(self, first: int) -> frozenset[int]:
-        """Nonces from `first` on that some purpose holds."""
+        """Returns the nonces from `first` on that some purpose has."""
         with self._using():
             rows = self._db.execute(
                 "SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?",
@@ -188,8 +190,9 @@ class Outbox:
             )
 
     def reopen(self, entry: Entry) -> None:
-        """Removes the outcome, because a reorganisation removed the block. No node may have the
-        transactions any more.
+        """Removes the outcome, because a reorganisation removed the block.
+
+        No node may have the transactions any more.
         """
         with self._changing():
             self._db.execute(
@@ -309,7 +312,7 @@ class Outbox:
 def ensure(path: Path) -> None:
     """Makes the file if there is none.
 
-    Raises FileDamaged if it is not whole, Unavailable while that cannot be determined.
+    Raises FileDamaged if it is not whole, Unavailable while nobody can tell.
     """
     _opened(path).close()
 
@@ -325,9 +328,10 @@ def has_signed(path: Path, account: Address, prefix: str) -> bool:
 
 
 def mined(path: Path, account: Address, known: Set[str]) -> list[tuple[str, Receipt]]:
-    """Returns the purposes of an account that were mined, on whichever chain, with their
-    receipts; the newest `MINED_MAX`, without those that are `known`. It only reads: a file that
-    is gone stays gone.
+    """Returns the mined purposes of an account on all chains, with their receipts.
+
+    It returns the newest `MINED_MAX`, without those in `known`. It only reads, and does not make a
+    missing file.
     """
     if not path.exists():
         return []

@@ -27,8 +27,9 @@ def is_revert(failure: RpcFailure) -> bool:
 
 
 def revert_reason(output: bytes, message: str = "") -> str:
-    """Returns the contract's own words, "panic 0x..", or else what the node's message says. "" when
-    there is no reason.
+    """Returns the contract's own words, "panic 0x..", or else what the node's message says.
+
+    It returns "" if there is no reason.
     """
     from eth_abi import abi
     from eth_abi.exceptions import DecodingError

@@ -1,5 +1,7 @@
-"""One JSON-RPC request to a chain node over aiohttp, with a deadline, a size limit and two kinds
-of failure. The web3 provider of `web3_provider` sends its requests through it.
+"""Sends one JSON-RPC request to a chain node over aiohttp, with a deadline and a size limit.
+
+There are two kinds of failure (see `Rpc.request`). The provider of `web3_provider` sends its
+requests through it.
 """
 
 import asyncio
@@ -43,8 +45,8 @@ class Rpc:
     async def request(self, method: str, *params: Json) -> Json:
         """Sends one request, once, and returns its result.
 
-        Unavailable: the node cannot be reached, is out of order, or answers nonsense.
-        RpcFailure: the node refuses the request.
+        Raises Unavailable if the node does not answer, is out of order, or sends nonsense. Raises
+        RpcFailure if the node refuses the request.
         """
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:

@@ -1,9 +1,11 @@
-"""Sends one key's transactions: each purpose once, whatever crashes or hangs in between.
+"""Sends one key's transactions: each purpose once, even if the program or a node crashes in
+between.
 
-The order is: sign, store (nonce, raw bytes, hash), then send. After a crash the same bytes are
-sent again, and "already known" or "nonce too low" with a known hash is success. A purpose gets a
-transaction with another nonce only when another transaction has used its nonce, at depth k.
-While the node is away, the caller's deadline runs.
+A purpose is a text that names one thing to do on chain. The order is: sign, store (nonce, raw
+bytes, hash), then send. After a crash the sender sends the same bytes again, and "already known" or
+"nonce too low" with a known hash is success. A purpose gets a transaction with another nonce only
+if another transaction has used its nonce, at depth k. While the node does not answer, the caller's
+deadline runs.
 """
 
 import asyncio
@@ -30,7 +32,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """Depth k, waits in seconds, and the greatest fee per gas in wei, which is rarely offered."""
+    """Depth k, waits in seconds, and the highest fee per gas in wei, which the sender rarely
+    offers.
+    """
 
     depth: int = 1
     poll_seconds: float = 0.5
@@ -56,7 +60,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Where the chain has a purpose: its receipt at depth k, or whether some block has it."""
+    """What the chain says of a purpose: its receipt at depth k, or whether some block has it."""
 
     receipt: Receipt | None = None
     is_in_block: bool = False
@@ -64,7 +68,7 @@ class _Outcome:
 
 
 class Sender:
-    """Sends for one key; use one instance per key and file. `path` is the outbox's SQLite file.
+    """Sends for one key. Use one instance per key and file. `path` is the outbox's SQLite file.
 
     `chain_id` is the chain that the caller trusts and has compared with the node's.
     """
@@ -106,14 +110,15 @@ class Sender:
         value: int = 0,
         gas: int | None = None,
     ) -> Receipt:
-        """Does `purpose` once and returns its receipt at depth k. For a known purpose the first
-        call's arguments hold, and this call only waits.
+        """Sends the transaction of `purpose` once and returns its receipt at depth k.
 
-        `to` None creates a contract; `gas` None estimates.
-        Refused(CHAIN, reason): the contract reverted it (now or in the estimate), or the node will
-        not take it. The purpose keeps its nonce, and a later call hands it over again.
-        `Unfunded`: the same, for lack of coins.
-        Unavailable: not at depth k within the deadline. Call again to go on waiting.
+        For a known purpose the first call's arguments hold, and this call only waits. If `to` is
+        None, it creates a contract. If `gas` is None, it estimates.
+
+        Raises Refused(CHAIN, reason) if the contract reverts (now or in the estimate), or the node
+        will not take the transaction. The purpose keeps its nonce, and a later call sends it again.
+        Raises `Unfunded` in the same way if the account has too few coins. Raises Unavailable if it
+        is not at depth k within the deadline. Call again to go on waiting.
         """
         wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
         limit = self._clock.now() + deadline_seconds
@@ -123,7 +128,7 @@ class Sender:
             try:
                 entry = await self._nonces.prepare(wanted)
                 now = self._clock.now()
-                found = await self._look(entry)
+                found = await self._outcome_on_chain(entry)
                 if found.receipt is not None:
                     return found.receipt
                 bumped_at = now if bumped_at is None else bumped_at
@@ -139,7 +144,7 @@ class Sender:
                     await self._send_up_to(entry, again=sent_at is not None)
                     sent_at = now
             except Unavailable as error:
-                # Not re-raised: the deadline decides how long the node may be away or confused.
+                # Not re-raised: the deadline decides how long the node may fail.
                 log.warning("%s waits for the chain: %s", purpose, error)
                 pause, reason = max(pause, error.retry_after), str(error)
             else:
@@ -152,11 +157,11 @@ class Sender:
     async def send_in_order(
         self, outgoing: Sequence[Outgoing], *, deadline_seconds: float
     ) -> tuple[Receipt, ...]:
-        """Like `send` for each, but signed in this order (rising nonces) and waited for
-        together, so that one block can hold all.
+        """Sends each as `send` does, signed in this order (rising nonces), so that one block can
+        have all.
 
-        Purposes that were signed before keep their nonces; a concurrent `send` may take one in
-        between. The first failure is raised after all have ended.
+        It waits for all together. Purposes that were signed before keep their nonces; a concurrent
+        `send` may take one in between. It raises the first failure after all have ended.
         """
         for item in outgoing:
             await self._nonces.prepare(
@@ -190,8 +195,8 @@ class Sender:
         """Closes the outbox. Transactions that nodes hold may still be mined."""
         self._nonces.close()
 
-    async def _look(self, entry: Entry) -> _Outcome:
-        """Returns what the chain has of a purpose. Raises Refused if it reverted."""
+    async def _outcome_on_chain(self, entry: Entry) -> _Outcome:
+        """Returns what the chain says of a purpose. Raises Refused if its transaction reverted."""
         outbox = await self._nonces.outbox()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,
@@ -210,7 +215,7 @@ class Sender:
             if attempt.cancels:
                 await asyncio.to_thread(outbox.forget, entry)
                 return _Outcome(is_in_block=True, is_cancelled=True)
-            reason = "" if receipt.success else await self._why(entry, receipt)
+            reason = "" if receipt.success else await self._revert_reason(entry, receipt)
             crash_point("chain.after-receipt")
             await asyncio.to_thread(outbox.settle, entry.purpose, receipt, reason)
             crash_point("chain.after-settle")
@@ -218,17 +223,17 @@ class Sender:
         return _Outcome()
 
     async def _has_ended(self, entry: Entry) -> bool:
-        """Returns whether some block has it.
+        """Returns whether some block has the purpose's transaction, and stores the outcome if so.
 
-        Its end is stored then: perhaps no caller waits for it any more, and it would be handed over
-        for ever.
+        Perhaps no caller waits for it any more. Without the stored outcome it would be sent for
+        ever.
         """
         try:
-            return (await self._look(entry)).is_in_block
+            return (await self._outcome_on_chain(entry)).is_in_block
         except Refused:
             return True  # not re-raised: it reverted, and its own caller hears of it
 
-    async def _why(self, entry: Entry, receipt: Receipt) -> str:
+    async def _revert_reason(self, entry: Entry, receipt: Receipt) -> str:
         """Returns the reason of a revert: from the receipt, else by calling again at its block."""
         if receipt.revert_output:
             return revert_reason(receipt.revert_output)
@@ -247,10 +252,11 @@ class Sender:
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
     async def _send_up_to(self, entry: Entry, again: bool) -> None:
-        """Hands over this entry and those with lower nonces, which would hold it up: those that
-        no node has taken yet, or (`again`) all.
+        """Sends this entry and those with lower nonces, which would delay it.
+
+        It sends those that no node has taken yet, or all if `again`.
         """
-        await self._nonces.free_the_way(entry)
+        await self._nonces.unblock_earlier_nonces(entry)
         outbox = await self._nonces.outbox()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose

@@ -1,10 +1,10 @@
-"""web3.py over the bounded transport of `rpc`.
+"""Connects web3.py to the bounded transport of `rpc`.
 
-This is the only module of the chain client that imports web3 when it is imported itself, and
-web3 takes more than a second to import. Import it where the chain is called, not before.
+Only this module of the chain client imports web3 at its own import, and that takes more than a
+second. Import it where the chain is called, not before.
 
-web3's own HTTP provider is not used. It reads an answer of any size into memory, and it repeats
-`eth_sendRawTransaction` by itself, while only the `Sender` may decide that.
+It replaces web3's own HTTP provider. That one reads an answer of any size into memory, and it
+repeats `eth_sendRawTransaction` by itself, while only the `Sender` may decide that.
 """
 
 from typing import Any

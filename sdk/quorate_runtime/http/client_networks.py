@@ -1,7 +1,7 @@
-"""Decides which client a request counts for.
+"""Decides for which client a request counts.
 
-A client is a network instead of one address. Behind a trusted reverse proxy it is the address that
-the proxy names.
+Limits count a client by its network, not by its single address. Behind a trusted reverse proxy that
+is the network of the address that the proxy names.
 """
 
 import ipaddress
@@ -26,8 +26,10 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @lru_cache(maxsize=4096)
 def network_of(remote: str | None) -> str:
-    """Returns the name of what counts as one address: an IPv4 address, or the /48 of an IPv6
-    address, because one site has it whole.
+    """Returns the name under which an address counts.
+
+    That is an IPv4 address itself, or the /48 of an IPv6 address, because one site owns the whole
+    /48.
     """
     address = address_of(remote or "")
     if address is None:
@@ -38,8 +40,9 @@ def network_of(remote: str | None) -> str:
 
 
 def address_of(text: str) -> IpAddress | None:
-    """Reads the address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5` or `fe80::1%eth0`; None for anything
-    else. IPv4 inside IPv6 becomes IPv4.
+    """Returns the address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5` or `fe80::1%eth0`, else None.
+
+    IPv4 inside IPv6 becomes IPv4.
     """
     text = text.strip()
     if text.startswith("["):
@@ -72,7 +75,7 @@ def is_public(address: IpAddress) -> bool:
 class Proxies:
     """Reverse proxies that may name the client's address.
 
-    Only the header that they set themselves is read, because a client could send the other one.
+    Only the header that they set themselves counts, because a client could send the other one.
     """
 
     networks: tuple[Network, ...] = ()
@@ -80,7 +83,7 @@ class Proxies:
 
     @classmethod
     def of(cls, networks: tuple[str, ...], header: str = X_FORWARDED_FOR) -> "Proxies":
-        """Makes it from the settings' texts.
+        """Makes the value from the texts of the settings.
 
         Raises ValueError, which names a text that is no network, or an unknown header.
         """
@@ -94,11 +97,10 @@ class Proxies:
         return address is not None and any(address in network for network in self.networks)
 
     def origin(self, remote: str, headers: list[str]) -> str:
-        """Returns the rightmost address in the headers that is not a proxy's. Clients can write
-        whatever stands further left.
+        """Returns the rightmost address in the headers that is not a proxy's.
 
-        A hop that is not an address ends the search at the proxy that passed it on, so that a
-        client cannot count as somebody else by sending rubbish.
+        Clients can write anything further left. If an entry is not an address, the result is the
+        proxy that passed it on. So a client cannot count as another one by sending nonsense.
         """
         if not self.trusts(remote):
             return remote

@@ -1,7 +1,7 @@
-"""HTTP client sessions that decompress nothing, so that no answer is larger than the bytes its
-reader counts.
+"""HTTP client sessions that decompress nothing, so that no answer exceeds the bytes that its reader
+counts.
 
-aiohttp decompresses by itself, up to a thousand bytes for one, before our code can check a bound.
+aiohttp decompresses by itself, up to a thousand bytes for one, before our code can check a limit.
 """
 
 from typing import Any
@@ -14,8 +14,9 @@ NO_ENCODING = {"Accept-Encoding": "identity"}
 
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:
-    """Makes an `aiohttp.ClientSession` that asks for uncompressed answers and leaves them as they
-    are. Callers pass `allow_redirects=False` with each request.
+    """Makes an `aiohttp.ClientSession` that asks for uncompressed answers and never decompresses.
+
+    Callers pass `allow_redirects=False` with each request.
     """
     return aiohttp.ClientSession(auto_decompress=False, headers=NO_ENCODING, **options)
 

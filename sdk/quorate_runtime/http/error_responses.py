@@ -1,5 +1,6 @@
-"""Turns errors of HTTP handlers into answers: typed, bounded and without a stack trace. Coordinator
-and node share it.
+"""Turns errors of HTTP handlers into answers: typed, of limited size and without a stack trace.
+
+Coordinator and node share it.
 """
 
 import json
@@ -22,12 +23,13 @@ OF_STATUS: dict[int, Code] = {
     415: Code.UNSUPPORTED,
     503: Code.BUSY,
 }
-"""Codes of what the HTTP library refuses by itself; others are malformed."""
+"""The code of each status with which the HTTP library refuses by itself; else it is malformed."""
 
 
 class Busy(Refused):
-    """Refuses because too much is asked for at once. `retry_after` says after how many whole
-    seconds to try again.
+    """The refusal of a request because too many come at once.
+
+    `retry_after` says after how many whole seconds to try again.
     """
 
     def __init__(self, detail: str, retry_after_seconds: float) -> None:
@@ -38,7 +40,7 @@ class Busy(Refused):
 def refusal_answer(
     code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """Makes the one form of all answers of 400 and above."""
+    """Makes the answer for a status of 400 and above. All such answers have this form."""
     tree = {"code": code, "sentence": sentence, "detail": detail[:2000]}
     return web.Response(
         status=status, text=json.dumps(tree), content_type="application/json", headers=headers
@@ -67,13 +69,13 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
         if request.get(STARTED):
             log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
             raise ConnectionResetError("the answer had begun") from error
-        return _told(error)
+        return _answer_of(error)
     # The journal cannot be written: the actor ends the daemon and logs the remedy.
     except JournalFailed as error:
         log.error("%s %s has no answer: %s", request.method, request.path[:200], error)
         if request.get(STARTED):
             raise ConnectionResetError("the answer had begun") from error
-        return _told(Unavailable("the daemon is stopping"))
+        return _answer_of(Unavailable("the daemon is stopping"))
     except web.HTTPException as error:  # becomes an answer in our form
         if error.status < 400:
             raise
@@ -87,7 +89,7 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
         return internal()
 
 
-def _told(error: Refused | Unavailable) -> web.Response:
+def _answer_of(error: Refused | Unavailable) -> web.Response:
     if isinstance(error, Unavailable):
         wait = {"Retry-After": str(max(1, round(error.retry_after)))}
         return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
@@ -104,7 +106,8 @@ def _told(error: Refused | Unavailable) -> web.Response:
 
 
 async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
-    """Signal handler for `on_response_prepare`: notes that the answer has begun, so that no other
-    one can follow.
+    """Records that the answer has begun, so that no other one can follow.
+
+    It is a signal handler for `on_response_prepare`.
     """
     request[STARTED] = True

@@ -1,7 +1,7 @@
-"""The listening socket: bounds the number of connections, closes slow ones, and answers requests
+"""The listening socket: limits the number of connections, closes slow ones, and answers requests
 that are not HTTP.
 
-It subclasses aiohttp's protocol and site, because neither bounds connections nor notices a reader
+It subclasses aiohttp's protocol and site, because neither limits connections nor notices a reader
 that takes no bytes.
 """
 
@@ -37,7 +37,7 @@ _ACKED_AT, _INFO_BYTES = 120, 128  # tcpi_bytes_acked of struct tcp_info, Linux 
 
 @dataclass(slots=True)
 class OpenConnections:
-    """Counts open connections, in total and by address. Trusted proxies count only in total."""
+    """Counts open connections, in total and by address. It counts trusted proxies only in total."""
 
     bounds: ListenerLimits
     proxies: Proxies = field(default_factory=Proxies)
@@ -69,8 +69,9 @@ class OpenConnections:
             del self.by_address[address]
 
     def close_slow_readers(self, now: float) -> None:
-        """Closes connections whose reader does not take its answer: an answer holds a file, a slot
-        or memory of ours.
+        """Closes connections whose reader does not take its answer.
+
+        Such an answer keeps a file, a slot or memory in use.
         """
         for connection in [item for item in self.connections if item.reads_too_slowly(now)]:
             self.closed_slow += 1
@@ -92,8 +93,9 @@ class OpenConnections:
 
 
 class BoundedConnection(RequestHandler):
-    """One connection. Beyond the bound it is closed at once, and its protocol errors get answers in
-    our form.
+    """One connection.
+
+    It closes itself at once if there are too many, and answers protocol errors in our form.
     """
 
     __slots__ = ("_address", "_mark", "_open_connections", "_socket")
@@ -173,8 +175,9 @@ class BoundedConnection(RequestHandler):
         return False
 
     def shut_down(self) -> None:
-        """Shuts the socket down. Closing the transport would not stop a file that the kernel is
-        sending.
+        """Shuts the socket down.
+
+        Closing the transport would not stop a file that the kernel is sending.
         """
         if self._socket is not None:
             try:
@@ -189,8 +192,9 @@ class BoundedConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers a request that is not HTTP, without a trace in the log. A bug that no handler
-        caught is logged.
+        """Answers a request that is not HTTP, and logs nothing.
+
+        It logs a bug that no handler caught.
         """
         is_gone = isinstance(exc, ConnectionError)
         if status >= 500 and status != 504 and not is_gone:
@@ -207,7 +211,9 @@ class BoundedConnection(RequestHandler):
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> Unavailable:
-    """Makes the error for an address that cannot be listened on; it says what to choose instead."""
+    """Makes the error for an address or port that cannot be used. It says what to choose
+    instead.
+    """
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return Unavailable(
             (
@@ -231,7 +237,7 @@ class Listener(web.BaseSite):
     ) -> None:
         super().__init__(runner, backlog=BACKLOG)
         self._host, self._port, self._open_connections = host, port, open_connections
-        self._closing: asyncio.Task[None] | None = None
+        self._slow_reader_task: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -252,13 +258,13 @@ class Listener(web.BaseSite):
             self._port,
             backlog=self._backlog,
         )
-        self._closing = loop.create_task(self._close_slow_readers(), name="slow readers")
+        self._slow_reader_task = loop.create_task(self._close_slow_readers(), name="slow readers")
 
     async def stop(self) -> None:
         """Stops listening."""
-        if self._closing is not None:
-            self._closing.cancel()
-            await asyncio.gather(self._closing, return_exceptions=True)
+        if self._slow_reader_task is not None:
+            self._slow_reader_task.cancel()
+            await asyncio.gather(self._slow_reader_task, return_exceptions=True)
         await super().stop()
 
     async def _close_slow_readers(self) -> None:

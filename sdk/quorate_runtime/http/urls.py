@@ -1,4 +1,4 @@
-"""Checks URLs that people type, where they typed them, instead of at their first use."""
+"""Checks URLs that people type when they type them, not at their first use."""
 
 from urllib.parse import urlsplit
 
@@ -10,7 +10,7 @@ CHARACTERS_MAX = 2_000
 def web_url(name: str, text: str, example: str) -> str:
     """Returns `text` without a slash at its end.
 
-    Raises `Refused`, which names the flag or field when it is no http or https URL with a host.
+    Raises Refused, which names the flag or field, if it is no http or https URL with a host.
     """
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:

@@ -2,13 +2,13 @@
 
 SQLite runs in WAL mode with full sync. A batch of appends is one row.
 
-Why a thread and not aiosqlite: there each statement costs two changes of thread, here one change
-serves a whole batch. On a disk that syncs in 0.1 ms, one caller gets about 4,000 appends a second,
-and 128 callers about 70,000.
+It uses a thread and not aiosqlite, because there each statement costs two changes of thread. Here
+one change serves a whole batch. On a disk that syncs in 0.1 ms, one caller gets about 4,000 appends
+a second, and 128 callers about 70,000.
 
-Durability needs a disk that honours fsync. SQLite drops an incomplete end of the WAL, which was
-never acknowledged. Every batch has a checksum, because SQLite keeps none over the pages of the main
-file.
+Durability needs a disk that honours fsync. SQLite drops an incomplete end of the WAL, which the
+journal never acknowledged. Every batch has a checksum, because SQLite keeps none over the pages of
+the main file.
 """
 
 import asyncio
@@ -95,12 +95,12 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path, pages_max: int | None = None) -> "Journal":
-        """Takes the folder for this process and opens or creates its journal.
+        """Locks the folder for this process and opens or creates its journal.
 
-        `pages_max` bounds the file in pages of 4 KiB; an append beyond it fails as on a full disk.
-        Raises `JournalBusy` if another process holds the folder, and `JournalDamaged` if the file
-        is not what was written. Raises another `JournalError` if the disk, file rights or the limit
-        of descriptors prevent the reading.
+        `pages_max` limits the file in pages of 4 KiB; an append beyond it fails as on a full disk.
+        Raises `JournalBusy` if another process has the folder, and `JournalDamaged` if the file is
+        not what was written. Raises another `JournalError` if the disk, file rights or the limit of
+        descriptors prevent the reading.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -149,7 +149,7 @@ class Journal:
         return future
 
     def _droppable(self, newest: int) -> files.Drop | None:
-        """Returns what a snapshot after event `newest` lets the writer delete, or None if that is
+        """Returns what the writer may delete after a snapshot of event `newest`, or None if that is
         nothing.
 
         The journal never reads events before the oldest kept snapshot again. Without deletion the
@@ -321,10 +321,10 @@ def _settle(results: list[_Result]) -> None:
 
 
 def _lock_folder(folder: Path) -> int:
-    """Takes an exclusive lock on the folder; returns its descriptor. `JournalBusy` if it is taken.
+    """Takes an exclusive lock on the folder and returns its descriptor.
 
-    The kernel releases the lock whenever the process ends. The file holds the process id, for
-    people.
+    The kernel releases the lock when the process ends. The file holds the process id, for people.
+    Raises `JournalBusy` if another process has the lock.
     """
     lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -29,7 +29,7 @@ Place = tuple[int, int]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A record with its effects, less those whose keys were known already."""
+    """A record with its effects, without those whose keys the journal knew already."""
 
     record: Record
     effects: tuple[KeyedEffect, ...]

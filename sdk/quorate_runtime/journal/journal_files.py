@@ -20,7 +20,7 @@ from quorate_runtime.journal.journal_port import (
     Stored,
 )
 from quorate_runtime.journal.pending_effects import PendingEffects
-from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world, newer, older
+from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_outside_cause, newer, older
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 4  # up to 3, events, effects and snapshots were canonical JSON
@@ -86,8 +86,9 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """Finds what checksums of rows cannot show: missing rows at the end. Reads every page, as the
-    replay does anyway.
+    """Finds what checksums of rows cannot show: missing rows at the end.
+
+    It reads every page, as the replay does too.
     """
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
@@ -184,7 +185,7 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
     """Yields the events after offset `after`, in order, and checks each batch.
 
-    `JournalDamaged` at the first event that is missing or does not have its checksum.
+    Raises JournalDamaged at the first event that is missing or has a wrong checksum.
     """
     path = database(folder)
     expected = after
@@ -223,8 +224,8 @@ def _parts(
 ) -> Iterator[tuple[int, Event | Done]]:
     """Yields the parts of all batches from the one that holds event `after` + 1.
 
-    With each part comes the offset of the newest event so far. `JournalDamaged` for a missing event
-    or a wrong checksum.
+    With each part comes the offset of the newest event so far. Raises JournalDamaged if an event is
+    missing or a checksum is wrong.
     """
     rows = connection.execute(
         (
@@ -252,8 +253,8 @@ def _parts(
 def read_snapshot(folder: Path) -> Snapshot | None:
     """Returns the newest snapshot with a right checksum, or None if there is no snapshot.
 
-    `JournalDamaged` if no snapshot has its checksum. An older snapshot also works, because all
-    events after the oldest kept snapshot are kept.
+    An older snapshot also works, because all events after the oldest kept snapshot are kept. Raises
+    JournalDamaged if all snapshots have a wrong checksum.
     """
     path, damaged = database(folder), 0
     with _reading(path), closing(_connect(path)) as connection:
@@ -282,7 +283,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if is_of_the_world(error):
+        if is_outside_cause(error):
             raise JournalError(f"{path}: {error}; {MAY_BE_WHOLE}, then start again") from error
         raise _damaged(path, str(error)) from error
     except OSError as error:

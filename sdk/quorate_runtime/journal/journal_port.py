@@ -91,8 +91,8 @@ class JournalPort(Protocol):
     def replay(self, after: int) -> Iterator[Stored]:
         """Yields the durable events after offset `after`, in order.
 
-        `JournalDamaged` at the first gap or wrong checksum. Events before the older of the two
-        newest snapshots may be gone.
+        Events before the older of the two newest snapshots may be gone. Raises JournalDamaged at
+        the first gap or wrong checksum.
         """
 
     def pending_effects(self) -> Sequence[Pending]:

@@ -37,7 +37,9 @@ class MemoryDisk:
     holder: object | None = None
 
     def crash(self) -> None:
-        """Simulates a crash: the holder is gone, with all it had queued and not made durable."""
+        """Simulates a crash: the journal that used this disk is gone, with all that was not
+        durable.
+        """
         self.holder = None
 
 

@@ -25,7 +25,7 @@ STREAM_BLOCK = 128  # values
 def recover(digest: Hash32, sig: Signature) -> Address:
     """Returns the address that signed a 32-byte digest (`envelope.Recover`).
 
-    `Refused(BAD_SIGNATURE)` for a malleable, malformed or impossible signature.
+    Raises Refused(BAD_SIGNATURE) for a malleable, malformed or impossible signature.
     """
     check_signature_form(sig)
     try:
@@ -39,7 +39,7 @@ def recover(digest: Hash32, sig: Signature) -> Address:
 
 @lru_cache(maxsize=1024)
 def recover_again(digest: Hash32, sig: Signature) -> Address:
-    """`recover` with a cache, for signatures that repeat.
+    """Recovers as `recover` does, with a cache, for signatures that repeat.
 
     A client sends its session with each order and its token with each request.
     """
@@ -53,7 +53,7 @@ def address_of(public_key: bytes) -> Address:
 
 
 def new_secret() -> Hash32:
-    """32 fresh random bytes.
+    """Returns 32 fresh random bytes.
 
     They serve as a secp256k1 secret (out of range once in 2^128), an Ed25519 seed or an X25519
     secret.
@@ -93,7 +93,7 @@ class KeySigner:
         self.address = address_of(self._key.public_key.format(compressed=False))
 
     def sign(self, digest: bytes) -> Signature:
-        """Deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
+        """Returns the deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
         assert len(digest) == 32, "sign digests, not messages"
         raw = self._key.sign_recoverable(digest, hasher=None)
         return Signature(raw[:64] + bytes([raw[64] + 27]))
@@ -134,7 +134,7 @@ class BoxKey:
     def open_sealed(self, sealed: bytes) -> bytes:
         """Returns the message that an anonymous sender sealed with `seal_to`.
 
-        `Refused(DOES_NOT_OPEN)` for anything else.
+        Raises Refused(DOES_NOT_OPEN) for anything else.
         """
         try:
             return SealedBox(self._key).decrypt(sealed)
@@ -144,12 +144,16 @@ class BoxKey:
             ) from error
 
     def box(self, to: Hash32, plain: bytes) -> bytes:
-        """Authenticated box to a public key: a random 24-byte nonce and the ciphertext."""
+        """Encrypts and authenticates a message for a public key.
+
+        Returns a random 24-byte nonce and the ciphertext.
+        """
         return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
 
     def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """Returns the message that `sender` boxed to this key. `Refused(DOES_NOT_OPEN)`
-        otherwise.
+        """Returns the message that `sender` boxed to this key.
+
+        Raises Refused(DOES_NOT_OPEN) for anything else.
         """
         try:
             return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)

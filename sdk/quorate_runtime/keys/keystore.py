@@ -1,8 +1,8 @@
 """The keystore: one folder for each role, with one encrypted file for each key.
 
-Files are created once with mode 0600 and never overwritten. A file that other users can read is
-refused, because they may know its secret. The caller gives the passphrase; the command line reads
-it from a prompt, a file or a systemd credential.
+The keystore creates each file once with mode 0600 and never overwrites it. It refuses a file that
+other users can read, because they may know its secret. The caller gives the passphrase; the command
+line reads it from a prompt, a file or a systemd credential.
 """
 
 import os
@@ -46,10 +46,9 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """Returns the keystore in a folder, which is made if it is missing.
+        """Returns the keystore in a folder. It makes the folder if it is missing.
 
-        The passphrases of a devnet's keys are cheap to guess, so such keys must not be used
-        elsewhere.
+        The passphrases of a devnet's keys are cheap to guess, so do not use such keys elsewhere.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(
@@ -150,7 +149,8 @@ def read_passphrase_file(path: Path) -> str:
 def read_private(path: Path, bytes_max: int) -> bytes:
     """Returns the content of a file that only its owner can read, at most `bytes_max` bytes.
 
-    `KeystoreError` says what to do when other users can read it, or it is missing or too large.
+    Raises KeystoreError, with the remedy, if other users can read the file, or it is missing or too
+    large.
     """
     try:
         with path.open("rb") as file:

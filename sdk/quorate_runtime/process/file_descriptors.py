@@ -13,8 +13,9 @@ KEPT = 1_024  # for files, uploads, chain and beacon
 
 
 def connections_max(wanted: int) -> int:
-    """Returns how many connections there may be: at most `wanted`, and half the limit if it is
-    small.
+    """Returns how many connections there may be.
+
+    That is `wanted`, or half the limit of open files if that is less.
     """
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))

@@ -2,20 +2,20 @@
 
 A core's state is hundreds of thousands of frozen values without cycles. By default the collector
 scans young objects every 700 allocations and all objects again and again, which took a sixth of a
-busy coordinator's time. Reference counts free values without cycles at once. Cycles, mostly
-exceptions with their frames, are still collected, but less often.
+busy coordinator's time. Reference counts free values without cycles at once. The collector still
+frees cycles, mostly exceptions with their frames, but less often.
 
-glibc gives every allocating thread a heap ("arena") of its own, up to eight per core, and each
-keeps what its largest moment needed. With a pool of threads for files that was a third more memory,
-reached over hours, which looks like a leak. Under the interpreter's lock one arena is as good.
-After the first large buffer, glibc also takes large buffers from its heap, between values that
-stay, instead of from pages that it can return. So the threshold is fixed, and free memory is
-returned regularly.
+glibc gives every allocating thread its own heap ("arena"), up to eight per core, and each keeps as
+much memory as it ever needed at once. With a pool of threads for files that was a third more
+memory. It grew over hours, which looks like a leak. Because of the interpreter's lock, one arena is
+as fast. After the first large buffer, glibc also takes large buffers from its heap, between values
+that stay, instead of from pages that it can return. So this module fixes the threshold, and returns
+free memory regularly.
 
-Every connection that asyncio closed is a cycle, and only a scan of all objects finds an old one:
-two hundred a minute in a soak of two hundred providers. So all objects are scanned as often as it
-costs next to nothing. A scan of a tenth of a second runs every fifty seconds, one of a second every
-eight minutes.
+Every connection that asyncio closed is a cycle, and only a scan of all objects finds an old one. A
+soak of two hundred providers had two hundred such cycles a minute. So the schedule scans all
+objects as often as it costs almost no time. A scan of a tenth of a second runs every fifty seconds,
+one of a second every eight minutes.
 """
 
 import asyncio
@@ -75,8 +75,8 @@ class CollectionSchedule:
     def collect(self, now: float, seconds: Callable[[], float] = time.thread_time) -> int:
         """Collects once at `now`, in seconds of a monotonic clock; returns the scanned generation.
 
-        `seconds` reads processor time: when other programs use the machine, a scan needs no more of
-        it, and stays as frequent.
+        `seconds` reads processor time. A scan needs no more of it when other programs use the
+        machine, so scans stay as frequent.
         """
         generation = 2 if now >= self._due else 1
         begun = seconds()

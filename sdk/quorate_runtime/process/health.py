@@ -1,7 +1,7 @@
-"""Health of a running daemon: which problems it has, each with a name and a sentence.
+"""The health of a running daemon: which problems it has, each with a name and a sentence.
 
-A daemon that answers is alive; a failed journal ends the process. It is ready when no problem is
-known.
+A daemon that answers is alive; a failed journal ends the process. A daemon without known problems
+is ready.
 """
 
 import os
@@ -16,12 +16,14 @@ from quorate_protocol.units import UnixSeconds
 DISK_BYTES_LEAST = 256 << 20
 DISK_INODES_LEAST = 1024
 CHAIN_LAG_SECONDS_MAX = 60
-BLOCK_SECONDS_MAX = 15  # of the slowest supported chain
+BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
 
 
 class Problem(Struct, frozen=True):
-    """One problem. `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake,
-    coordinator, outbox, stopping.
+    """One problem of a daemon.
+
+    `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake, coordinator,
+    outbox, stopping.
     """
 
     name: str
@@ -54,8 +56,9 @@ class Board:
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """Returns "" while the newest followed block is recent enough, else what is wrong. `depth` is
-    how many blocks the daemon waits before it follows one.
+    """Returns "" while the newest followed block is recent enough, else what is wrong.
+
+    `depth` is how many blocks the daemon waits before it follows one.
     """
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
@@ -65,8 +68,9 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
 
 
 def disk_problem(home: Path) -> str:
-    """Returns "" while there is room on the disk, else what is wrong. Without room the journal's
-    next append fails, which ends the daemon. Blocks, but only shortly.
+    """Returns "" while there is room on the disk, else what is wrong. Blocks for a short time.
+
+    Without room the journal's next append fails, which ends the daemon.
     """
     try:
         found = os.statvfs(home)

@@ -19,8 +19,9 @@ class LogThrottle:
         self._logged_at: float | None = None
 
     def failed(self, sentence: str) -> None:
-        """Notes one more failure; logs `sentence` if it is the first one or the last log line is
-        old.
+        """Counts one more failure.
+
+        It logs `sentence` if this is the first failure or the last log line is old.
         """
         now = self._clock.now()
         if self._logged_at is None or now - self._logged_at >= LOG_EVERY_SECONDS:
@@ -28,7 +29,7 @@ class LogThrottle:
             self._log.warning("%s", sentence)
 
     def recovered(self, sentence: str) -> None:
-        """Notes a success; logs `sentence` if there was a failure before."""
+        """Counts a success; logs `sentence` if there was a failure before."""
         if self._logged_at is not None:
             self._logged_at = None
             self._log.info("%s", sentence)

@@ -57,11 +57,12 @@ def about(*, lease: str = "", job: str = "") -> Iterator[None]:
 def setup(
     is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None
 ) -> None:
-    """Sends all log lines to a stream (None: standard error) or to a file, replacing earlier
-    set-up.
+    """Sends all log lines to a stream (None: standard error) or to a file.
 
-    The file is rotated at FILE_BYTES, and FILES_KEPT older files stay: `node.log.1` is the newest
-    of them. Raises OSError if the file cannot be written.
+    It replaces an earlier set-up.
+
+    The log starts a new file at FILE_BYTES, and FILES_KEPT older files stay: `node.log.1` is the
+    newest of them. Raises OSError if the file cannot be written.
     """
     handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())

@@ -60,8 +60,9 @@ class Notifier:
 
 
 def _address(text: str) -> str:
-    """Returns the address of a socket path, or of @name in the abstract namespace; "" for anything
-    else.
+    """Returns the address of a socket path, or of @name in the abstract namespace.
+
+    It returns "" for anything else.
     """
     if text.startswith("@"):
         return "\0" + text[1:]

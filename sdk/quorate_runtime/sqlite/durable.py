@@ -1,8 +1,8 @@
-"""Opens SQLite files that must not be lost. It makes them whole, and refuses them if damaged.
+"""Opens SQLite files that must not be lost: makes a new one in one step, and refuses a damaged one.
 
-SQLite takes an empty file for a new one. It reads a truncated file until it comes to the place.
-Both would silently lose data that was acknowledged. (The journal also has its own checksums; see
-`journal_files`.)
+SQLite takes an empty file for a new one. It reads a truncated file without an error until it needs
+the missing part. Both would silently lose data that was acknowledged. (The journal also has its own
+checksums; see `journal_files`.)
 """
 
 import os
@@ -185,12 +185,12 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
 
     A backup does not help against a lock or a full disk, so these are `Unavailable`, not damage.
     """
-    if is_of_the_world(error):
+    if is_outside_cause(error):
         return Unavailable(f"{path}: {error}; {MAY_BE_WHOLE}", RETRY_SECONDS)
     return damaged(path, str(error))
 
 
-def is_of_the_world(error: sqlite3.Error) -> bool:
+def is_outside_cause(error: sqlite3.Error) -> bool:
     """Returns whether the error came from outside the file, so that the file may be whole."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD
 

@@ -43,7 +43,7 @@ class OptionalFile:
     def __init__(self, path: Path, versions: Sequence[str], gone: str = "", first: int = 1) -> None:
         """Opens or makes the file. `versions` and `first` are those of `open_whole`.
 
-        If `gone` is not empty, the file existed before: then a missing file is not made, and `gone`
+        If `gone` is not empty, the file existed before. Then a missing file is not made, and `gone`
         is the remedy to report. Raises only `OtherVersion`, for a file of another version.
         """
         self.path = path
@@ -69,7 +69,10 @@ class OptionalFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Gives the reader, for the event loop's thread. `Unavailable` while it cannot be read."""
+        """Gives the reader, for the event loop's thread.
+
+        Raises Unavailable while the file cannot be read.
+        """
         _, reader = self._connections()
         with self._telling("cannot be read"):
             yield reader
@@ -78,7 +81,8 @@ class OptionalFile:
     def writing(self, doing: str) -> Iterator[sqlite3.Connection]:
         """Gives the writer to one caller at a time, in a transaction that is durable at the end.
 
-        `Unavailable` while the file cannot be written. `doing` names the failure in the message.
+        `doing` names the failure in the message. Raises Unavailable while the file cannot be
+        written.
         """
         with self._lock:
             writer, _ = self._connections()
@@ -138,7 +142,8 @@ class OptionalFile:
     def _must_be_there(self, doing: str) -> None:
         """Checks that the open file is still at its path.
 
-        What is written into a file that was moved or replaced would be lost at the next start.
+        If somebody moved or replaced the file, what a program writes into it would be lost at the
+        next start.
         """
         try:
             found = os.stat(self.path).st_ino
