@@ -1,13 +1,16 @@
-"""The client alone: without extras the distribution installs into an empty environment, and `import
-quorate` stays light.
+"""The client alone: without extras the distribution works in an environment that has only its
+dependencies, and `import quorate` stays light.
 """
 
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
@@ -47,32 +50,54 @@ def run(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment with the distribution and no extras."""
+    """The interpreter of a new environment with the distribution and no extras.
+
+    pip builds and installs the distribution. Its dependencies are linked from this environment,
+    because pip would take most of a minute to fetch and unpack them again.
+    """
     folder = tmp_path_factory.mktemp("light")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
     interpreter = folder / "env" / "bin" / "python"
-    # By this environment's pip, and without compiling what no test imports: both would take most of
-    # the time.
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        interpreter,
-        "install",
-        "--quiet",
-        "--no-input",
-        "--no-compile",
-    ]
-    run(
-        *pip,
-        "--disable-pip-version-check",
-        "--constraint",
-        ROOT / "constraints.txt",
-        ROOT,
-        folder=folder,
-    )
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", interpreter, "install"]
+    options = ("--quiet", "--no-input", "--no-compile", "--no-deps", "--disable-pip-version-check")
+    run(*pip, *options, ROOT, folder=folder)
+    (packages,) = (folder / "env" / "lib").glob("python3.*/site-packages")
+    (installed,) = metadata.distributions(name="quorate", path=[str(packages)])
+    for name in requirements_of(installed, set()) - {"quorate"}:
+        link(metadata.distribution(name), packages)
     return interpreter
+
+
+def requirements_of(distribution: metadata.Distribution, extras: set[str]) -> set[str]:
+    """Returns the names of all distributions that pip would install for this one, itself included.
+
+    Fails if this environment lacks one, or has it at a version that is not allowed.
+    """
+    names: set[str] = set()
+    waiting = [(distribution, frozenset(extras))]
+    seen = {(distribution.name, frozenset(extras))}
+    while waiting:
+        each, chosen = waiting.pop()
+        names.add(canonicalize_name(each.name))
+        for requirement in map(Requirement, each.requires or ()):
+            marker = requirement.marker
+            if marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *chosen)):
+                continue
+            needed = metadata.distribution(requirement.name)
+            assert requirement.specifier.contains(needed.version, prereleases=True), requirement
+            entry = (needed.name, frozenset(requirement.extras))
+            if entry not in seen:
+                seen.add(entry)
+                waiting.append((needed, entry[1]))
+    return names
+
+
+def link(distribution: metadata.Distribution, packages: Path) -> None:
+    """Links the modules and metadata of an installed distribution into another environment."""
+    top = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
+    for name in top:
+        if not (packages / name).exists():
+            (packages / name).symlink_to(Path(str(distribution.locate_file(name))))
 
 
 @pytest.mark.index
