@@ -1,8 +1,9 @@
 """Rules for every test: sockets, needs of the machine, tests that run beside it, and its remains.
 
 `make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of
-tests/e2e stay in one process, for each is several busy programs; so do all sandboxes, which
-share the machine's container engine and its list of mounts.
+tests/e2e that carry jobs to a verdict stay in one process, because each is several busy programs;
+so do all sandboxes, which share the machine's container engine and its list of mounts. Markets that
+only start and end run beside the sandboxes: no deadline of a job can pass in them.
 """
 
 import functools
@@ -28,6 +29,7 @@ LOOPBACK = ["127.0.0.0/8", "::1", "localhost"]
 USES_SANDBOXES = re.compile(
     r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE
 )
+WITHOUT_VERDICTS = ("test_devnet_end.py",)  # of tests/e2e
 LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
 
 
@@ -68,7 +70,9 @@ def turn_of(nodeid: str) -> str:
 
 @functools.cache
 def _turn_of_file(name: str) -> str:
-    folder = name.partition("/")[2].partition("/")[0]
+    folder, _, file = name.partition("/")[2].partition("/")
+    if folder == "e2e" and file in WITHOUT_VERDICTS:
+        return "sandboxes"
     if folder == "integration" and USES_SANDBOXES.search((TESTS.parent / name).read_text()):
         return "sandboxes"
     return folder if folder in LONGEST_FIRST else LONGEST_FIRST[-1]
