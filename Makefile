@@ -59,7 +59,7 @@ fuzz: .venv/installed-dev
 
 # Every crash point of every program in real markets, one after the other; tens of minutes.
 crash: .venv/installed-dev
-	@QUORATE_CRASH_ROTATION=all $(PYTEST) -s tests/e2e/test_crash.py $(ARGS)
+	@QUORATE_CRASH_ROTATION=all $(PYTEST) -s tests/e2e/test_crash.py tests/e2e/test_crash_devnet.py $(ARGS)
 
 # Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev

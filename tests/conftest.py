@@ -29,7 +29,7 @@ LOOPBACK = ["127.0.0.0/8", "::1", "localhost"]
 USES_SANDBOXES = re.compile(
     r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE
 )
-WITHOUT_VERDICTS = ("test_devnet_end.py",)  # of tests/e2e
+WITHOUT_VERDICTS = ("test_devnet_end.py", "test_crash_devnet.py")  # of tests/e2e
 LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
 
 

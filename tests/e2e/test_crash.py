@@ -11,7 +11,7 @@ import json
 import signal
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,27 +22,24 @@ from quorate_devnet.config import ExecutorChoice
 from support.crash import crash_court
 from support.crash.crash_chain import node_that_can_go
 from support.crash.crash_checks import Checks
-from support.crash.crash_devnet import KilledDevnet
 from support.crash.crash_market import CrashMarket, crash_market
 from support.crash.crash_plan import (
     CONTAINER_STEPS,
     OTHER_MARKETS,
     Scenario,
-    Trial,
     part,
     rotation,
     wanted,
     wants_all,
 )
+from support.crash.crash_report import TRIES, Report, executor_without_engine, ordinary_executor
 from support.crash.crash_rounds import RoundPlan, plan_rounds, play, rounds_of_turn
-from support.requirements import missing, require, required
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
 CI_SECONDS = 15.0  # after the market is up; a round that has begun is finished
 CI_OTHER_SECONDS = 10.0  # the same for the market whose turn it is
 CI_PATIENCE = 4  # times as long at most, until every program has died once
-TRIES = 3  # rounds in which a point may be passed
 AWAY_SECONDS = 600.0 if wants_all() else 12.0
 ORDERING_AWAY_SECONDS = (
     0.8 * AWAY_SECONDS
@@ -52,68 +49,7 @@ BACK_SECONDS = 90.0
 # providers per round: with two others alive, no job waits until a lost execution lapses
 CI_DYING = 2
 CI_JUDGED = 6  # deaths of one case
-CI_DEVNETS = 1  # starts of a devnet that are killed
 NOT_SANDBOXED = ("mount.", "unmount.")  # plain processes have no mounts
-
-
-@dataclass
-class Report:
-    """The results of the matrix. `armed` lists what was to die; `tried` what died, with the seconds
-    of its round.
-    """
-
-    points: int
-    armed: set[str] = field(default_factory=set)
-    tried: dict[str, float] = field(default_factory=dict)
-    unreached: dict[str, int] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-    jobs: int = 0
-    unresolved: int = 0
-
-    def note(self, trial: Trial, is_reached: bool, seconds: float) -> bool:
-        """Records a point. Returns True if it must be tried again."""
-        name = str(trial)
-        self.armed.add(name)
-        if is_reached:
-            self.tried[name] = seconds
-            self.unreached.pop(name, None)
-            return False
-        self.unreached[name] = self.unreached.get(name, 0) + 1
-        return self.unreached[name] < TRIES
-
-    @property
-    def alive(self) -> set[str]:
-        """Returns the programs that should have died and did not."""
-        return {name.partition(":")[0] for name in self.armed} - {
-            name.partition(":")[0] for name in self.tried
-        }
-
-    def tell(self, what: str, seconds: float) -> None:
-        """Prints one JSON line."""
-        line = {
-            "matrix": what,
-            "points": self.points,
-            "armed": len(self.armed),
-            "tried": len(self.tried),
-            "unreached": len(self.unreached),
-            "violations": len(self.violations),
-            "jobs": self.jobs,
-            "unresolved": self.unresolved,
-            "seconds": round(seconds, 1),
-            "rotation": "all" if wants_all() else rotation(),
-        }
-        print("\n" + json.dumps(line))
-
-    def check(self) -> None:
-        """Fails with everything that was found."""
-        assert not self.violations, "\n".join(self.violations)
-        never = sorted(name for name, count in self.unreached.items() if count >= TRIES)
-        assert not never, f"points that nothing passed in {TRIES} rounds: {never}"
-        assert 2 * len(self.tried) >= len(self.armed), (
-            f"less than half of what was armed has died: {sorted(self.armed - set(self.tried))}"
-        )
-        assert not self.alive, f"no program of these has died: {self.alive}"
-        assert self.tried or not self.points, "nothing was tried"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -121,18 +57,10 @@ async def crash(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crash
     """A market with containers if an engine answers (CI requires one), else with sandboxes or plain
     processes.
     """
-    async with crash_market(tmp_path_factory.mktemp("crash"), _ordinary(), PROVIDERS) as made:
+    async with crash_market(
+        tmp_path_factory.mktemp("crash"), ordinary_executor(), PROVIDERS
+    ) as made:
         yield made
-
-
-def _ordinary() -> ExecutorChoice:
-    if "docker" in required():
-        require("docker")
-    return ExecutorChoice.DOCKER if missing("docker") is None else _without_engine()
-
-
-def _without_engine() -> ExecutorChoice:
-    return ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.PROCESS
 
 
 async def run_rounds(
@@ -197,7 +125,7 @@ async def sandboxes(folder: Path, report: Report) -> None:
     """The same container steps in the other executors, and the small process that supervises their
     programs.
     """
-    executor = _without_engine()
+    executor = executor_without_engine()
     steps = [trial for trial in wanted(Scenario.JOBS) if trial.point.startswith(CONTAINER_STEPS)]
     both = (*(replace(trial, scenario=Scenario.JOBS) for trial in wanted(Scenario.SANDBOX)), *steps)
     if executor is ExecutorChoice.PROCESS:
@@ -221,7 +149,9 @@ async def claims(folder: Path, report: Report) -> None:
     """
     mine = wanted(Scenario.CLAIM)
     report.points = len(mine)
-    async with crash_market(folder, _without_engine(), PROVIDERS, claims_for_all=False) as crash:
+    async with crash_market(
+        folder, executor_without_engine(), PROVIDERS, claims_for_all=False
+    ) as crash:
         dying = crash.providers if wants_all() else crash.providers[:CI_DYING]
         tried = mine if wants_all() else part(mine, CI_DYING, rotation())
         await run_rounds(
@@ -242,7 +172,10 @@ async def court(folder: Path, report: Report) -> None:
         start, market = (
             time.monotonic(),
             crash_market(
-                folder / f"{attempt}", _without_engine(), crash_court.PROVIDERS, crash_court.LIARS
+                folder / f"{attempt}",
+                executor_without_engine(),
+                crash_court.PROVIDERS,
+                crash_court.LIARS,
             ),
         )
         async with market as crash, Market(crash.devnet.profiles[1]) as other:
@@ -285,32 +218,7 @@ async def test_every_other_market_survives_kills_at_every_point(
         await _play_other(scenario, tmp_path)
 
 
-# ---------------------------------------------------------------------------- devnet and chain node
-
-
-async def test_a_devnet_killed_during_start_or_end_leaves_nothing(tmp_path: Path) -> None:
-    """Once with containers and once without. The next devnet in the folder must start and end
-    cleanly.
-    """
-    began, all_trials = time.monotonic(), wanted(Scenario.DEVNET)
-    report = Report(len(all_trials))
-    executors = (_ordinary(), _without_engine())
-    for executor in executors if wants_all() else executors[rotation() % 2 :][:1]:
-        mortal = KilledDevnet(tmp_path / executor.value / "devnet", executor)
-        for trial in all_trials if wants_all() else part(all_trials, CI_DEVNETS, rotation()):
-            start = time.monotonic()
-            problem = await asyncio.to_thread(mortal.die_at, trial.point)
-            report.note(
-                trial,
-                not problem.startswith(f"{trial.point}: not passed"),
-                time.monotonic() - start,
-            )
-            report.violations += [problem] if problem else []
-        problem = await asyncio.to_thread(mortal.live)
-        report.violations += [problem] if problem else []
-        assert mortal.held, "no end found a job running"
-    report.tell("devnet", time.monotonic() - began)
-    report.check()
+# ----------------------------------------------------------------------------------- the chain node
 
 
 async def test_jobs_continue_while_the_chain_node_is_away(crash: CrashMarket) -> None:
