@@ -34,8 +34,9 @@ LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit",
 
 
 def pytest_configure() -> None:
-    """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of
-    Hypothesis has a deadline: machines are busy.
+    """Refuses a name in QUORATE_REQUIRE that has no probe.
+
+    It also removes the deadline of Hypothesis' examples, because machines are busy.
     """
     path = (str(TESTS), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # for programs of tests/support
@@ -47,8 +48,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Unit and style tests open no socket (a Unix socket pair, which every event loop has, is
-    none); others reach loopback only.
+    """Lets unit and style tests open no socket, except the Unix socket pair of each event loop.
+
+    Other tests reach loopback only.
     """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
@@ -64,7 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def turn_of(nodeid: str) -> str:
-    """A test's place in LONGEST_FIRST. The file decides, because xdist has read no marks."""
+    """Returns the group of a test, one of LONGEST_FIRST.
+
+    The file decides, because xdist has not read the marks.
+    """
     return _turn_of_file(nodeid.partition("::")[0])
 
 
@@ -80,8 +85,9 @@ def _turn_of_file(name: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Which tests stay together in one process, in their order. (xdist's own `loadgroup` loses
-    its groups under pytest 9.2.)
+    """Decides which tests stay together in one process, in their order.
+
+    xdist's own `loadgroup` loses its groups under pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
@@ -95,8 +101,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_stays_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fails the run whose tests leave a mount in their folders: pytest could never remove these
-    again.
+    """Fails the run if tests leave a mount in their folders, because pytest could never remove
+    these folders.
     """
     root = tmp_path_factory.getbasetemp()
     yield
@@ -107,8 +113,9 @@ def nothing_stays_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive with this Python and nothing else, made once: it takes a second, and nobody
-    changes it.
+    """Returns an archive with this Python and nothing else.
+
+    It is made once, because that takes a second and no test changes it.
     """
     from quorate.images import build_python_image
 
@@ -127,8 +134,10 @@ def engine() -> "Iterator[docker.APIClient]":
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """`@pytest.mark.docker` and its like: skipped, or failed in CI, before any fixture runs and
-    before sockets are closed.
+    """Skips a test with `@pytest.mark.docker` or a similar mark if the requirement is missing; in
+    CI the test fails.
+
+    This comes before any fixture runs and before sockets are closed.
     """
     for what in PROBES:
         if item.get_closest_marker(what):
@@ -136,7 +145,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each skipped test, parameters counted: what, and why."""
+    """Prints one line for each skipped test: how many of its cases were skipped, and why."""
     skips: Counter[tuple[str, str]] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,8 +1,7 @@
-"""The market of docker/compose.yaml in its own images: it comes up healthy, runs a job to a receipt
-that can be checked, and stops.
+"""Tests the market of docker/compose.yaml in its own images.
 
-`.ci/make-images` builds the images beforehand. Otherwise the first test builds them and takes
-longer.
+It comes up healthy, runs a job to a receipt that can be checked, and stops. `.ci/make-images`
+builds the images beforehand. Otherwise the first test builds them and takes longer.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""A devnet leaves nothing behind after Ctrl-C, nor after kill -9 of the parent during a job."""
+"""Tests that a devnet leaves nothing behind after Ctrl-C, nor after kill -9 of its parent during
+a job.
+"""
 
 import os
 import signal

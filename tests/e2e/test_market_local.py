@@ -1,11 +1,11 @@
-"""`Market.local()`: a whole market inside a user's own test."""
+"""Tests `Market.local()`, which runs a whole market inside a user's own test."""
 
 from pathlib import Path
 
 from quorate import Job, Market
 
 
-async def test_a_job_in_a_local_market(image: Path, tmp_path: Path) -> None:
+async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
     async with Market.local(executor="process") as market:
         command = [
             "python3",

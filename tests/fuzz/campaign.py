@@ -26,7 +26,7 @@ from fuzz.guided_targets import TARGETS
 from quorate_coordinator.api.openapi import document
 
 ROOT = Path(__file__).parents[2]
-CODEC_INPUTS_MIN, CODEC_EFFORT = 20_000, 10  # from this effort on; below it in proportion
+CODEC_INPUTS_MIN, CODEC_EFFORT = 20_000, 10  # at this effort and above; below it in proportion
 ROUTES = sum(len(methods) for methods in document("")["paths"].values())
 GUIDED_RUNS = 1_000  # per target and unit of effort
 GUIDED_SECONDS = 12.0

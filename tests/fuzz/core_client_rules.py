@@ -1,4 +1,4 @@
-"""What clients can send to the core, for its fuzzing."""
+"""What clients can send to the core, for the fuzzing of the core."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule

@@ -1,4 +1,4 @@
-"""The base of the core's fuzzing: a world, values at the edges, and how rules pick from it."""
+"""The base of the core's fuzzing: a world, values at their limits, and how rules pick from it."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
@@ -33,7 +33,7 @@ LIES = st.lists(st.sampled_from([0, 0, 0, 1, 2]), min_size=1, max_size=6)
 
 
 class BaseMachine(RuleBasedStateMachine):
-    """One world. Subclasses add rules; every rule is one thing that some party can cause."""
+    """One world. Subclasses add rules. Each rule is one thing that some party can cause."""
 
     limits, owner_count = DEVNET, 5
 

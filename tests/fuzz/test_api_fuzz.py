@@ -84,9 +84,7 @@ def takes_anything(item: Operation) -> bool:
 def check(case: Any, response: requests.Response, seconds: float) -> None:
     """The answer is documented, typed, in time, and shows no internals."""
     assert seconds < SECONDS_MAX
-    if (
-        response.status_code == 412
-    ):  # only-if-cached of the gateway's specification, which has no body
+    if response.status_code == 412:  # the gateway's specification gives `only-if-cached` no body
         return
     if response.status_code >= 400:
         tree = json.loads(response.text)
@@ -140,7 +138,7 @@ def test_every_answer_is_typed(
                 tell(who, route, response)
                 if (
                     item.path in STREAMS and response.status_code < 400
-                ):  # it may continue for ever, so only its head is read
+                ):  # an event stream may continue for ever, so the test reads only its head
                     assert response.headers["Content-Type"].startswith(str(item.answer))
                 else:
                     check(case, response, time.process_time() - begun)
@@ -158,7 +156,7 @@ def tell(who: str, route: str, response: requests.Response) -> None:
 
 
 def test_every_party_gets_successful_answers(served: Parties) -> None:
-    """The tokens are good, so the answers above were not all the first 401."""
+    """This shows that the tokens are valid, so the answers above were not all 401."""
     run, account, provider = served.known["job"][0], *served.known["address"]
     for path, those in (
         ("/v1/runs", {*WHO} - {"nobody"}),

@@ -1,4 +1,4 @@
-"""Many inputs of strangers' bytes: codec, frames, CIDs, CARs and job files.
+"""Tests readers of strangers' bytes with many inputs: codec, frames, CIDs, CARs and job files.
 
 `make fuzz` also runs the tests marked slow.
 """
@@ -63,7 +63,7 @@ def bounded(examples: int) -> settings:
     phases=[Phase.reuse, Phase.generate],
 )
 @given(codec_inputs())
-def test_twenty_thousand_documents(data: bytes) -> None:
+def test_each_of_twenty_thousand_documents_is_a_value_or_refused(data: bytes) -> None:
     decode_or_refuse(data)
 
 
@@ -75,13 +75,15 @@ def test_twenty_thousand_documents(data: bytes) -> None:
     phases=[Phase.reuse, Phase.generate],
 )
 @given(json_texts())
-def test_twenty_thousand_texts(data: bytes) -> None:
+def test_each_of_twenty_thousand_texts_parses_or_is_refused(data: bytes) -> None:
     parse_or_refuse(data)
 
 
 @pytest.mark.parametrize("odd", ["[]", "{}", "[[]]", "null", "1", "true", '"x"'])
 def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
-    """A tag may be any JSON value: a list cannot be a dictionary key, which was a bug once."""
+    """A tag may be any JSON value. A list as tag once caused an error, because it cannot be a
+    dictionary key.
+    """
     for text in (
         '{"frame":{"kind":%s,"text":"x"}}',
         '{"body":{},"sig":"0x","type":%s}',

@@ -1,9 +1,8 @@
-"""The coordinator's core against signed nonsense: providers, clients and the chain's own turns
-in any order, with values at every edge.
+"""Tests the coordinator's core with signed nonsense from providers, clients and the chain.
 
-Anything raised but `Refused` fails: in the running coordinator it would end the process.
-`QUORATE_FUZZ` multiplies the examples; `QUORATE_FUZZ_SHRINK=1` makes a failing one small, which
-takes minutes.
+Messages come in any order, with values at their limits. Every exception except `Refused` fails,
+because it would end the running coordinator. `QUORATE_FUZZ` multiplies the examples.
+`QUORATE_FUZZ_SHRINK=1` makes a failing example small, which takes minutes.
 """
 
 import os
@@ -29,7 +28,7 @@ EFFORT = int(os.environ.get("QUORATE_FUZZ", "1"))
 class CoreMachine(ClientRules, ProviderRules, ChainRules):
     """All rules together, with honest rounds between them."""
 
-    # ---- an ordinary day
+    # ---- honest rounds
 
     @initialize()
     def begin(self) -> None:
@@ -86,8 +85,8 @@ def test_signed_messages_of_any_values_break_nothing_under_the_adaptive_rule() -
 
 
 def test_a_removed_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were a Commit taken without an Accept, a receipt would look for an Accept that never was:
-    the machine has to get that far.
+    """With the check removed, the core accepts a Commit without an Accept. A receipt then needs
+    an Accept that does not exist, and the fuzzing must get that far.
     """
     strict = leases._commit
 

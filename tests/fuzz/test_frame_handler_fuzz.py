@@ -1,4 +1,4 @@
-"""Frames of a hostile registered provider to the frame handler before a real actor.
+"""Tests the frame handler, before a real actor, with frames of a hostile registered provider.
 
 The answer must be Ok or a typed refusal.
 """

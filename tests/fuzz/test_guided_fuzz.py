@@ -1,4 +1,4 @@
-"""Each target of the coverage-guided fuzzing takes its own seeds, cut and with noise.
+"""Tests that each target of the coverage-guided fuzzing takes its own seeds, cut and with noise.
 
 A campaign must find a planted bug.
 """

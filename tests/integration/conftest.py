@@ -1,6 +1,4 @@
-"""What several files of these tests ask for by name: executors, stages for a daemon, and a
-market that is none.
-"""
+"""Fixtures of several integration tests: executors, stages for a daemon, and a fake market."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,8 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=SANDBOXES)
 async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    """One of each sandbox. A file that asks for it imports from `executor_support` too, which
-    puts it into the sandboxes' process.
+    """Yields one executor of each sandbox, in turn.
+
+    A file that uses it must import something from `support.executors` too. Then `tests/conftest.py`
+    puts the file into the process of the sandbox tests.
     """
     async with ending(make_executor(request.param, tmp_path), request.param, tmp_path) as made:
         assert made.sandbox is Sandbox(request.param)
@@ -30,7 +30,7 @@ async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> "AsyncIterator[Stage]":
-    """Chain, beacon and contracts, on which a test runs its coordinator."""
+    """Yields chain, beacon and contracts, on which a test runs its coordinator."""
     from support.markets.coordinator_stage import deployed_stage
 
     async with deployed_stage(tmp_path) as made:
@@ -39,7 +39,9 @@ async def stage(tmp_path: Path) -> "AsyncIterator[Stage]":
 
 @pytest.fixture
 async def market(tmp_path: Path) -> "AsyncIterator[ProviderStage]":
-    """Chain, contracts and a coordinator by script, with which a test's provider daemons deal."""
+    """Yields chain, contracts and a scripted coordinator, to which a test's provider daemons
+    connect.
+    """
     from support.markets.scripted_coordinator import stage
 
     async with stage(tmp_path) as made:
@@ -48,7 +50,7 @@ async def market(tmp_path: Path) -> "AsyncIterator[ProviderStage]":
 
 @pytest.fixture
 async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
-    """A coordinator of the client's own kind, that can be told to cheat."""
+    """Yields a fake coordinator for tests of the client. It can cheat."""
     from support.markets.fake_market import fake_market
 
     async with fake_market(tmp_path / "fake") as market:
@@ -57,7 +59,7 @@ async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
 
 @pytest.fixture
 def profile(fake: "FakeMarket", tmp_path: Path) -> "Profile":
-    """A client's, at the fake market."""
+    """Returns a client's profile at the fake market."""
     from quorate.client.profile import create_profile
 
     return create_profile(tmp_path / "client", fake.url, "pass", "devnet")

@@ -111,7 +111,7 @@ class Watch:
             ) as answer:
                 self.refusals.read(await answer.text())
         except (aiohttp.ClientError, TimeoutError):
-            return  # it is being killed, or busy; the next reading is soon
+            return  # the process is being killed or is busy; the next reading comes soon
 
     async def kill_coordinator(self) -> None:
         """Kills it with SIGKILL and starts it again at once."""

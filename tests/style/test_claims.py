@@ -1,5 +1,5 @@
-"""docs/claims.md: every rule of the protocol that is built has a test, and every marker names a
-rule.
+"""Checks docs/claims.md: each rule of the protocol that is built has a test, and each marker
+names a rule.
 """
 
 import re

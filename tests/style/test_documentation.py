@@ -1,4 +1,6 @@
-"""Every module, public class, public function and external contract function has a docstring."""
+"""Checks that each module, public class, public function and external contract function has a
+docstring.
+"""
 
 import ast
 import itertools

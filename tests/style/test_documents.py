@@ -1,4 +1,4 @@
-"""The documents: their links lead somewhere, and the files that they name exist."""
+"""Checks that the documents' links lead to files, and that the files that they name exist."""
 
 import re
 from collections.abc import Iterator

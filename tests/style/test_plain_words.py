@@ -1,7 +1,7 @@
-"""Prose is plain: no banned words, no riddles as names, and short first sentences.
+"""Checks that prose is plain: no banned words, no metaphors as names, and short first sentences.
 
-What is left of earlier prose is counted in words_left.json and may only shrink.
-`PYTHONPATH=tests python -m style.test_plain_words` lowers the counts to what is there today.
+What is left of earlier prose is counted in words_left.json and may only shrink. `PYTHONPATH=tests
+python -m style.test_plain_words` lowers the counts to what is there today.
 """
 
 import functools

@@ -1,5 +1,5 @@
-"""The shape of the house: folders have few files, a base name is used once per package, and no
-imports form a circle.
+"""Checks the repository's shape: folders have few files, a base name is used once per package,
+and no imports form a circle.
 """
 
 import ast

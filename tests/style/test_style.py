@@ -40,7 +40,7 @@ FORBIDDEN_WORDS = re.compile(
 TEXT_BYTES_MAX = 1 << 20
 TEXT_SUFFIXES_SKIPPED = {".png", ".tar", ".gz", ".car", ".whl", ".pyc"}
 
-# Beside the standard library the rules import msgspec, and keccak where it is wrapped.
+# The rules import the standard library, msgspec, and keccak in the one module that wraps it.
 KECCAK = {("sdk/quorate_protocol/crypto/hashing.py", "Crypto")}
 VALUES = "msgspec"
 
@@ -178,7 +178,7 @@ def _texts() -> Iterator[tuple[Path, str]]:
         yield path, path.read_text(encoding="utf-8", errors="replace")
 
 
-def test_words() -> None:
+def test_no_machine_path_host_or_authorship_by_machine_is_named() -> None:
     problems = []
     for path, text in _texts():
         for number, line in enumerate(text.splitlines(), 1):

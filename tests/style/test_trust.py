@@ -1,4 +1,4 @@
-"""docs/trust.md: every sentence names the tests that hold it, and every test that it names
+"""Checks docs/trust.md: each sentence names the tests that hold it, and each test that it names
 exists.
 """
 
@@ -85,7 +85,7 @@ def test_every_sentence_names_a_test() -> None:
         ("Version 0.5 of it.[^a]\n\n[^a]: x", False),
     ],
 )
-def test_a_sentence_without_a_mark_is_told(page: str, is_told: bool) -> None:
+def test_a_sentence_without_a_mark_is_reported(page: str, is_told: bool) -> None:
     assert bool(list(unmarked(split(page)[0]))) is is_told
 
 
@@ -98,6 +98,6 @@ def test_a_sentence_without_a_mark_is_told(page: str, is_told: bool) -> None:
         "tests/style",
     ],
 )
-def test_a_test_that_does_not_exist_is_told(note: str) -> None:
+def test_a_test_that_does_not_exist_is_reported(note: str) -> None:
     assert list(missing(note))
     assert not list(missing("tests/style/test_trust.py::test_every_sentence_names_a_test"))

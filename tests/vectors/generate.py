@@ -1,9 +1,8 @@
-"""Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`. Tests compare; a
-change here is a change of the protocol.
+"""Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`.
 
-Python and contract tests read the same files. A new implementation of the protocol can start
-from them. Values are JSON; byte strings are 0x-hex, integers above 2^53 decimal strings, as in
-the codec.
+Tests compare them with the code, so a change here is a change of the protocol. Python and contract
+tests read the same files, and a new implementation of the protocol can start from them. Values are
+JSON. Byte strings are 0x-hex, and integers above 2^53 are decimal strings, as in the codec.
 """
 
 import json
