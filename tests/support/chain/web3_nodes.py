@@ -12,7 +12,7 @@ from web3 import AsyncEthereumTesterProvider, AsyncWeb3
 from web3.types import RPCEndpoint, TxReceipt
 
 from quorate_contracts.deploy import Deployment, plan
-from quorate_devnet.chain.accounts import HD_PATH, MNEMONIC, dev_account
+from quorate_devnet.chain.accounts import MNEMONIC, dev_account
 from quorate_devnet.chain.anvil_process import start_anvil
 from quorate_devnet.chain.precompiles import NativeVM
 from quorate_devnet.chain.server import ChainConfig, running_chain
@@ -116,7 +116,7 @@ def _eth_tester() -> AsyncEthereumTesterProvider:
     from eth_tester import EthereumTester, PyEVMBackend  # type: ignore[attr-defined]
 
     backend = PyEVMBackend.from_mnemonic(
-        MNEMONIC, num_accounts=4, hd_path=HD_PATH, vm_configuration=((0, NativeVM),)
+        MNEMONIC, num_accounts=4, hd_path="m/44'/60'/0'/0", vm_configuration=((0, NativeVM),)
     )
     provider = AsyncEthereumTesterProvider()
     provider.ethereum_tester = EthereumTester(backend)
