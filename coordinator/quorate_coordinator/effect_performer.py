@@ -23,7 +23,7 @@ from quorate_coordinator.core.effects import (
     StoreSpec,
 )
 from quorate_coordinator.core.state import State
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.ports import Clock, Peers
@@ -51,7 +51,7 @@ class EffectPerformer:
     client: ChainClient
     limits: Limits
     peers: Peers
-    documents: Documents
+    documents: JobDocuments
     sender: Sender
     clock: Clock
     archive_writer: Callable[[ArchiveRuns], Awaitable[None]]
@@ -64,7 +64,7 @@ class EffectPerformer:
             case Send():
                 await self._send(effect)
             case StoreSpec() | StoreReceipt():
-                await self.documents.perform(effect)
+                await self.documents.store_for(effect)
             case PostEpoch():
                 await self._post(effect)
             case OpenCase():

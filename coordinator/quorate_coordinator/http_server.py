@@ -19,7 +19,7 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.market_tables import MarketTables
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
@@ -40,7 +40,7 @@ class HttpServer:
     actor: Actor[ev.Event, Effect]
     rates: RequestRates
     staging: Staging
-    documents: Documents
+    documents: JobDocuments
     history: RunReader
     tables: MarketTables
     logs: RunLogs

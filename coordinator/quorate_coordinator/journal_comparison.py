@@ -41,14 +41,14 @@ class JournalComparison:
     compared: asyncio.Event = field(default_factory=asyncio.Event)
     unknown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     """What a provider showed with our signature and our state does not have."""
-    found: startup_checks.Found = startup_checks.Found()
+    found: startup_checks.JournalAtStart = startup_checks.JournalAtStart()
 
     async def check_files(self, newest_at: int) -> None:
         """Compares the journal with the other files. `newest_at` is the second of its newest event.
         Raises JournalOlder or FileDamaged.
         """
         config, state = self.config, self.core.state
-        self.found = startup_checks.Found.of(state.own, newest_at, self.clock.now())
+        self.found = startup_checks.JournalAtStart.of(state.own, newest_at, self.clock.now())
         self._compare_archive()
         path = config.path(TRANSACTIONS)
         if startup_checks.may_start_empty(path, state, config.begin_anew):
@@ -104,7 +104,7 @@ class JournalComparison:
             async with asyncio.timeout(COMPARE_SECONDS):
                 await self.compared.wait()
         if self.found.may_be_older:
-            pause = startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every
+            pause = startup_checks.HEARTBEATS_AWAITED * self.core.rules.limits.heartbeat_every
             await self.clock.sleep(pause)
 
     def show(self, what: str) -> None:
@@ -118,4 +118,4 @@ class JournalComparison:
 
     async def end_when_older(self) -> NoReturn:
         """Raises `JournalOlder` once a provider has shown that the journal is not the newest."""
-        raise startup_checks.older(await self.unknown.get())
+        raise startup_checks.journal_older(await self.unknown.get())

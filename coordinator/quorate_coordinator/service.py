@@ -43,7 +43,7 @@ from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
@@ -142,7 +142,7 @@ class Service:
             client,
             sender,
             staging,
-            Documents(core, file),
+            JobDocuments(core, file),
             core,
             registry,
             RunLogs(),
@@ -172,10 +172,10 @@ class Service:
         self, stack: AsyncExitStack, has_worked: bool
     ) -> tuple[FileArchive, DocumentFile]:
         config = self.config
-        remedy = startup_checks.gone(ARCHIVE, has_worked, config.begin_anew)
+        remedy = startup_checks.missing_file_remedy(ARCHIVE, has_worked, config.begin_anew)
         archive = FileArchive(config.path(ARCHIVE), remedy)
         stack.callback(archive.close)
-        remedy = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
+        remedy = startup_checks.missing_file_remedy(DOCUMENTS, has_worked, config.begin_anew)
         file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, remedy)
         stack.callback(file.close)
         return archive, file
@@ -245,7 +245,7 @@ class _Parts:
     client: ChainClient
     sender: Sender
     staging: Staging
-    documents: Documents
+    documents: JobDocuments
     core: CoordinatorCore
     registry: CollectorRegistry
     logs: RunLogs
@@ -307,7 +307,9 @@ class _Parts:
             self.documents,
             self.sender,
             self.service.clock,
-            ArchiveWriter(self.history, self.outputs, actor.submit, self.documents.keep),
+            ArchiveWriter(
+                self.history, self.outputs, actor.submit, self.documents.store_before_leaving
+            ),
             actor.submit,
             self.core.state,
         )

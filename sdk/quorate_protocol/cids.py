@@ -35,7 +35,7 @@ def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
 
 @lru_cache(maxsize=1024)
 def _parts(text: str, field: str) -> tuple[int, Hash32]:
-    """`cid_parts`, with results kept, because many jobs name the same image."""
+    """Does the work of `cid_parts`. Results are cached, because many jobs name the same image."""
     try:
         raw = (
             b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8))

@@ -1,8 +1,8 @@
 """Refusals: the answers to requests that the rules forbid.
 
-The rules and the decoders raise `Refused`. The request then changes nothing. Each program catches
-it in one place. Every code has an HTTP status and a sentence for people. If the chain enforces the
-same rule, the code also has the contracts' revert reason.
+The rules and the decoders raise `Refused`, and the request then changes nothing. Each program
+catches it in one place. Every code has an HTTP status and a sentence for people. If the chain
+enforces the same rule, the code also has the contracts' revert reason.
 """
 
 from enum import StrEnum

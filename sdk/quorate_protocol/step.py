@@ -16,18 +16,18 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Input(Struct, Generic[E], frozen=True):
-    """One event, with the time and the randomness that a pure step may not fetch itself. The
+    """One event, with the time and the random value that a pure step may not fetch itself. The
     journal keeps all three, so replay gives the core the same input.
     """
 
     at: UnixSeconds  # never falls from one input to the next
-    random: Hash32  # fresh and secret; a core derives all its randomness from it
+    random: Hash32  # new and secret; a core derives all its random values from it
     event: E
 
 
-class Outcome(Struct, Generic[F], frozen=True):
-    """What one step decided. The reply reaches the submitter, and the effects are performed,
-    once both are durable.
+class StepOutcome(Struct, Generic[F], frozen=True):
+    """What one step decided. Once both are durable, the submitter gets the reply, and the shell
+    performs the effects.
     """
 
     effects: tuple[F, ...] = ()
@@ -35,7 +35,7 @@ class Outcome(Struct, Generic[F], frozen=True):
 
 
 class Effect(Protocol):
-    """An action for the shell to perform. It must do no harm if it is performed twice."""
+    """An action for the shell to perform. Performing it twice must do no harm."""
 
     @property
     def key(self) -> str:
@@ -45,21 +45,21 @@ class Effect(Protocol):
 
     @property
     def lane(self) -> str:
-        """Name of the lane. The outbox performs the effects of one lane one after the other, and
-        lanes side by side.
+        """Name of the lane. The outbox performs the effects of one lane one after the other. Lanes
+        do not wait for each other.
         """
 
 
 class Core(Protocol[E_contra, F]):
-    """One state machine: one writer, no IO."""
+    """One state machine. It has one caller, and does no input or output."""
 
-    def step(self, item: Input[E_contra]) -> Outcome[F]:
+    def step(self, item: Input[E_contra]) -> StepOutcome[F]:
         """Decides what the event changes. When it raises `Refused`, it has changed nothing. Any
         other exception is a bug and ends the daemon.
         """
 
     def snapshot(self) -> bytes:
-        """The whole state; the same state gives the same bytes."""
+        """Returns the whole state. Equal states give equal bytes."""
 
     def restore(self, data: bytes) -> None:
         """Replaces the state by that of a snapshot."""

@@ -1,12 +1,12 @@
-"""The tables of a core's state, with rollback of a step that fails.
+"""The tables of a core's state, which can take back the writes of a step that fails.
 
 A step that raises `Refused` must change nothing. A copy of the state before each step would cost
-O(state). An overlay would slow every read, though nearly all steps succeed. So a write changes the
-rows at once, and the table notes the row that was there before. A deletion waits for the commit,
-because a rollback would put its row back at the end of the table.
+O(state). A second layer over the state would slow every read, though nearly all steps succeed. So a
+write changes the row at once, and the table notes the earlier row. A deletion waits for the commit,
+because taking it back would put its row at the end of the table.
 
 Rows are frozen values: replace them, never change them. Iteration is in insertion order, and a
-snapshot keeps that order, so a restored core walks its rows as the core before it did.
+snapshot keeps that order. So a restored core reads its rows in the same order as before.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping
@@ -26,14 +26,14 @@ D = TypeVar("D")
 
 
 class _Missing:
-    """Type of the mark for "no such row", because None may be a row."""
+    """Type of the mark for "no such row". None cannot be that mark, because None may be a row."""
 
 
 _MISSING = _Missing()
 
 
 class Part(Protocol):
-    """A part of the state that takes part in the transactions of `Tables`."""
+    """A part of the state, such as a `Table`, that takes part in the transactions of `Tables`."""
 
     def join(self, waiting: "list[Part]") -> None:
         """Makes the part add itself to `waiting` at its first write in each transaction.
@@ -48,20 +48,19 @@ class Part(Protocol):
         """Makes the writes part of the state."""
 
     def rollback(self) -> None:
-        """Takes back the writes."""
+        """Takes the writes back."""
 
     def pack(self) -> bytes:
         """Bytes of the committed state."""
 
     def load(self, data: bytes) -> None:
-        """Replaces the state; `Refused` for bytes that are not a state of this part."""
+        """Replaces the state. Raises `Refused` if the bytes are not a state of this part."""
 
 
 @memo
 def _rows_of(kinds: tuple[object, object]) -> Packed[list[tuple[object, object]]]:
-    """The decoder of a table's rows, made once for each pair of types.
-
-    Replay and tests make a core many times.
+    """Returns the decoder of a table's rows. It is made once for each pair of types, because replay
+    and tests make a core many times.
     """
     return Packed(list[tuple[kinds[0], kinds[1]]])  # type: ignore[valid-type]
 
@@ -76,12 +75,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._packed = _rows_of((key_kind, value_kind))
         self._rows: dict[K, V] = {}
         # The earlier row of each write, the oldest write first.
-        self._before: list[tuple[K, V | _Missing]] = []
+        self._earlier_rows: list[tuple[K, V | _Missing]] = []
         self._deleted: set[K] = set()  # still in `_rows`
-        # All committed rows, set when a step writes a row that it has deleted.
+        # A copy of all committed rows, made when a step writes a row that it has deleted.
         self._committed: dict[K, V] | None = None
         self._followers: list[set[K]] = []
-        self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
+        self._selective_followers: list[tuple[set[K], Callable[[V, V], bool]]] = []
         self._waiting: list[Part] | None = None
 
     def join(self, waiting: list[Part]) -> None:
@@ -91,17 +90,18 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             waiting.append(self)
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
-        """A set that collects the key of every row that may have changed. It begins with all keys.
+        """Returns a set that collects the key of every row that may have changed. It begins with
+        all keys.
 
-        It serves an index that is derived from the table: the index takes the keys out of the set
-        and derives their rows again. With `matters(before, after)` the set collects only the writes
-        for which that is true, and all deletions, rollbacks and loads.
+        An index that is derived from the table uses it: the index takes the keys out of the set and
+        derives their rows again. With `matters(before, after)` the set is selective: it collects
+        only the writes for which that is true, and all deletions, rollbacks and loads.
         """
         follower = set(self)
         if matters is None:
             self._followers.append(follower)
         else:
-            self._choosy.append((follower, matters))
+            self._selective_followers.append((follower, matters))
         return follower
 
     def __getitem__(self, key: K) -> V:
@@ -119,7 +119,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: D) -> V | D: ...
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
-        """As `dict.get`. `Mapping.get` would raise and catch an exception for each missing row."""
+        """Does the same as `dict.get`.
+
+        `Mapping.get` would raise and catch an exception for each missing row.
+        """
         if self._deleted and key in self._deleted:
             return default
         return self._rows.get(key, default)
@@ -128,11 +131,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return key in self._rows and key not in self._deleted
 
     def __setitem__(self, key: K, value: V) -> None:
-        if self._choosy:
-            self._tell_choosy(key, value)
-        rows, before = self._rows, self._before
+        if self._selective_followers:
+            self._report_to_selective_followers(key, value)
+        rows, before = self._rows, self._earlier_rows
         if self._deleted:
-            self._make_room(key)
+            self._move_to_end(key)
         elif not before and self._waiting is not None:
             self._waiting.append(self)
         before.append((key, rows.get(key, _MISSING)))
@@ -140,14 +143,14 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for follower in self._followers:
             follower.add(key)
 
-    def _make_room(self, key: K) -> None:
-        """Moves a row that a step deletes and writes again to the end, as a dict does.
+    def _move_to_end(self, key: K) -> None:
+        """Moves a row that a step has deleted and now writes again to the end, as a dict does.
 
-        No rule does that, so to undo it may copy the whole table.
+        No rule does that, so taking it back may copy the whole table.
         """
         if key in self._deleted:
             if self._committed is None:
-                self._committed = self._undone(dict(self._rows))
+                self._committed = self._with_writes_taken_back(dict(self._rows))
             self._deleted.discard(key)
             del self._rows[key]
 
@@ -170,31 +173,33 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def is_clean(self) -> bool:
         """Whether no write waits for the commit."""
-        return not self._before and not self._deleted
+        return not self._earlier_rows and not self._deleted
 
     def commit(self) -> None:
-        """Makes the writes part of the table; O(changes)."""
+        """Makes the writes part of the table. Costs O(changes)."""
         if self._deleted:
             for key in self._deleted:
                 del self._rows[key]
             self._deleted.clear()
-        self._before.clear()
+        self._earlier_rows.clear()
         self._committed = None
 
     def rollback(self) -> None:
-        """Takes back the writes; O(changes)."""
+        """Takes the writes back. Costs O(changes)."""
         for follower in self._all_followers():
-            follower.update([key for key, _ in self._before], self._deleted)
-        self._rows = self._undone(self._rows) if self._committed is None else self._committed
-        self._before.clear()
+            follower.update([key for key, _ in self._earlier_rows], self._deleted)
+        self._rows = (
+            self._with_writes_taken_back(self._rows) if self._committed is None else self._committed
+        )
+        self._earlier_rows.clear()
         self._deleted.clear()
         self._committed = None
 
-    def _undone(self, rows: dict[K, V]) -> dict[K, V]:
-        """The rows without the writes. A new row is removed from the end; any other row gets its
-        earlier value in its place.
+    def _with_writes_taken_back(self, rows: dict[K, V]) -> dict[K, V]:
+        """Takes the writes back in `rows`, and returns it. A new row is at the end and is removed.
+        Any other row gets its earlier value, where it is.
         """
-        for key, value in reversed(self._before):
+        for key, value in reversed(self._earlier_rows):
             if isinstance(value, _Missing):
                 del rows[key]
             else:
@@ -202,12 +207,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return rows
 
     def pack(self) -> bytes:
-        """Bytes of the rows in order."""
+        """Returns the bytes of the rows, in their order."""
         assert self.is_clean(), "a snapshot holds committed rows only"
         return packed.encode_rows(list(self._rows.items()))
 
     def load(self, data: bytes) -> None:
-        """Replaces all rows; `Refused` for bytes that are not rows of these types."""
+        """Replaces all rows. Raises `Refused` if the bytes are not rows of these types."""
         rows = cast(list[tuple[K, V]], self._packed.decode(data))
         self.rollback()
         gone, self._rows = self._rows, dict(rows)
@@ -215,16 +220,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.update(gone, self._rows)
 
     def _all_followers(self) -> list[set[K]]:
-        return [*self._followers, *(follower for follower, _ in self._choosy)]
+        return [*self._followers, *(follower for follower, _ in self._selective_followers)]
 
-    def _tell_choosy(self, key: K, value: V) -> None:
+    def _report_to_selective_followers(self, key: K, value: V) -> None:
         """Reports a write to the followers that collect only some writes.
 
-        Each write is compared with the row before it, so two writes that cancel each other out are
-        both reported.
+        It compares the row with the one before this write. So if two writes cancel each other out,
+        it reports both.
         """
         is_there = key in self
-        for follower, matters in self._choosy:
+        for follower, matters in self._selective_followers:
             if not is_there or matters(self[key], value):
                 follower.add(key)
 
@@ -250,7 +255,7 @@ class Tables:
         self._waiting.clear()
 
     def rollback(self) -> None:
-        """Drops all writes since `begin`."""
+        """Takes back all writes since `begin`."""
         self._parts()
         for part in self._waiting:
             part.rollback()
@@ -258,7 +263,7 @@ class Tables:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits the writes of the block at its end, or rolls them back when it raises."""
+        """Commits the writes of the block at its end, or takes them back if the block raises."""
         self.begin()
         try:
             yield
@@ -268,15 +273,17 @@ class Tables:
         self.commit()
 
     def snapshot(self) -> bytes:
-        """MessagePack bytes of the committed state: a map of each table's rows, by name. Equal
-        states with equal histories give equal bytes.
+        """Returns MessagePack bytes of the committed state: a map from each table's name to its
+        rows. Equal states with equal histories give equal bytes.
         """
         self.begin()
         parts = sorted(self._parts().items())
         return packed.encode({name: Raw(part.pack()) for name, part in parts})
 
     def restore(self, data: bytes) -> None:
-        """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""
+        """Replaces the state by a snapshot's. Raises `Refused(MALFORMED)` if the snapshot has other
+        tables.
+        """
         tables = _SNAPSHOT.decode(data)
         parts = self._parts()
         if tables.keys() != parts.keys():

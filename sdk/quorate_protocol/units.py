@@ -56,7 +56,7 @@ BPS_ONE = 10_000
 EXIT_SIGNAL_BASE = 256  # 256 + signal number
 EXIT_TIMEOUT = ExitStatus(512)
 EXIT_MEMORY_KILL = ExitStatus(513)
-# A provider can claim these without running anything, and honest machines may differ in them.
+# Exit statuses that a provider can claim without running anything. Honest machines may differ.
 KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
 
 
@@ -91,7 +91,7 @@ class Label(IntEnum):
 
 
 class Outcome(IntEnum):
-    """How a job ended."""
+    """How a job ended, as its Verdict says."""
 
     ACCEPTED = 1
     UNRESOLVED = 2
@@ -133,10 +133,10 @@ def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:
 
 
 def share_bps(amount: Amount, bps: Bps) -> Amount:
-    """`bps` hundredths of a percent of an amount, rounded down."""
+    """Returns `bps` hundredths of a percent of an amount, rounded down."""
     return Amount(amount * bps // BPS_ONE)
 
 
 def usd(amount: int) -> str:
-    """Text of an amount of millionths of a USD, in USD with six decimals."""
+    """Returns the text of an amount of millionths of a USD, in USD with six decimals."""
     return f"{amount // 1_000_000}.{amount % 1_000_000:06d}"

@@ -15,7 +15,7 @@ from quorate_coordinator.core.effects import Evidence as Shown
 from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.state import State
 from quorate_coordinator.effect_performer import EffectPerformer
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
@@ -52,7 +52,7 @@ def performer_of(world: Market) -> EffectPerformer:
         cast(ChainClient, node),
         DEVNET,
         cast(Peers, nothing),
-        cast(Documents, nothing),
+        cast(JobDocuments, nothing),
         cast(Sender, node),
         cast(Clock, nothing),
         submit,

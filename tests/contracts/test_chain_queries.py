@@ -15,7 +15,7 @@ from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.entities import Client
 from quorate_coordinator.core.state import State
 from quorate_coordinator.effect_performer import EffectPerformer
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -45,7 +45,7 @@ def _performer(world: Market, told: list[ev.Event]) -> EffectPerformer:
         chain,
         DEVNET,
         cast(Peers, nothing),
-        cast(Documents, nothing),
+        cast(JobDocuments, nothing),
         sender,
         cast(Clock, nothing),
         submit,

@@ -13,7 +13,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import round_time
-from quorate_protocol.step import Effect, Outcome
+from quorate_protocol.step import Effect, StepOutcome
 from quorate_protocol.units import Hash32
 from sim.account_checks import AccountChecks
 from sim.audit_rate import rate_of
@@ -49,7 +49,7 @@ class Checks:
 
     # -------------------------------------------------------------------------------------- watcher
 
-    def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
+    def stepped(self, process: str, event: object, outcome: StepOutcome[Effect]) -> None:
         """Checks one durable step of any process."""
         if process == "coordinator":
             self._coordinator_stepped(event, outcome)
@@ -98,7 +98,7 @@ class Checks:
 
     # ---------------------------------------------------------------------------------- coordinator
 
-    def _coordinator_stepped(self, event: object, outcome: Outcome[Effect]) -> None:
+    def _coordinator_stepped(self, event: object, outcome: StepOutcome[Effect]) -> None:
         core = self.coordinator.core
         self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.CommitReceived):

@@ -388,7 +388,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self.archive[job_id] = ArchivedRows(job, kept, state.events.get(job_id) or ())
 
     def _keep_documents(self, job: Job) -> None:
-        """Stores documents, as `Documents.keep` of the daemon does."""
+        """Stores documents, as `JobDocuments.store_before_leaving` of the daemon does."""
         for cid, write in receipts.job_documents(self.core.state, self.core.rules, job.id):
             name = f"receipt-doc-{cid}" if cid == job.receipt_cid else f"spec-{job.id.hex()}"
             if name not in self.documents:

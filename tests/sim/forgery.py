@@ -14,7 +14,7 @@ from quorate_protocol.crypto.eip712 import digest, struct_hash
 from quorate_protocol.crypto.hashing import hash_list, sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.receipt import ExecutionEvidence, Party, Receipt
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt, RegisteredProvider
 from quorate_protocol.messages.signed import CommitEntry
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
@@ -293,7 +293,7 @@ def _of_parties(body: Receipt) -> Iterator[tuple[str, Receipt]]:
     """Primary and auditor belong together, or are declared as if not."""
     primary, auditor = body.taken_from_chain.parties
 
-    def of(*parties: Party) -> Receipt:
+    def of(*parties: RegisteredProvider) -> Receipt:
         return replace(body, taken_from_chain=replace(body.taken_from_chain, parties=parties))
 
     yield "one network for both", of(replace(primary, network=auditor.network), auditor)
@@ -336,7 +336,9 @@ def _with_auditor(
     """The receipt as if `owner` had done the audit at these terms, with all signatures."""
     first, old = body.executions
     theirs = next(slot for slot in (*eligible.slots, *_as_slots(body)) if slot.owner == owner)
-    known = Party(owner, key("operator", OWNERS[owner]).address, theirs.payout, theirs.network)
+    known = RegisteredProvider(
+        owner, key("operator", OWNERS[owner]).address, theirs.payout, theirs.network
+    )
     chain = replace(body.taken_from_chain, parties=(body.taken_from_chain.parties[0], known))
     body = replace(
         body, slots=eligible.show(_met(body, slots, eligible.length)), taken_from_chain=chain

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Generic, Protocol, TypeVar
 
 from quorate_protocol.refusals import Refused
-from quorate_protocol.step import Core, Effect, Input, Outcome
+from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.actor.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
@@ -43,7 +43,7 @@ Finish = Callable[[Result], None]
 class Watcher(Protocol):
     """Sees every step of every process."""
 
-    def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
+    def stepped(self, process: str, event: object, outcome: StepOutcome[Effect]) -> None:
         """Called after a durable step."""
 
     def refused(self, process: str, event: object, refused: Refused) -> None:
@@ -216,7 +216,9 @@ class Process(Generic[E, F]):
             # Counted by the watcher, or lost in a crash, after which the shell finds it out again.
             pass
 
-    def _append(self, at: UnixSeconds, random: Hash32, payload: bytes, outcome: Outcome[F]) -> None:
+    def _append(
+        self, at: UnixSeconds, random: Hash32, payload: bytes, outcome: StepOutcome[F]
+    ) -> None:
         self.disk.records.append((at, random, payload))
         self.trace.update(at.to_bytes(8, "big") + payload)
         fresh: list[F] = []

@@ -2,7 +2,7 @@
 
 from quorate_coordinator.core.effects import Send
 from quorate_protocol.refusals import Refused
-from quorate_protocol.step import Effect, Outcome
+from quorate_protocol.step import Effect, StepOutcome
 from sim.world import World
 
 QUIET = ("HeartbeatReceived", "Tick", "OfferReceived", "OfferDue")
@@ -13,7 +13,7 @@ def print_steps(world: World) -> None:
     checks, schedule = world.checks, world.schedule
     stepped, refused = checks.stepped, checks.refused
 
-    def tell_step(process: str, event: object, outcome: Outcome[Effect]) -> None:
+    def tell_step(process: str, event: object, outcome: StepOutcome[Effect]) -> None:
         name = type(event).__name__
         if name not in QUIET or outcome.effects:
             effects = [

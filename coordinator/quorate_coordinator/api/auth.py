@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens. The token's key must be one that may act for the account
+"""Authenticates requests by bearer tokens: the token's key must be one that may act for the account
 now.
 """
 
@@ -30,8 +30,8 @@ class Auth:
     rates: RequestRates
 
     def account(self, request: web.Request) -> Address | None:
-        """Returns the account that a request acts for; None without a token. Refused for a bad
-        token, `Busy` when the account asks too often.
+        """Returns the account for which a request acts; None without a token. Raises Refused for a
+        bad token, `Busy` if the account asks too often.
         """
         header = request.headers.get("Authorization")
         if not header:

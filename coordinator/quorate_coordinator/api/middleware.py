@@ -1,4 +1,4 @@
-"""Middleware before every handler: counts requests by address, and takes only small, complete,
+"""Middleware before every handler: counts requests by address, and accepts only small, complete,
 uncompressed bodies.
 """
 
@@ -13,7 +13,7 @@ from quorate_runtime.http.error_responses import Handler, coded
 
 
 def before_handlers(rates: RequestRates) -> Middleware:
-    """Makes the middleware that counts requests by address, refuses compressed bodies, and reads
+    """Returns the middleware that counts requests by address, refuses compressed bodies, and reads
     small bodies within a time limit.
     """
 

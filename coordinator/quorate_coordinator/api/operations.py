@@ -1,5 +1,5 @@
-"""The table of the API: every route with its parameters, its answer and whether it needs a token. A
-test compares it with the mounted routes.
+"""The table of the API's routes: for each its parameters, its answer, and whether it needs a token.
+A test compares it with the mounted routes.
 """
 
 from msgspec import Struct

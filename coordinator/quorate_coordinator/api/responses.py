@@ -21,7 +21,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The request was taken and is durable. Repeating it changes nothing."""
+    """The request was accepted and is durable. Repeating it changes nothing."""
 
 
 class Health(Struct, frozen=True):

@@ -95,7 +95,7 @@ class Api:
         app.router.add_get("/v1/epochs/{number}/proofs/{address}", self.get_proof)
 
     def now(self) -> UnixSeconds:
-        """The present second."""
+        """Returns the present second."""
         return UnixSeconds(int(self.clock.now()))
 
     async def get_document(self, _: web.Request) -> web.Response:
@@ -146,7 +146,7 @@ class Api:
         return answer(view)
 
     async def post_session(self, request: web.Request) -> web.Response:
-        """Takes Envelope[Session]: the session key may act from now on, also before its first
+        """Accepts Envelope[Session]: the session key may act from now on, also before its first
         order.
         """
         signed = await read_envelope(request, Session)
@@ -165,7 +165,7 @@ class Api:
         return answer(Done())
 
     async def post_order(self, request: web.Request) -> web.Response:
-        """AckView of a Submission."""
+        """Answers the AckView of a Submission."""
         submission = canonical.from_json(
             orders.Submission, canonical.parse(await request.read(), BODY_BYTES_MAX)
         )
@@ -193,11 +193,11 @@ class Api:
         return answer(Runs(tuple(self.history.runs_of(account, RUNS_MAX))))
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """Answers RunView; only the run's client sees the way to the output."""
+        """Answers RunView. Only the run's client sees how to get the output."""
         return answer(self.history.view(job_id_of(request), self.auth.account(request)))
 
     async def post_stop(self, request: web.Request) -> web.Response:
-        """Takes Envelope[Stop]."""
+        """Accepts Envelope[Stop]."""
         stop = await read_envelope(request, Stop)
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
@@ -209,20 +209,20 @@ class Api:
         return answer(Done())
 
     async def post_witness(self, request: web.Request) -> web.Response:
-        """Takes Envelope[Witness]."""
+        """Accepts Envelope[Witness]."""
         witness = await read_envelope(request, Witness)
         await self.actor.submit(ev.WitnessReceived(witness, self._signer(witness)))
         return answer(Done())
 
     async def post_voucher(self, request: web.Request) -> web.Response:
-        """Takes Envelope[Voucher]."""
+        """Accepts Envelope[Voucher]."""
         voucher = await read_envelope(request, Voucher)
         await self.actor.submit(ev.VoucherReceived(voucher, self._signer(voucher)))
         return answer(Done())
 
     def _signer(self, signed: envelope.AnyEnvelope) -> Address:
-        """Returns the key that signed, and counts one request for it. The key belongs to an
-        account, or an account gave it a session.
+        """Returns the key that signed, and counts one request for it. It is an account's own key or
+        the key of an account's session.
         """
         key = envelope.signer(self.core.rules.domain, signed, recover)
         self.auth.rates.count_account(key)
@@ -243,7 +243,7 @@ class Api:
         if body is None and job_id_of(request) in self.core.state.jobs:
             raise Unavailable(f"receipt: {cid} is being stored", 1.0)
         if body is None:
-            # It was stored before the job left the state, so it was deleted since.
+            # It was stored before the job left the state, so it has been deleted since then.
             raise Refused(
                 Code.UNKNOWN,
                 (
@@ -299,7 +299,9 @@ def answer(view: object) -> web.Response:
 
 @cache
 def openapi_document() -> bytes:
-    """Returns the encoded document. It is made once, because it depends only on the program."""
+    """Returns the encoded OpenAPI document. It is made once, because it depends only on the
+    program.
+    """
     return json.dumps(document(VERSION), ensure_ascii=False).encode()
 
 

@@ -26,7 +26,7 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Streams:
-    """Handlers of streams, bounded in number. They read events from state and archive, which are
+    """Handlers of streams, limited in number. They read events from state and archive, which are
     durable.
     """
 
@@ -76,7 +76,7 @@ class Streams:
                 await self.clock.sleep(POLL_SECONDS)
             ending = self.logs.ending(
                 job_id
-            )  # counts what was left out, which is only known at the end
+            )  # it counts what was left out, which is known only at the end
             if ending:
                 await self._write(response, ending)
         return response
@@ -90,8 +90,8 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that disconnects, or that takes no bytes,
-        ends it without an error.
+        """Counts the stream while it is open. A reader that disconnects, or that reads no bytes,
+        ends the stream without an error.
         """
         bounds = self.auth.rates.bounds
         if (

@@ -1,8 +1,8 @@
 """Refuses requests while the coordinator still replays its journal.
 
-It listens already, because its own address is part of its rules. But its state is that of an
-earlier moment: it would deny a run that it has acknowledged, and a client that waits for the run
-would believe it.
+It listens already, because its own address is part of its rules. But its state is an earlier one,
+in which runs may be missing that it has acknowledged. A client that waits for such a run would
+believe that there is none.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
-    """Makes the middleware. It goes inside the one that turns errors into answers."""
+    """Returns the middleware. It goes inside the one that turns errors into answers."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

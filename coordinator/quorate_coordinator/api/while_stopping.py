@@ -1,4 +1,4 @@
-"""Refuses new work while the coordinator stops. Questions and connected providers still get
+"""Refuses new work while the coordinator stops. Read requests and connected providers still get
 answers.
 """
 
@@ -14,7 +14,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
-    """Makes the middleware. It goes inside the one that turns errors into answers."""
+    """Returns the middleware. It goes inside the one that turns errors into answers."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

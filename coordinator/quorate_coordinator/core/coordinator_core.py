@@ -21,7 +21,7 @@ from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
-from quorate_protocol.step import Input, Outcome
+from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.units import Round
 
 RELEASED_PER_TICK_MAX = 2048
@@ -43,7 +43,7 @@ class CoordinatorCore:
         self.retirement_queue = retirement.RetirementQueue(self.state)
         self._check = check
 
-    def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
+    def step(self, item: Input[ev.Event]) -> StepOutcome[Effect]:
         """Applies one event and returns its effects. When it raises Refused, it has changed
         nothing.
         """
@@ -57,7 +57,7 @@ class CoordinatorCore:
             self.state.rollback()
             raise
         self.state.commit()
-        return Outcome(tuple(context.effects), reply)
+        return StepOutcome(tuple(context.effects), reply)
 
     def snapshot(self) -> bytes:
         """Canonical bytes of all tables."""

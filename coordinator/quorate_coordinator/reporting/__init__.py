@@ -1,1 +1,1 @@
-"""SQL tables for people, projected from the state."""
+"""SQL tables that people query, written from the coordinator's state."""

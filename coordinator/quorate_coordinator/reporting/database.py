@@ -1,6 +1,6 @@
-"""Which database holds the tables: a SQLite file (the default), or PostgreSQL by its URL.
+"""Chooses the database of the SQL tables: a SQLite file (the default), or PostgreSQL by its URL.
 
-Nothing here shows a password: messages name the server and the database, never the URL.
+No message shows a password: messages name the server and the database, never the URL.
 """
 
 import functools
@@ -39,26 +39,28 @@ def _database_errors() -> tuple[type[Exception], ...]:
 
 
 DATABASE_ERRORS = _database_errors()
-"""What reading or writing the tables raises while the world keeps them away."""
+"""What reading or writing the tables raises while the database cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where the tables are. `path` is the SQLite file; None for PostgreSQL."""
+    """The database of the tables. `path` is the SQLite file; None for PostgreSQL."""
 
     url: URL
     path: Path | None
 
     @property
     def name(self) -> str:
-        """For people: the file, or database and server without user and password."""
+        """Its name for people: the file, or the database and the server without user and
+        password.
+        """
         if self.path is not None:
             return str(self.path)
         server = self.url.host or self.url.query.get("host") or "localhost"
         return f"the PostgreSQL database {self.url.database} at {server}"
 
     def engine(self) -> AsyncEngine:
-        """A new engine; it connects when it is used."""
+        """Returns a new engine, which connects when it is used."""
         if self.path is None:
             return create_async_engine(
                 self.url,
@@ -75,7 +77,7 @@ class Database:
         return engine
 
     def explain(self, error: Exception) -> str:
-        """One line that says what is wrong, without the password."""
+        """Returns one line that says what is wrong, without the password."""
         cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
         text = " ".join((str(cause) or type(cause).__name__).split())
         for secret in (self.url.password, self.url.query.get("password")):
@@ -85,9 +87,10 @@ class Database:
 
 
 def database_of(text: str, home: Path) -> Database:
-    """The database that `--database` names; the file in the coordinator's folder for "".
+    """Returns the database that `--database` names; for "", the SQLite file in the coordinator's
+    folder.
 
-    `Refused` names the option and the remedy, and repeats no part of the URL but its driver.
+    Raises `Refused` with the option and the remedy. It repeats no part of the URL but its driver.
     """
     if not text:
         return _file(home / FILE)
@@ -121,8 +124,8 @@ def _file(path: Path) -> Database:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a SQLite file itself is broken, and not the world around it. Never for PostgreSQL:
-    its operator repairs it.
+    """Whether a SQLite file itself is broken, and not the disk or its folder. Always False for
+    PostgreSQL, which its operator repairs.
     """
     cause = error.orig if isinstance(error, DatabaseError) else None
     return isinstance(cause, sqlite3.DatabaseError) and not is_outside_cause(cause)
@@ -136,8 +139,10 @@ async def upsert(
     changes: tuple[str, ...] | None = None,
     if_not_less: str = "",
 ) -> None:
-    """Inserts rows; where a row's key is there, replaces the columns `changes` (None: all but
-    the key). `if_not_less` names a column: rows in which it would shrink are left alone.
+    """Inserts rows. If a row with the same key exists, replaces its columns `changes` (None: all
+    but the key).
+
+    `if_not_less` names a column. A row in which that column would shrink stays as it is.
     """
     if rows:
         statement = _upserting(connection.dialect.name, table, changes, if_not_less)

@@ -1,4 +1,4 @@
-"""GET /v1/market/history: which periods a request asks for, and the query that answers it."""
+"""Answers GET /v1/market/history: reads which periods a request asks for, and queries them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,9 @@ class HistoryQuery:
 
 
 def query_of(given: Mapping[str, str], now: int) -> HistoryQuery:
-    """What the query parameters ask for. `Refused` names the parameter and the remedy."""
+    """Returns what the query parameters ask for. Raises `Refused` with the parameter and the
+    remedy.
+    """
     unit = given.get("by", "hour")
     if unit not in UNITS:
         raise Refused(Code.MALFORMED, f"by: {unit[:20]!r} is neither hour nor day")
@@ -105,7 +107,9 @@ def _is_hash(text: str) -> bool:
 
 
 async def read_history(engine: AsyncEngine, query: HistoryQuery) -> MarketHistory:
-    """The answer; one row more than wanted is read, to know whether there is a next page."""
+    """Returns the answer. It reads one row more than wanted, to know whether there is a
+    next page.
+    """
     async with engine.connect() as connection:
         found = (await connection.execute(_select(query))).mappings().all()
     rows = found[: query.limit]

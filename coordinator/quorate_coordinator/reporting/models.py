@@ -1,8 +1,9 @@
 """The SQL tables that people query, as typed SQLAlchemy models, the same on SQLite and PostgreSQL.
 
-The journal decides, never these. `runs`, `providers` and the volume columns of `market_periods`
-come from state and archive, and a rebuild fills them again. Supply, cases and transactions are
-observations: no rebuild brings back what was seen before the tables were lost.
+The coordinator never decides by these tables, only by its journal. `runs`, `providers` and the
+volume columns of `market_periods` come from state and archive, and a rebuild fills them again.
+Supply, cases and transactions are observations: a rebuild cannot bring back what was observed
+before the tables were lost.
 """
 
 from decimal import Decimal
@@ -16,26 +17,26 @@ AMOUNT_DIGITS = 39  # an amount has 128 bits on the wire
 
 class AmountType(types.TypeDecorator[int]):
     """An integer of up to 128 bits: NUMERIC on PostgreSQL, decimal text on SQLite, whose integers
-    have 64 bits. Python adds amounts up; no database does.
+    have 64 bits. Python adds amounts, never the database.
     """
 
     impl = String(AMOUNT_DIGITS)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> types.TypeEngine[Any]:
-        """The column's type in one database."""
+        """Returns the column's type in one database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(Numeric(AMOUNT_DIGITS, 0))
         return dialect.type_descriptor(String(AMOUNT_DIGITS))
 
     def process_bind_param(self, value: int | str | None, dialect: Dialect) -> object:
-        """What the driver takes. Decimal text is an integer here too."""
+        """Returns the value that the driver takes. Decimal text counts as an integer too."""
         if value is None:
             return None
         return Decimal(int(value)) if dialect.name == "postgresql" else str(int(value))
 
     def process_result_value(self, value: Decimal | str | None, dialect: Dialect) -> int | None:
-        """The integer. Both drivers' values convert exactly."""
+        """Returns the integer. Both drivers' values convert exactly."""
         return None if value is None else int(value)
 
 
@@ -44,7 +45,7 @@ class Base(DeclarativeBase):
 
 
 class Run(Base):
-    """One job, from its order on."""
+    """One job, from the time of its order."""
 
     __tablename__ = "runs"
 
@@ -119,7 +120,7 @@ class MarketPeriod(Base):
 
 
 class HostClassRow(Base):
-    """What a host class id means: the class as canonical JSON."""
+    """A host class by its id, as canonical JSON."""
 
     __tablename__ = "host_classes"
 
@@ -128,7 +129,7 @@ class HostClassRow(Base):
 
 
 class CaseRow(Base):
-    """One court case of this coordinator. `seen_at`: when it was first seen here."""
+    """One court case of this coordinator. `seen_at` is when the tables first had it."""
 
     __tablename__ = "cases"
 

@@ -1,8 +1,9 @@
-"""Writes the SQL tables from state and archive, with an offset; they can be rebuilt at any time.
+"""Writes the SQL tables from state and archive, and notes how far it has come. The tables can be
+rebuilt at any time.
 
-The journal decides, never these tables. Rows are upserted from what changed in the state and from
-what came into the archive, so losing the database loses no money and no run. What it does lose is
-what was only observed: earlier supply and prices, cases that the state has let go of, and gas.
+The coordinator never decides by these tables. The projection writes the rows that changed in the
+state or that came into the archive. So losing the database loses no money and no run. It loses only
+what was observed: earlier supply and prices, cases that the state has deleted, and gas.
 """
 
 import asyncio
@@ -83,10 +84,10 @@ COMPARED = ("job_id", "created_at", "host_class", "ending", *volume.COUNTED)
 def shielded(
     method: Callable[P, Coroutine[object, object, T]],
 ) -> Callable[P, Coroutine[object, object, T]]:
-    """Lets a method that was begun finish before its caller is cancelled.
+    """Lets a method that has begun finish before its caller is cancelled.
 
-    A cancellation that meets SQLAlchemy between two statements may be lost there, and a
-    coordinator that was told to stop would then never stop.
+    A cancellation that reaches SQLAlchemy between two statements may be lost there. A coordinator
+    that was told to stop would then never stop.
     """
 
     @functools.wraps(method)
@@ -106,22 +107,22 @@ class _Followed:
 
     @classmethod
     def of(cls, state: State) -> "_Followed":
-        """Follows a state from now on, beginning with every row that it has."""
+        """Follows a state from now on. It begins with all rows of the state."""
         return cls(state.jobs.follow(), state.providers.follow(), state.cases.follow())
 
     def add_all(self, state: State) -> None:
-        """Every row of the state is to be written."""
+        """Marks every row of the state as to be written."""
         self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}))
 
     def take(self) -> "_Followed":
-        """Gives what is to be written now, and begins a new list."""
+        """Returns the keys to write now, and begins a new list."""
         taken = _Followed({*self.jobs}, {*self.providers}, {*self.cases})
         for kept in (self.jobs, self.providers, self.cases):
             kept.clear()
         return taken
 
     def put_back(self, taken: "_Followed") -> None:
-        """After a failure: what was taken is to be written after all."""
+        """Marks taken keys as to be written again, because writing them failed."""
         self.jobs |= taken.jobs
         self.providers |= taken.providers
         self.cases |= taken.cases
@@ -141,10 +142,11 @@ class Projection:
 
     @classmethod
     async def open(cls, database: Database | Path) -> "Projection":
-        """Opens the database and brings its tables to this program's revision. A SQLite file that
-        is damaged, or that a newer program has migrated, is replaced by a new one: it holds
-        nothing that decides. A PostgreSQL database is never emptied: `Unavailable` says why it
-        cannot be used.
+        """Opens the database and brings its tables to this program's revision.
+
+        A SQLite file that is damaged, or that a newer program has migrated, is replaced by a new
+        one, because no decision depends on it. A PostgreSQL database is never emptied. Raises
+        `Unavailable`, which says why it cannot be used.
         """
         if isinstance(database, Path):
             database = database_of(f"sqlite+aiosqlite:///{database}", database.parent)
@@ -176,7 +178,7 @@ class Projection:
 
     @shielded
     async def replace_file(self) -> None:
-        """Puts empty tables into a new SQLite file; the next `refresh` fills them."""
+        """Replaces the SQLite file by one with empty tables. The next `refresh` fills them."""
         path = self.database.path
         assert path is not None, "a PostgreSQL database is never replaced"
         await self.engine.dispose()
@@ -187,7 +189,9 @@ class Projection:
 
     @shielded
     async def migrate(self) -> bool:
-        """Brings the tables to this program's revision; False when theirs is not known here."""
+        """Brings the tables to this program's revision. Returns False if this program does not know
+        theirs.
+        """
         async with self.engine.begin() as connection:
             if not await connection.run_sync(migrations.is_known):
                 return False
@@ -196,11 +200,11 @@ class Projection:
 
     @shielded
     async def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         await self.engine.dispose()
 
     async def offset(self) -> int:
-        """Sequence number of the newest job event that the tables show."""
+        """Returns the sequence number of the newest job event that the tables show."""
         query = select(progress.c.event_seq).where(progress.c.name == ONLY)
         async with self.engine.connect() as connection:
             found = (await connection.execute(query)).scalar()
@@ -208,11 +212,11 @@ class Projection:
 
     @shielded
     async def refresh(self, state: State, archive: RunArchive, now: int = 0) -> int:
-        """Upserts what changed since the last time in the state, and what the archive got since
-        the offset; returns the new offset. `now` is noted for cases that are new.
+        """Writes what has changed in the state since the last time, and what the archive got after
+        the offset. Returns the new offset. `now` is recorded for new cases.
 
-        The first refresh of a process writes everything in the state, because the process does
-        not know what changed before it started. `Unavailable` while the archive cannot be read.
+        The first refresh of a process writes everything in the state, because the process does not
+        know what changed before it started. Raises `Unavailable` while the archive cannot be read.
         """
         since, newest = await self.offset(), int(state.event_seq)
         if since > newest:  # tables of another journal, or of a newer state of this one
@@ -242,7 +246,7 @@ class Projection:
 
     @shielded
     async def rebuild(self, state: State, archive: RunArchive, now: int = 0) -> int:
-        """Empties what state and archive can fill again, and fills it. Observations stay."""
+        """Deletes what state and archive can fill again, and fills it. Observations stay."""
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
                 await connection.execute(delete(table))
@@ -260,8 +264,8 @@ class Projection:
 
     @shielded
     async def observe(self, state: State, now: UnixSeconds) -> None:
-        """Notes supply and prices of this moment in their hour and day, unless more was seen
-        there before; deletes periods that are too old.
+        """Records the supply and prices of this moment in their hour and day, unless that period
+        has an observation with more slots. Deletes periods that are too old.
         """
         supply = Supply()
         for number, provider in enumerate(list(state.providers.values())):
@@ -283,7 +287,7 @@ class Projection:
 
     @shielded
     async def add_transactions(self, rows: list[Row]) -> None:
-        """Notes mined transactions; the same again changes nothing."""
+        """Records mined transactions. Recording one again changes nothing."""
         async with self.engine.begin() as connection:
             await upsert(connection, transactions, rows)
 
@@ -312,7 +316,7 @@ class _Changes:
     def of(
         cls, state: State, archive: RunArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
-        """Rows of all keys that were taken and that the state still has."""
+        """Returns rows of all taken keys that the state still has."""
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
         hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
         return cls(
@@ -324,8 +328,8 @@ class _Changes:
 
 
 def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
-    """What the archive got, then what the state has. A run that is in both looks the same in
-    both.
+    """Yields the runs that the archive got, then those that the state has. A run that is in both
+    has the same row in both.
     """
     while page := archive.since(since, PAGE):
         since = page[-1][0]
@@ -336,7 +340,7 @@ def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[
 
 
 async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
-    """Upserts runs, and adds to their periods what has changed about them."""
+    """Writes runs, and adds what has changed about them to their periods."""
     rows = {row["job_id"]: row for row in page}
     query = select(*(runs.c[name] for name in COMPARED)).where(runs.c.job_id.in_(list(rows)))
     before = [dict(row._mapping) for row in await connection.execute(query)]
@@ -349,7 +353,9 @@ async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
 async def _added(
     connection: AsyncConnection, changes: dict[volume.PeriodKey, dict[str, int]]
 ) -> list[Row]:
-    """The new volume of each period that changes. Added here, since amounts have 128 bits."""
+    """Returns the new volume of each period that changes. Python adds it, because amounts have 128
+    bits.
+    """
     keys = ("unit", "start", "host_class")
     columns = [periods.c[name] for name in (*keys, *VOLUME_COLUMNS)]
     query = select(*columns).where(

@@ -1,8 +1,8 @@
-"""What `quorate coordinator report` shows: fees, audits, disputes, gas and unmet demand since a
+"""Computes `quorate coordinator report`: fees, audits, disputes, gas and unmet demand since a
 moment, summed from the tables.
 
-Jobs count where they were ordered in the period, from the hour on that holds its first moment.
-Sums are made in Python, because amounts have 128 bits.
+A job counts if its order came in the period. The period begins at the full hour before its first
+moment. Python computes the sums, because amounts have 128 bits.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,5 @@
-"""`quorate coordinator report`: what the market earned, cost and could not serve.
+"""The command `quorate coordinator report`: what the market earned, what it cost, and what it could
+not serve.
 
 The command line imports this file at every start, so SQLAlchemy is imported inside functions.
 """
@@ -26,7 +27,7 @@ Since = Annotated[str, typer.Option("--since", help="How far back, such as 24h o
 
 
 def span_seconds(text: str) -> int:
-    """Seconds of a span such as 24h or 7d. `Refused` names the option."""
+    """Returns the seconds of a span such as 24h or 7d. Raises `Refused` with the option."""
     found = SPAN.fullmatch(text)
     if found is None:
         raise Refused(Code.MALFORMED, f"--since: {text[:40]!r} is no span; write 24h or 7d")
@@ -34,7 +35,9 @@ def span_seconds(text: str) -> int:
 
 
 def make_report(database: "Database", since: str) -> "Report":
-    """The report until now. `Refused` for a bad span, `Unavailable` when the tables are away."""
+    """Returns the report until now. Raises `Refused` for a bad span, `Unavailable` if the tables
+    cannot be read.
+    """
     if database.path is not None and not database.path.exists():
         raise Unavailable(
             f"{database.path}: there are no tables yet; start the coordinator first: quorate "
@@ -102,7 +105,7 @@ def print_report(report: "Report", as_json: bool) -> None:
 
 
 def _tree(report: "Report") -> dict[str, Any]:
-    """As JSON. Amounts are decimal text, in millionths of a USD or in wei."""
+    """Returns the report as JSON. Amounts are decimal text, in millionths of a USD or in wei."""
     volume, disputes = report.volume, report.disputes
     return {
         "since": report.since,
@@ -150,7 +153,9 @@ def _tree(report: "Report") -> dict[str, Any]:
 
 
 def _name(host: HostClass | None, identity: str) -> str:
-    """A host class as `quorate classes` names it; its id where that is not known."""
+    """Returns a host class's name as `quorate classes` shows it; its id if the tables do not know
+    the class.
+    """
     if host is None:
         return f"0x{identity}"
     if not host.is_gpu:

@@ -15,8 +15,8 @@ Row = dict[str, object]
 
 
 def run_row(job: Job) -> Row:
-    """A run's row while the state has it. `storage.archive.row_of` makes the same of an archived
-    run.
+    """Returns a run's row while the state has it. `storage.archive.row_of` makes the same row of an
+    archived run.
     """
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
     outcome = verdict.outcome.name.lower() if verdict else None
@@ -89,12 +89,14 @@ def transaction_row(purpose: str, receipt: Receipt, seen_at: int) -> Row:
 
 
 def class_row(host: HostClass) -> Row:
-    """What the id of a host class means."""
+    """Returns the row that says what the id of a host class means."""
     return {"host_class": host.id().hex(), "body": canonical.encode(host).decode()}
 
 
 def plain_text(text: str, most: int) -> str:
-    """A stranger's text as every database takes it: cut to `most` signs, without NUL."""
+    """Returns a stranger's text as every database takes it: cut to `most` characters,
+    without NUL.
+    """
     return text.replace("\x00", "")[:most]
 
 

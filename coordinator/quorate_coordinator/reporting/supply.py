@@ -1,4 +1,4 @@
-"""What the market offers at one moment: slots and prices of each host class. Pure."""
+"""Computes what the market offers at one moment: slots and prices of each host class. Pure."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ class ClassSupply:
         return self.slots_by_price.total()
 
     def price_at(self, percent: int) -> int:
-        """The nearest-rank percentile of prices, every slot counted once: the lowest price at or
-        below which at least `percent` of the slots are on offer.
+        """Returns the nearest-rank percentile of prices, every slot counted once. That is the
+        lowest price at or below which at least `percent` of the slots are on offer.
         """
         needed = -(-self.slots * percent // 100)
         reached = 0
@@ -39,7 +39,7 @@ class ClassSupply:
 
 @dataclass(slots=True)
 class Supply:
-    """All classes, filled provider by provider."""
+    """The supply of all classes. The caller adds one provider after the other."""
 
     by_class: dict[str, ClassSupply] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
-"""How one run changes the volume of its market periods. Pure.
+"""Computes how one run changes the volume of its market periods. Pure.
 
-A period's totals cannot be summed by every database exactly, since amounts have 128 bits. So each
-change of a run is added to its hour and its day here, in Python's integers.
+Not every database can sum a period's totals exactly, since amounts have 128 bits. So Python adds
+each change of a run to its hour and its day.
 """
 
 from collections import defaultdict
@@ -22,7 +22,9 @@ RunRow = Mapping[str, object]
 def changes_of(
     before: Iterable[RunRow], after: Iterable[RunRow]
 ) -> dict[PeriodKey, dict[str, int]]:
-    """What is to be added to each period's columns when the rows `before` become `after`."""
+    """Returns what to add to each period's columns when the rows `before` become the rows
+    `after`.
+    """
     found: dict[PeriodKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VOLUME_COLUMNS, 0))
     for rows, sign in ((before, -1), (after, 1)):
         for row in rows:

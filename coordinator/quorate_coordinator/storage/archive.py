@@ -1,8 +1,8 @@
-"""Finished runs that have left the state: the archive's interface, and one in memory for tests.
-`storage/archive_file.py` keeps them on disk.
+"""The archive's interface, and an archive in memory for tests. `storage/archive_file.py` is the one
+on disk.
 
-The archive is the only place that has these runs, so nothing can rebuild it. `storage/retention.py`
-deletes old ones.
+The archive stores finished runs that have left the state. Only it has these runs, so nothing can
+rebuild it. `storage/retention.py` deletes old runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,24 +27,24 @@ class Readers:
 
 
 class RunArchive(Protocol):
-    """Stores finished runs. Look-ups are short and come from the event loop's thread; `keep` may
+    """Stores finished runs. Look-ups are short and come from the event loop's thread. `keep` may
     come from another thread.
     """
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
-        """Writes runs, all or none; they are durable when it returns. A run that is already there
+        """Writes runs, all or none. They are durable when it returns. A run that is stored already
         is replaced.
         """
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
-        """Returns one run, or None."""
+        """Returns one run; None when the archive does not have it."""
 
     def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
         """Returns a client's newest runs."""
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
-        """Returns a client's runs with a history line after `line`, those with the newest lines
-        first, at most `RUNS_PER_LOOK`.
+        """Returns a client's runs with a history line after `line`, at most `RUNS_PER_LOOK`. Those
+        with the newest lines come first.
         """
 
     def newest_line(self, client: Address) -> int:
@@ -58,31 +58,37 @@ class RunArchive(Protocol):
         """
 
     def readers(self, output: Hash32) -> Readers | None:
-        """Returns who may read the ciphertext with this digest."""
+        """Returns who may read the ciphertext with this digest; None when the archive does not know
+        it.
+        """
 
     def count(self) -> int:
         """Returns how many runs were ever written, deleted ones included."""
 
     def used_bytes(self) -> int:
-        """Returns the bytes that it takes on the disk."""
+        """Returns the bytes that the archive takes on the disk."""
 
-    def over_before(
-        self, moment: int, after: "Place", limit: int
-    ) -> "list[tuple[Place, ArchivedRun]]":
-        """Returns runs that ended before a moment, after a position, oldest first. Other threads
-        may call it.
+    def ended_before(
+        self, moment: int, after: "EndPosition", limit: int
+    ) -> "list[tuple[EndPosition, ArchivedRun]]":
+        """Returns runs that ended before a moment and come after a position, oldest first. Other
+        threads may call it.
         """
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
-        """Deletes these runs for good. The readers of outputs in `stored` stay known. Threads as
-        for `keep`.
+        """Deletes these runs for good. For outputs in `stored` it keeps who may read them. Threads
+        as for `keep`.
         """
 
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
-        """Returns digests of outputs of deleted runs, sorted, after one. Any thread may call it."""
+        """Returns the digests after one, sorted, of outputs of deleted runs whose readers are still
+        kept. Any thread may call it.
+        """
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
-        """Forgets the readers of outputs that are no longer stored. Threads as for `keep`."""
+        """Deletes who may read these outputs, because the content store no longer has them. Threads
+        as for `keep`.
+        """
 
     @property
     def problem(self) -> str:
@@ -92,9 +98,9 @@ class RunArchive(Protocol):
         """Closes its files."""
 
 
-Place = tuple[int, Hash32]
-"""(second in which a run was over, its job): the order in which runs go."""
-START: Place = (0, ZERO_HASH)
+EndPosition = tuple[int, Hash32]
+"""(second in which a run ended, its job): the order in which old runs are deleted."""
+BEFORE_ALL_RUNS: EndPosition = (0, ZERO_HASH)
 
 
 @dataclass(slots=True)
@@ -104,7 +110,7 @@ class MemoryArchive:
     by_id: dict[Hash32, ArchivedRun] = field(default_factory=dict)
     outputs: dict[Hash32, Readers] = field(default_factory=dict)
     left: dict[Hash32, None] = field(default_factory=dict)  # outputs of deleted runs
-    gone: int = 0
+    gone: int = 0  # how many runs were deleted
     problem: str = ""
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
@@ -112,7 +118,9 @@ class MemoryArchive:
         for run in runs:
             self.by_id[run.run.job_id] = run
             for digest, readers in readers_of(run):
-                self.outputs.setdefault(digest, readers)  # the first lease keeps it
+                self.outputs.setdefault(
+                    digest, readers
+                )  # the first execution that committed to it keeps it
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""
@@ -158,9 +166,11 @@ class MemoryArchive:
         """As `RunArchive`: the size of the encoded runs."""
         return sum(len(packed.encode(run)) for run in self.by_id.values())
 
-    def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
+    def ended_before(
+        self, moment: int, after: EndPosition, limit: int
+    ) -> list[tuple[EndPosition, ArchivedRun]]:
         """As `RunArchive`."""
-        found = ((place_of(run), run) for run in self.by_id.values())
+        found = ((end_position_of(run), run) for run in self.by_id.values())
         return sorted(
             (item for item in found if after < item[0] < (moment, ZERO_HASH)),
             key=lambda item: item[0],
@@ -190,14 +200,16 @@ class MemoryArchive:
         """As `RunArchive`."""
 
 
-def place_of(over: ArchivedRun) -> Place:
-    """Returns when a run ended, which is the second of its newest history line, and its job."""
+def end_position_of(over: ArchivedRun) -> EndPosition:
+    """Returns the second in which a run ended, which is that of its newest history line, and its
+    job.
+    """
     return (over.lines[-1].at if over.lines else over.run.created_at), over.run.job_id
 
 
 def row_of(over: ArchivedRun) -> Row:
-    """The run's row in the SQL tables, made once, when the run is archived.
-    `reporting.rows.run_row` makes the same of a run in the state.
+    """Returns the run's row in the SQL tables. It is made once, when the run is archived.
+    `reporting.rows.run_row` makes the same row of a run in the state.
     """
     run = over.run
     outcome = run.verdict.message.outcome.name.lower() if run.verdict is not None else None

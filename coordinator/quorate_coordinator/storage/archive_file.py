@@ -1,8 +1,8 @@
 """The archive on disk: one SQLite file that only this process writes. Nothing can rebuild it, so it
 is never emptied.
 
-A file of a newer program ends the start with a sentence. While the file cannot be read, finished
-runs wait in the state, requests for archived runs get `Unavailable`, and jobs go on.
+If a newer program has written the file, the start ends with a sentence. While the file cannot be
+read, finished runs wait in the state, requests for archived runs get `Unavailable`, and jobs go on.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import Any
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive import (
     RUNS_PER_LOOK,
-    Place,
+    EndPosition,
     Readers,
     Row,
-    place_of,
+    end_position_of,
     readers_of,
     row_of,
 )
@@ -52,7 +52,7 @@ class FileArchive:
 
     def __init__(self, path: Path, gone: str = "") -> None:
         """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
-        `FileNewer` when a newer program wrote it.
+        Raises `FileNewer` if a newer program wrote it.
         """
         self.file = OptionalFile(path, (TABLES,), gone, VERSION)
 
@@ -122,7 +122,9 @@ class FileArchive:
         """As `RunArchive`, without free pages of the file."""
         return self.file.used_bytes()
 
-    def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
+    def ended_before(
+        self, moment: int, after: EndPosition, limit: int
+    ) -> list[tuple[EndPosition, ArchivedRun]]:
         """As `RunArchive`."""
         query = (
             "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > "
@@ -190,7 +192,7 @@ class FileArchive:
 
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
     run = over.run
-    over_at, _ = place_of(over)
+    over_at, _ = end_position_of(over)
     return (
         run.job_id,
         run.client,

@@ -1,5 +1,5 @@
-"""Performs `ArchiveRuns`: writes finished runs from the state into the archive, then submits the
-event that removes them from the state.
+"""Performs `ArchiveRuns`: writes finished runs from the state into the archive, and then submits
+the event that removes them from the state.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from quorate_protocol.units import Hash32
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Writes runs into the archive. Repeating it is harmless: a run that has left the state is
-    already there, and any other run is written again with the same content.
+    """Writes runs into the archive. Repeating does no harm: a run that has left the state is in the
+    archive already, and another run is written again with the same content.
     """
 
     history: RunReader
@@ -28,8 +28,8 @@ class ArchiveWriter:
     ]  # stores a job's documents, which cannot be built once the job has left the state
 
     async def __call__(self, effect: ArchiveRuns) -> None:
-        """Returns when the archive has the runs and the state has not. `Unavailable` while a disk
-        does not take them.
+        """Returns once the archive has the runs and the state has removed them. Raises
+        `Unavailable` while a disk does not take them.
         """
         state = self.history.state
         for job_id in effect.jobs:

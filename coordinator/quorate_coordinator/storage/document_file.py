@@ -1,13 +1,15 @@
-"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with disk space that
-it shares with no account.
+"""The coordinator's own documents (specs, receipts) on disk: one SQLite file, whose disk space no
+account shares.
 
-It is not part of the content store, because a document has only a few kilobytes. As a file it would
-cost two blocks and five syncs; here it costs a share of one sync. Documents are kept for
-`keep_seconds`. When the file reaches its bound, the oldest are deleted earlier, but none younger
-than `least_seconds`. Until then writing gets `Unavailable`, so an operator who gives too little
-space loses time but no receipt.
+It is not part of the content store, because a document has only a few kilobytes. As a file of its
+own it would cost two blocks and five syncs; here many documents share one sync.
 
-The bound is compared with the pages that SQLite reports as used, which is what the disk has.
+Documents are kept for `keep_seconds`. When the file reaches its limit, the oldest are deleted
+earlier, but none younger than `least_seconds`. If only such documents are left, writing raises
+`Unavailable`. So an operator who gives too little space loses time but no receipt.
+
+The limit applies to the pages that SQLite reports as used, which is what the file takes on the
+disk.
 """
 
 import asyncio
@@ -50,7 +52,7 @@ CREATE INDEX documents_by_age ON documents (at);
 
 
 class Keeping(Struct, frozen=True):
-    """How many bytes are kept, and for how long."""
+    """How many bytes a file may have, and for how long it keeps its content."""
 
     bytes_max: int
     keep_seconds: int
@@ -65,7 +67,7 @@ class _Waiting:
 
 
 class DocumentFile:
-    """Stores documents by their sha2-256. Look-ups are short and run on the event loop; a thread
+    """Stores documents by their sha2-256. Look-ups are short and run on the event loop. A thread
     writes, many documents in one transaction.
     """
 
@@ -73,7 +75,7 @@ class DocumentFile:
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
     ) -> None:
         """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
-        `FileNewer` when a newer program wrote it.
+        Raises `FileNewer` if a newer program wrote it.
         """
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
@@ -84,7 +86,7 @@ class DocumentFile:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, as a sentence."""
+        """Why the file cannot be used, as a sentence; "" when it can."""
         return self.file.problem or self._refused
 
     def close(self) -> None:
@@ -92,8 +94,8 @@ class DocumentFile:
         self.file.close()
 
     async def put(self, data: bytes) -> None:
-        """Stores a document; it is durable on return. `Unavailable` while the disk is full, or
-        while documents that may not be deleted yet fill the file.
+        """Stores a document. It is durable on return. Raises `Unavailable` while the disk is full,
+        or while the file is full of documents that must not be deleted yet.
         """
         item = _Waiting(sha256(data), data)
         if self.is_fresh(item.digest):
@@ -101,7 +103,7 @@ class DocumentFile:
         self._waiting.append(item)
         async with self._turn:
             if item.is_written:
-                return  # the batch of another caller had it
+                return  # another caller's batch has written it
             batch = [item, *(other for other in self._waiting if other is not item)][:BATCH_MAX]
             self._waiting = [other for other in self._waiting if other not in batch]
             try:
@@ -163,7 +165,9 @@ class DocumentFile:
         self._tell_of_room(at, used)
 
     def _tell_of_room(self, at: int, used: int) -> None:
-        """Warns before the file is full, because the coordinator then waits for its operator."""
+        """Warns before the file is full. A full file makes the coordinator wait for its
+        operator.
+        """
         most = self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
@@ -178,7 +182,7 @@ class DocumentFile:
             )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
-        """Deletes documents past their time, then the oldest others, as far as that is needed and
+        """Deletes documents past their time, and then the oldest others, as far as needed and
         allowed.
         """
         self._prune(writer, at - self.keeping.keep_seconds)

@@ -1,5 +1,6 @@
-"""Stores the public documents of jobs (spec, receipt). They are built from the state when they are
-stored, so that no effect carries them.
+"""Stores the public documents of jobs: specs and receipts.
+
+It builds a document from the state when it stores it, so that no effect carries a document.
 """
 
 from dataclasses import dataclass
@@ -14,32 +15,35 @@ from quorate_protocol.units import Hash32
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
-    """Stores and finds documents. Repeating is harmless, because the same job gives the same bytes.
+class JobDocuments:
+    """Stores and finds the specs and receipts of jobs. Repeating does no harm, because the same job
+    gives the same bytes.
 
-    `Unavailable` while the file takes none. A full file is never `Refused`, because a refused
-    effect is not tried again.
+    Raises `Unavailable` while the file takes no documents. A full file is never `Refused`, because
+    the outbox does not try a refused effect again.
     """
 
     core: CoordinatorCore
     file: DocumentFile
 
-    async def perform(self, effect: StoreSpec | StoreReceipt) -> None:
-        """Stores one document. Does nothing when its job has left the state, because `keep` stored
-        it before that.
+    async def store_for(self, effect: StoreSpec | StoreReceipt) -> None:
+        """Stores the document that an effect names. Does nothing if the job has left the state:
+        `store_before_leaving` stored it then.
         """
         data = receipts.document(self.core.state, self.core.rules, effect)
         if data is not None:
             await self.file.put(data)
 
-    async def keep(self, job_id: Hash32) -> None:
-        """Stores the documents of a job that is about to leave the state, unless they were stored
-        within the last day. Their time to be kept starts now.
+    async def store_before_leaving(self, job_id: Hash32) -> None:
+        """Stores the documents of a job that is about to leave the state, so that their time in the
+        file begins now. Skips those that were stored within the last day.
         """
         for cid, write in list(receipts.job_documents(self.core.state, self.core.rules, job_id)):
             if not self.file.is_fresh(cid_parts(cid)[1]):
                 await self.file.put(write())
 
     async def find(self, cid: Cid) -> bytes | None:
-        """Returns the document with this CID; all documents are raw blocks."""
+        """Returns the document with this CID; None when it is not stored. All documents are raw
+        blocks.
+        """
         return self.file.get(Hash32(cid.digest)) if cid.codec is Codec.RAW else None

@@ -1,7 +1,7 @@
 """Decides who may read a sealed output: the client that pays for it and the provider that made it.
 
-Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be public.
-This table is built from the state at the start; the frame handler then adds each commit.
+Receipts are public and contain the salt that opens a ciphertext, so the ciphertext must not be
+public. At the start this table is built from the state. The frame handler then adds each commit.
 """
 
 import logging
@@ -23,24 +23,24 @@ CLAIMS_MAX = (
 
 @dataclass(slots=True)
 class Outputs:
-    """Which lease committed to which ciphertext. Leases of the state are kept here; the archive
-    knows the others.
+    """Which lease committed to which ciphertext. This table has the leases of the state; the
+    archive has the others. A claim is one such entry.
     """
 
     state: State
     archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
-    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # digests by lease
+    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # lease -> its ciphertexts
     unkept: dict[Hash32, Hash32] = field(
         default_factory=dict
-    )  # as by_digest: ciphertexts that still count for their provider in `Staging`
+    )  # ciphertext -> lease: those that `Staging` still counts for their provider
     unasked: set[Hash32] = field(
         default_factory=set
-    )  # claims that the archive has not confirmed or denied yet
+    )  # ciphertexts that the archive has not yet been asked about
 
     def load(self) -> None:
-        """Reads the state after it was replayed. It does not say which claims were taken without
-        asking the archive, so all of them are checked when somebody reads.
+        """Builds the table from the replayed state. The state does not say which claims were taken
+        while the archive could not be read. So each is checked when somebody reads its output.
         """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
@@ -56,13 +56,13 @@ class Outputs:
     def claim(self, digest: Hash32, lease: Hash32) -> None:
         """Binds a ciphertext to the lease that commits to it.
 
-        Salts make every ciphertext different. A second lease with the same ciphertext therefore
-        wants to read another client's output: `Refused(EQUIVOCATION)`.
+        Salts make every ciphertext different. So a second lease with the same ciphertext wants to
+        read another client's output, and gets `Refused(EQUIVOCATION)`.
 
         A claim stays if its sender disconnects before the core has answered. So one lease may make
         few claims, and an unknown lease none. While the archive cannot be read, claims are taken,
-        because providers are paid by their commits (I3); until the archive answers nobody may read
-        what was claimed.
+        because providers are paid by their commits (I3). Until the archive answers, nobody may read
+        these outputs.
         """
         over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.assignment_hash
@@ -99,7 +99,7 @@ class Outputs:
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
-        """Takes a claim back, because its commit was refused."""
+        """Removes a claim, because its commit was refused."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (
             found is None or committed_output(found) != digest
@@ -108,8 +108,8 @@ class Outputs:
             self.unkept.pop(digest, None)
 
     def readers(self, digest: Hash32) -> Readers | None:
-        """Returns who may read a ciphertext, once a lease is bound to it and for as long as state
-        or archive knows it.
+        """Returns who may read a ciphertext; None when no lease is bound to it in the state or in
+        the archive.
         """
         lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
         if lease is None:
@@ -121,8 +121,8 @@ class Outputs:
         )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Whether this account may read the ciphertext with this digest. `Unavailable` while that
-        cannot be known.
+        """Whether this account may read the ciphertext with this digest. Raises `Unavailable` while
+        that cannot be known.
         """
         if digest in self.unasked:
             over = self.archive.readers(digest)
@@ -140,7 +140,7 @@ class Outputs:
         return over is not None and account in (over.provider, over.client)
 
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
-        """Removes claims of runs that the archive has now."""
+        """Removes claims of runs that the archive now has."""
         for run in runs:
             for lease in run.leases:
                 for digest in tuple(self.claimed.get(lease.assignment_hash, ())):

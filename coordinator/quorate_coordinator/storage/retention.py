@@ -1,13 +1,14 @@
-"""Deletes old runs from the archive, and none that somebody may still demand.
+"""Deletes old runs from the archive, but none that somebody may still need.
 
-A run is kept for `keep_seconds` from the second in which it ended. When the archive has reached
-`bytes_max`, the oldest are deleted earlier, but none younger than `demanded_seconds`. Until then
-the same order may come again and must get the same Ack, a settlement may be opened and answered,
-and a court may ask. If only such runs are left, the archive grows and the coordinator says so.
+A run is kept for `keep_seconds` after it ended. When the archive has reached `bytes_max`, the
+oldest runs are deleted earlier, but none younger than `demanded_seconds`. Until then a client may
+send the same order again and must get the same Ack. A settlement may be opened and answered, and a
+court may ask. If only such runs are left, the archive grows beyond its limit, and the coordinator
+reports that.
 
 Sealed outputs: a receipt opens the ciphertext, and only the archive knows who may read it. So the
-readers stay known for as long as the content store has the ciphertext, even after the run was
-deleted.
+archive keeps the readers for as long as the content store has the ciphertext, even after the run
+was deleted.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.storage.archive import START, readers_of
+from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS, readers_of
 from quorate_coordinator.storage.document_file import Keeping
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import Limits
@@ -35,11 +36,11 @@ IsStored = Callable[[Hash32], Awaitable[bool]]
 
 
 def demanded_seconds(limits: Limits) -> int:
-    """Returns for how long after its end a run may still be demanded.
+    """Returns for how long after its end somebody may still need a run.
 
-    That is while its session and its order live, while the bond of its coordinator or its providers
-    can be taken, and while its evidence counts; then for one challenge and its answer (PROTOCOL
-    §6).
+    That is while its session and its order are valid, while the bond of its coordinator or its
+    providers can be taken, and while its evidence counts. One challenge and its answer come on top
+    (PROTOCOL §6).
     """
     longest = max(
         limits.session_max,
@@ -54,7 +55,7 @@ def demanded_seconds(limits: Limits) -> int:
 
 @dataclass(slots=True)
 class Retention:
-    """Deletes runs and readers in small steps. One task of the service."""
+    """One task of the service, which deletes runs and readers in small steps."""
 
     history: RunReader
     keeping: Keeping
@@ -65,7 +66,7 @@ class Retention:
     _output: Hash32 = field(default=ZERO_HASH)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Deletes old runs until cancelled."""
         while True:
             try:
                 is_done = await self.step()
@@ -76,7 +77,7 @@ class Retention:
             await self.clock.sleep(REST_SECONDS if is_done else PAUSE_SECONDS)
 
     async def step(self) -> bool:
-        """Deletes a few runs; returns whether there are no more for now."""
+        """Deletes a few runs. Returns whether nothing more is to delete for now."""
         archive, now = self.history.archive, int(self.clock.now())
         is_full = archive.used_bytes() > self.keeping.bytes_max
         moment = now - (
@@ -84,7 +85,7 @@ class Retention:
             if is_full
             else max(self.keeping.keep_seconds, self.keeping.least_seconds)
         )
-        found = await asyncio.to_thread(archive.over_before, moment, START, STEP)
+        found = await asyncio.to_thread(archive.ended_before, moment, BEFORE_ALL_RUNS, STEP)
         self._tell(is_full and not found)
         runs = [run for _, run in found]
         if runs:
@@ -101,8 +102,8 @@ class Retention:
         return len(runs) < STEP and is_swept
 
     async def _sweep(self) -> bool:
-        """Checks the outputs of some deleted runs, each time the next ones; returns whether it
-        reached the end of the list.
+        """Checks the outputs of some deleted runs, continuing where it last ended. Returns whether
+        it reached the end of the list.
         """
         archive = self.history.archive
         found = await asyncio.to_thread(archive.forgotten_outputs, self._output, STEP)

@@ -1,5 +1,5 @@
-"""Log text of runs, in memory only and bounded by run, by client and in total. It is never part of
-a result.
+"""Log text of runs, in memory only, with limits for each run, each client and in total. It is never
+part of a result.
 """
 
 from dataclasses import dataclass, field
@@ -53,8 +53,8 @@ class _Long:
 
 @dataclass(slots=True)
 class RunLogs:
-    """Keeps log text. When a client has too much, its oldest text is dropped; when all together
-    have too much, the oldest text of all.
+    """Stores log text. When a client has too much, its oldest text is dropped. When all clients
+    together have too much, the oldest text of all is dropped.
     """
 
     texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(
@@ -65,7 +65,7 @@ class RunLogs:
     bytes_in_all: int = 0
 
     def add(self, client: Address, job_id: Hash32, text: str) -> None:
-        """Appends text. Beyond 1 MiB a run's log is cut, but its last lines are kept."""
+        """Appends text. Beyond 1 MiB a run's log is cut in the middle: its last lines are kept."""
         if not text:
             return
         data = text.encode(errors="replace")
@@ -94,7 +94,7 @@ class RunLogs:
 
     def ending(self, job_id: Hash32) -> bytes:
         """Returns what follows the cut: how many bytes were left out, and the last lines. Empty for
-        a text that is whole.
+        a text that was not cut.
         """
         found = self._find(job_id)
         if not isinstance(found, _Long) or not found.tail:

@@ -1,7 +1,8 @@
-"""Finds runs for the API: in the state while they are under way, in the archive when they are over.
+"""Finds runs for the API: in the state while they are under way, in the archive when they are
+finished.
 
-A run is written into the archive before it leaves the state, and both are read without a pause in
-between, so none is missed.
+A run is written into the archive before it leaves the state, and the reader reads both without a
+pause in between. So it misses no run.
 """
 
 from collections import OrderedDict
@@ -28,7 +29,7 @@ ACCOUNTS_REMEMBERED = 8192
 
 @dataclass(slots=True, init=False)
 class RunReader:
-    """One coordinator's runs. It derives from the tables which client has which run."""
+    """Reads one coordinator's runs. It derives from the tables which client has which run."""
 
     state: State
     archive: RunArchive
@@ -49,7 +50,7 @@ class RunReader:
         self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
     def refresh(self) -> None:
-        """Reads what has changed in the tables. Call it regularly, also without requests, so that
+        """Reads the changed rows of the tables. Call it regularly, also without requests, so that
         the list of changes stays short.
         """
         for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
@@ -73,7 +74,7 @@ class RunReader:
         self._changed_lines.clear()
 
     def kept(self, runs: Sequence[ArchivedRun]) -> None:
-        """Notes runs that the archive has now. Call it before the state forgets them."""
+        """Notes the runs that the archive now has. Call it before the state forgets them."""
         self.refresh()
         for over in runs:
             client = over.run.client
@@ -92,7 +93,7 @@ class RunReader:
     # ---- one run
 
     def client_of(self, job_id: Hash32) -> Address:
-        """Returns the client of a run, or Refused(UNKNOWN)."""
+        """Returns the client of a run. Raises Refused(UNKNOWN) if there is no such run."""
         job = self.state.jobs.get(job_id)
         return (
             job.submission.order.message.client
@@ -101,7 +102,9 @@ class RunReader:
         )
 
     def view(self, job_id: Hash32, account: Address | None) -> RunView:
-        """Returns a run as this account may see it, or Refused(UNKNOWN)."""
+        """Returns a run as this account may see it. Raises Refused(UNKNOWN) if there is no such
+        run.
+        """
         job = self.state.jobs.get(job_id)
         if job is not None:
             return views.run_view(self.state, job, account == job.submission.order.message.client)
@@ -114,12 +117,12 @@ class RunReader:
         return job is None or isinstance(job.phase, Decided | Ended)
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
-        """Returns the Ack of an archived run's order."""
+        """Returns the Ack of an archived run; None if the run is not archived."""
         over = self._find(job_id)
         return over.ack if over is not None else None
 
     def session_key(self, job_id: Hash32) -> Address | None:
-        """Returns the session key of an archived run."""
+        """Returns the session key of an archived run; None if the run is not archived."""
         over = self._find(job_id)
         return over.session_key if over is not None else None
 
@@ -159,8 +162,10 @@ class RunReader:
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
 
     def _newest_archived(self, client: Address) -> int:
-        """Returns the newest archived line of a client. Anybody with a key may ask, so the number
-        of remembered clients is bounded; the one unasked for longest is dropped.
+        """Returns the newest archived line of a client.
+
+        Anybody with a key may ask, so the number of remembered clients is limited. The client that
+        has not asked for longest is dropped.
         """
         newest = self._newest_over.get(client)
         if newest is None:
@@ -196,7 +201,7 @@ def _age_of(job: Job) -> tuple[int, Hash32]:
 
 
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Returns the lines with a greater seq, oldest first. It searches from the newest, because
+    """Returns the lines with a greater seq, oldest first. It searches from the newest line, because
     thousands of streams ask five times a second.
     """
     found = list(takewhile(lambda line: line.seq > after, reversed(lines)))

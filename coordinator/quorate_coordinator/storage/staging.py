@@ -1,9 +1,9 @@
-"""The staging store: uploads of clients and ciphertexts of providers, each in its own part, bounded
-by leases and by money.
+"""The staging store: uploads of clients and ciphertexts of providers, each in its own part. Leases
+and money limit them.
 
-A ciphertext counts for its provider until the provider commits to it, within what its leases allow.
-Then it counts for the client that pays for the run. Content that runs in the state name (inputs,
-images, outputs) is evicted only beyond its owner's share by money.
+A ciphertext counts for its provider until the provider commits to it, within what the provider's
+leases allow. Then it counts for the client that pays for the run. Content that runs in the state
+name (inputs, images, outputs) is deleted only when its owner holds more than its money buys.
 """
 
 import logging
@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 
 
 class InUse:
-    """Digests of inputs and images that runs in the state name. Derived from the table; other
-    threads may ask.
+    """Digests of inputs and images that runs in the state name. Derived from the table `jobs`.
+    Other threads may ask.
     """
 
     def __init__(self, state: State) -> None:
@@ -67,7 +67,7 @@ class InUse:
         ] = []  # pins to extend: (seconds from now, digest, client's name)
 
     def refresh(self) -> None:
-        """Reads what has changed in the table."""
+        """Reads the changed rows of the table."""
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
             if job is None:
@@ -89,8 +89,8 @@ class InUse:
         self._changed.clear()
 
     def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
-        """Asks once for each stage of a run to keep what the run names: it was uploaded before the
-        run and is needed after it.
+        """Asks, once for each stage of a run, to keep what the run names. That was uploaded before
+        the run and is needed after it.
         """
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
@@ -113,7 +113,7 @@ def _named_by(job: Job) -> tuple[Hash32, ...]:
 
 
 class Staging:
-    """Three stores in one folder, and the rules for who may put what into which."""
+    """Three stores in one folder, and the rules that say who may put what into which."""
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class Staging:
         return PinNeed.USED if parse(cid).digest in self._in_use else PinNeed.NONE
 
     def _is_output(self, cid: str) -> PinNeed:
-        """How much a ciphertext is needed. Until its reveal the CommitReceipt promises it to its
-        provider; without it an honest provider could not reveal (I3).
+        """Returns how much a ciphertext is needed. Until the reveal, the CommitReceipt promises its
+        provider that the store has it. Without it an honest provider could not reveal (I3).
         """
         holder = self._claims.by_digest.get(parse(cid).digest)
         if holder is None:
@@ -177,11 +177,12 @@ class Staging:
     async def may_read(
         self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]
     ) -> bool:
-        """Whether an account may read this content. A sealed output is for its client and its
-        provider only; everything else is public. `Unavailable` while that cannot be known.
+        """Whether an account may read this content. Only its client and its provider may read a
+        sealed output; everything else is public. Raises `Unavailable` while that cannot be known.
 
-        What clients uploaded, specs and receipts (`document` has these) stay public when a provider
-        uploads them again as an output, to hide them from the providers that execute the job again.
+        What clients uploaded, and specs and receipts (`document` has these), stays public even if a
+        provider uploads it again as an output. Otherwise a provider could hide it from the
+        providers that execute the job again.
         """
         digest = Hash32(cid.digest)
         if await self.outputs.resolve(digest) is None:
@@ -194,8 +195,8 @@ class Staging:
     # ------------------------------------------------------------------------------- who may upload
 
     def grant(self, account: Address, request: web.Request) -> UploadGrant:
-        """Returns what this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)` says
-        what would help.
+        """Returns what this account may upload now. Raises `Refused(NOT_REGISTERED | WRONG_PHASE)`,
+        which says what to do.
         """
         self._in_use.refresh()
         leases = self._awaited(account) if request.content_type != CAR_TYPE else []
@@ -280,25 +281,28 @@ class Staging:
 
         return wait
 
-    # ------------------------------------------------------------------------ what is kept for whom
+    # ------------------------------------------------------------------------ pins and weights
 
     async def refresh(self) -> None:
-        """Keeps inputs with their runs, gives committed ciphertexts to their clients, and updates
-        every owner's weight. Call it regularly.
+        """Extends pins, moves committed ciphertexts to their clients, and updates weights. Call it
+        regularly.
+
+        A pin is the promise to keep content until a time. An owner's weight is the money that its
+        content is measured by.
         """
         self._in_use.refresh()
         try:
-            await self._prolong()
-            await self._take_over()
+            await self._extend_pins()
+            await self._move_to_clients()
             if self._clock.now() - self._weighed_at >= WEIGH_SECONDS:
                 self._weighed_at = self._clock.now()
-                await self._weigh()
+                await self._update_weights()
         except Unavailable as error:
             log.warning(
                 "the staging store: %s", error
             )  # not re-raised: the next refresh does the rest
 
-    async def _prolong(self) -> None:
+    async def _extend_pins(self) -> None:
         """Extends pins; it never shortens one."""
         while batch := self._in_use.fresh[:MOVES_MAX]:
             for seconds in sorted({item[0] for item in batch}):
@@ -307,7 +311,8 @@ class Staging:
                 await self.small.extend_pins(named, self._clock.now() + seconds)
             del self._in_use.fresh[: len(batch)]
 
-    async def _take_over(self) -> None:
+    async def _move_to_clients(self) -> None:
+        """Counts committed ciphertexts for the clients that pay for them."""
         found = [
             (digest, readers)
             for digest in self._claims.unkept
@@ -330,7 +335,7 @@ class Staging:
     def _payer(self, client: Address) -> Owner:
         return Owner(_name(client), None, _allocation(self._state, client))
 
-    async def _weigh(self) -> None:
+    async def _update_weights(self) -> None:
         for store, weight in (
             (self.uploads, self._unspent_of),
             (self.small, self._unspent_of),
@@ -346,8 +351,8 @@ class Staging:
         return _unspent(client) if client is not None else 0
 
     def _allocation_of(self, name: str) -> int | None:
-        """Returns a client's allocation. Providers with leases keep the weight of the clients that
-        pay them.
+        """Returns a client's allocation. None for ciphertexts without a commit: they keep the
+        weight of the clients that pay their providers.
         """
         return None if name.endswith(UNCOMMITTED) else _allocation(self._state, _account(name))
 

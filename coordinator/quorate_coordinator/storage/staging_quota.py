@@ -1,5 +1,6 @@
-"""Sizes of the staging store's parts, and how much of them a client's money buys. The parts are
-separate, so that none can take the place of another.
+"""Sizes of the staging store's parts, and how much of them a client's money buys.
+
+The parts are separate, so that uploads of one part cannot displace those of another.
 """
 
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ class StagingQuota:
     money, and the rest for clients' uploads.
 
     A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most
-    `account_bytes`. A client whose money buys less keeps `floor_bytes`, in the small part. When a
-    part is full, the owner that holds most for its money loses its oldest content.
+    `account_bytes`. A client whose money buys less may keep `floor_bytes`, in the small part. When
+    a part is full, its store deletes the oldest content of the owner that holds most in relation to
+    its money.
     """
 
     store_bytes: int = STORE_BYTES
@@ -34,7 +36,7 @@ class StagingQuota:
 
     @property
     def small(self) -> int:
-        """Bytes for all uploads of clients with almost no money together."""
+        """Bytes for all uploads of clients with almost no money."""
         return self.store_bytes // 25
 
     @property

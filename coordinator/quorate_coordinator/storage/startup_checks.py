@@ -1,9 +1,9 @@
-"""Checks, before anything is signed, that a coordinator's files fit together and fit what others
-have seen.
+"""Checks that a coordinator's files fit together and are not older than what others have seen. They
+run before the coordinator signs anything.
 
-A missing file is not made again silently, because its content was acknowledged. And with a journal
-from a backup, older than what was signed later, this coordinator would contradict itself with its
-own keys; it does not start.
+A missing file is not made again without the operator's word, because the coordinator has
+acknowledged its content. With an old journal, such as a restored backup, the coordinator would sign
+messages that contradict its earlier ones. So it does not start then.
 """
 
 import logging
@@ -22,32 +22,35 @@ from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.sqlite.durable import FileDamaged
 
 log = logging.getLogger(__name__)
-LOOKED_AT = 100
-# Every block is an event. After so long without one the journal may be an old backup.
+RUNS_COMPARED = 100
+# Every block is an event. If the newest event is older, the journal may be an old backup.
 AWAY_SECONDS = 60
-PAUSES_HEARD = (
-    2  # heartbeat intervals, in which every provider connects and shows its newest statement
-)
+# Heartbeat intervals, in which every provider connects and shows its newest statement.
+HEARTBEATS_AWAITED = 2
 
 
 class JournalOlder(JournalError):
-    """This coordinator has signed what the journal does not know. The message says what, and how to
-    go on.
+    """This coordinator has signed something that its journal does not have. The message says what,
+    and how to go on.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A journal as it was found at the start. If the last start ended because others showed newer
-    statements, the next start trusts the journal as little as before.
+class JournalAtStart:
+    """What the journal says at the start, to be compared with what others know.
+
+    The last start may have ended because others showed newer statements. Then this start compares
+    with the same epoch again, and waits for the providers' statements again.
     """
 
-    epochs: int = 0
+    epochs: int = 0  # number of the newest epoch that it has
     may_be_older: bool = False  # wait for the providers' statements, too
 
     @classmethod
-    def of(cls, own: OwnRecord, newest_at: int, now: float) -> "Found":
-        """`newest_at` is when the journal took its newest event; 0 before the first."""
+    def of(cls, own: OwnRecord, newest_at: int, now: float) -> "JournalAtStart":
+        """Returns what the journal says. `newest_at` is the second of its newest event; 0 before
+        the first.
+        """
         is_again = own.epoch_at_start is not None
         return cls(
             own.epoch if own.epoch_at_start is None else own.epoch_at_start,
@@ -55,8 +58,8 @@ class Found:
         )
 
 
-def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
-    """Returns what helps when this file is missing; "" when it may be made."""
+def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
+    """Returns what the operator can do about this missing file; "" when the start may make it."""
     if not has_worked or name in begin_anew:
         return ""
     return (
@@ -66,24 +69,24 @@ def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
 
 
 def may_start_empty(path: Path, state: State, begin_anew: Collection[str]) -> bool:
-    """Whether the record of sent transactions is missing and the operator allows an empty one."""
-    return path.name in begin_anew and not path.exists() and bool(_sent(state))
+    """Whether the file of sent transactions is missing and the operator allows an empty one."""
+    return path.name in begin_anew and not path.exists() and bool(_newest_sent(state))
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """Raises `FileDamaged` when the posting key's sent transactions cannot be known, because one
-    could be sent twice.
+    """Raises `FileDamaged` if the file of sent transactions is missing, because a transaction could
+    then be sent twice.
     """
-    sent = _sent(state)
+    sent = _newest_sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
-        remedy = gone(path.name, True, begin_anew)
+        remedy = missing_file_remedy(path.name, True, begin_anew)
         raise FileDamaged(
-            f"{path}: it is gone, and the journal knows that {sent} went out from there. {remedy}"
+            f"{path}: it is gone, and the journal knows that {sent} was sent from it. {remedy}"
         )
     ensure(path)
 
 
-def _sent(state: State) -> str:
+def _newest_sent(state: State) -> str:
     posted = [record.number for record in state.epochs.values() if record.is_posted]
     if posted:
         return f"epoch {max(posted)}"
@@ -96,8 +99,9 @@ def _sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Checks that no transaction of the key waits in the chain, before its record begins empty.
-    Refused while one does, Unavailable while the chain does not answer.
+    """Checks that no transaction of the key waits in the chain, before the file of sent
+    transactions begins empty. Raises Refused if one waits, Unavailable if the chain does not
+    answer.
     """
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
@@ -109,11 +113,11 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
 
 
 def check_archive(state: State, archive: RunArchive) -> None:
-    """Raises `JournalOlder` when the archive has a finished run that the journal does not know, or
-    knows as under way.
+    """Raises `JournalOlder` if the archive has a finished run that the journal does not know or
+    does not know as finished.
     """
     try:
-        newer = archive.since(int(state.event_seq), LOOKED_AT)
+        newer = archive.since(int(state.event_seq), RUNS_COMPARED)
     except Unavailable as error:
         log.error(
             "the archive is not compared with the journal: %s", error
@@ -122,31 +126,30 @@ def check_archive(state: State, archive: RunArchive) -> None:
     for _, row in newer:
         job = state.jobs.get(Hash32(bytes.fromhex(str(row["job_id"]))))
         if job is None or not isinstance(job.phase, Decided | Ended):
-            raise older(f"run 0x{row['job_id']} is over in the archive, and not in the journal")
+            raise journal_older(
+                f"run 0x{row['job_id']} is over in the archive, and not in the journal"
+            )
 
 
 def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
-    """Raises `JournalOlder` when the chain's newest epoch of this coordinator is one that the
-    journal does not know.
+    """Raises `JournalOlder` if the chain has a newer epoch of this coordinator than the journal.
 
-    The chain may have one epoch more than the journal, when it was given up or removed by a
-    reorganisation and mined later. Then this coordinator signed it, and `path` has it.
+    The chain may have one epoch more than the journal. That epoch was given up or removed by a
+    reorganisation, and mined later. Then `path`, the file of sent transactions, has it.
     """
     if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
         return
-    raise older(
+    raise journal_older(
         f"the chain has epoch {newest} of this coordinator, and the journal knows {known or 'none'}"
     )
 
 
-def older(what: str) -> JournalOlder:
-    """Makes the error; `what` is the evidence."""
+def journal_older(what: str) -> JournalOlder:
+    """Returns the error; `what` is the evidence."""
     return JournalOlder(
-        f"the journal is older than what was signed after it: {what}. No sum was signed now. Put "
-        f"back the newest journal there is, with the"
-        " other files of its folder. Without one do not start this coordinator again: its newest "
-        "epoch stays on the chain to claim against,"
-        " and docs/howto/operator.md, Backups, says the rest. If the keys are used elsewhere too, "
-        "and this journal is the newest:"
-        " quorate coordinator up --journal-is-newest"
+        f"the journal is older than what was signed after it: {what}. This start signed no sum. "
+        "Put back the newest journal, with the other files of its folder. Without it, do not start "
+        "this coordinator again: accounts can still claim against its newest epoch on the chain; "
+        "see docs/howto/operator.md, Backups. If this journal is the newest, because another "
+        "program uses the same keys: quorate coordinator up --journal-is-newest"
     )

@@ -20,7 +20,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.signed import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.step import Input, Outcome
+from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Address, Amount, Hash32, Nonce, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
@@ -131,7 +131,7 @@ class ProviderCore(Tables):
 
     # ----------------------------------------------------------------------------------------- step
 
-    def step(self, item: Input[Event]) -> Outcome[Effect]:
+    def step(self, item: Input[Event]) -> StepOutcome[Effect]:
         """Applies one event. This is the only way the state changes.
 
         Raises Refused if the rules forbid a peer's message; the state is then unchanged.
@@ -143,7 +143,7 @@ class ProviderCore(Tables):
             self.rollback()
             raise
         self.commit()
-        return Outcome(due)
+        return StepOutcome(due)
 
     def _step(self, item: Input[Event]) -> tuple[Effect, ...]:
         event, at = item.event, item.at

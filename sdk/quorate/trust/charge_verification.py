@@ -263,7 +263,7 @@ def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
     )
     by = settlement.committed_by(closed, named, found.timing)
     return settlement.pay_of(
-        order, assignment, settlement.believed(item.commit.message.usage_ms, assignment, by)
+        order, assignment, settlement.payable_usage(item.commit.message.usage_ms, assignment, by)
     )
 
 

@@ -1,9 +1,10 @@
 """A cache of results by the identity of the frozen value that they were computed from.
 
-`functools.lru_cache` would hash a message field by field at each look, which costs as much as the
-cache saves. Two equal values that are not one object are computed twice, with the same result. The
+`functools.lru_cache` would hash a message field by field at each look-up, which costs as much as
+the cache saves. For two equal values that are not one object, the result is computed twice. The
 cache holds the values, so that no other object can get the identity of one of them. A busy process
-fills the cache in seconds, a calm one in many minutes. So `age_all` also bounds the age of results.
+fills the cache in seconds, a quiet one in many minutes. So `age_all` also limits the age of
+results.
 """
 
 import weakref
@@ -15,7 +16,7 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A function of one frozen value that keeps its newest results.
+    """A function of one frozen value that caches its newest results.
 
     It holds between `newest` and twice as many results in two generations, and drops the older
     generation at once.
@@ -57,6 +58,6 @@ _all: weakref.WeakSet[_Ages] = weakref.WeakSet()
 
 
 def age_all() -> None:
-    """Ages every cache of the process. A result that is not used between two calls is dropped."""
+    """Ages every cache of the process. A result that nobody uses between two calls is dropped."""
     for kept in list(_all):
         kept.age()

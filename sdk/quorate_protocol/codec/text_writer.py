@@ -16,7 +16,7 @@ from quorate_protocol.codec.identity_cache import Kept
 Writer = Callable[[Any], str]
 
 CUSTOM: dict[Any, Writer] = {}
-"""Writers of types that have their own form, or whose newest texts are kept."""
+"""Writers of types that have their own form, or whose newest texts are cached."""
 
 
 def encode(value: object) -> bytes:
@@ -30,9 +30,8 @@ def enclose(name: str, write: Writer, value: object) -> bytes:
 
 
 def keep(kind: type, newest: int) -> None:
-    """Keeps the newest texts of a type whose values are written more than once.
-
-    The module that declares the type calls it.
+    """Caches the newest texts of a type whose values are written more than once. The module that
+    declares the type calls it.
     """
     CUSTOM[kind] = Kept(_struct_writer(kind, ""), newest)
 
@@ -119,7 +118,9 @@ def _union_writer(kind: Any) -> Writer:
 
 
 def _struct_writer(kind: Any, tag: str) -> Writer:
-    """A writer that fills a template, which has the keys and a union's tag in canonical order."""
+    """Returns a writer that fills a template, which has the keys and a union's tag in canonical
+    order.
+    """
     found: list[tuple[str, Callable[[Any], Any], list[Writer]]] = []
 
     def run(value: Any) -> str:

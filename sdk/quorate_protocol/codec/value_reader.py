@@ -1,7 +1,8 @@
 """Readers of values from JSON trees: one for each declared type, built at its first use.
 
-A reader does not know the path of its tree, because to make a path costs as much as to read a
-field. A reader that finds an error raises `Wrong`, and the readers around it add the place.
+A reader does not know where in the document its tree is, because tracking that would cost as much
+as reading a field. A reader that finds an error raises `Wrong`, and the readers around it add their
+field names.
 """
 
 import re
@@ -41,7 +42,7 @@ class Wrong(Exception):
         return self
 
     def refused(self, path: str) -> Refused:
-        """The refusal that the sender gets; `path` is the place of the tree itself."""
+        """Returns the refusal for the sender. `path` says where the tree itself is."""
         if path:
             self.inside(path)
         return Refused(self._code, f"{self._path or self._place}: {self._detail}")
@@ -262,7 +263,7 @@ def _struct_reader(kind: Any, has_tag: bool) -> Reader:
 
 
 def _check_keys(kind: Any, tree: dict[str, Json], keys: set[str]) -> None:
-    """Refuses unknown fields, and missing ones that have no default."""
+    """Raises `Wrong` for unknown fields, and for missing ones that have no default."""
     unknown = tree.keys() - keys
     if unknown:
         detail = f"unknown field {sorted(unknown)[0][:64]!r}"

@@ -20,9 +20,9 @@ def commitment(assignment_hash: Hash32, provider: Address, salt: Hash32, result:
 
 
 def assignment_id(job_id: Hash32, index: int, blind: Hash32) -> Hash32:
-    """`Assignment.assignment_id`: H(jobId, index, blind32).
+    """Returns `Assignment.assignment_id`: H(jobId, index, blind32).
 
-    The blind hides the job, so auditors cannot tell which job they check.
+    The blind, a random value, hides the job. So auditors cannot tell which job they check.
     """
     return hash_tuple(job_id, index, blind)
 

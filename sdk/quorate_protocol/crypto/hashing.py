@@ -53,7 +53,7 @@ class _Sponge:
 
 
 class _Sponges:
-    """The sponges that are free. There are as many as ever hashed at the same time.
+    """The sponges that are free. Their number is the most that ever hashed at the same time.
 
     A sponge is taken out while it is in use. So another thread, a signal handler or a finaliser
     that hashes in between takes another one. If an exception interrupts a hash, its sponge is not

@@ -51,13 +51,17 @@ def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
 
 
 def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
-    """Address of the key that signed. Malleable and malformed signatures are refused."""
+    """Returns the address of the key that signed. Raises `Refused(BAD_SIGNATURE)` for malleable and
+    malformed signatures.
+    """
     check_signature_form(envelope.sig)
     return recover(envelope.digest(domain), envelope.sig)
 
 
 def check_signature_form(sig: Signature) -> None:
-    """Refuses a signature that is not 65 bytes with low s and v of 27 or 28 (PROTOCOL §3)."""
+    """Raises `Refused` for a signature that is not 65 bytes with low s and v of 27 or 28 (PROTOCOL
+    §3).
+    """
     if len(sig) != 65 or sig[64] not in (27, 28) or int.from_bytes(sig[32:64], "big") > HALF_ORDER:
         raise Refused(
             Code.BAD_SIGNATURE, "a signature is 65 bytes r, s, v with low s and v of 27 or 28"
@@ -70,7 +74,9 @@ def to_json(envelope: AnyEnvelope) -> canonical.Json:
 
 
 def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:
-    """Envelope of a JSON tree. Refuses any type but `expected`, if that is given."""
+    """Returns the envelope of a JSON tree. Raises `Refused` for any type but `expected`, if that is
+    given.
+    """
     try:
         return _read(tree, expected)
     except Wrong as wrong:
@@ -83,7 +89,9 @@ def encode(envelope: AnyEnvelope) -> bytes:
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
-    """The envelope of canonical bytes. Any other form of the same JSON is refused."""
+    """Returns the envelope of canonical bytes. Raises `Refused` for any other form of the same
+    JSON.
+    """
     tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
     envelope: Envelope[M] = from_json(tree, expected)
     if canonical.canonical(tree) != data:

@@ -1,8 +1,8 @@
 """Frames between coordinator and provider, which travel over the `Peers` port.
 
-The codec encodes them as a tagged union. Every frame is idempotent: a repeated frame changes
-nothing and gets the same answer. The answer is `Ok`; a refusal travels as the port's own error.
-Bulk data never travels in frames but over HTTP (staging store, gateways).
+The codec encodes them as a tagged union. Repeating a frame changes nothing and gives the same
+answer. The answer is `Ok`; a refusal travels as the port's own error. Large data travels over HTTP
+(staging store, gateways), never in frames.
 """
 
 from msgspec import Struct
@@ -34,7 +34,7 @@ LOG_TEXT_MAX = 64 * 1024
 
 
 class AssignmentSent(Struct, frozen=True, tag=True):
-    """The coordinator asks the provider to run this."""
+    """The coordinator asks the provider to run this execution."""
 
     assignment: Envelope[Assignment]
     spec: JobSpec
@@ -64,15 +64,14 @@ class VerdictSent(Struct, frozen=True, tag=True):
 class StatementSent(Struct, frozen=True, tag=True):
     """The coordinator's cumulative debt to the provider.
 
-    At each connection the provider sends the newest one back, because the coordinator may have
-    lost it.
+    At each connection the provider sends the newest one back, in case the coordinator has lost it.
     """
 
     statement: Envelope[Statement]
 
 
 class StopSent(Struct, frozen=True, tag=True):
-    """The client ends the job now. A primary commits what it has, with its elapsed time."""
+    """The client stops the job now. A primary commits what it has, with its elapsed time."""
 
     assignment_hash: Hash32
     stop: Envelope[Stop]
@@ -106,7 +105,7 @@ class DeclineSent(Struct, frozen=True, tag=True):
 
 
 class CommitSent(Struct, frozen=True, tag=True):
-    """The provider binds itself to a result. It has uploaded the ciphertext before."""
+    """The provider commits to a result. It has uploaded the ciphertext before."""
 
     commit: Envelope[Commit]
 
@@ -125,7 +124,7 @@ class LogsSent(Struct, frozen=True, tag=True):
 
 
 class Ok(Struct, frozen=True, tag=True):
-    """The receiver has taken the frame. If it holds a signed message, it is stored durably."""
+    """The receiver has accepted the frame. A signed message in it is now stored durably."""
 
 
 Frame = (

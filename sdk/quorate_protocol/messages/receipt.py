@@ -48,8 +48,8 @@ class BeaconEvidence(Struct, frozen=True):
     signature: bytes  # 48-byte compressed G1 point
 
 
-class Party(Struct, frozen=True):
-    """The provider of one execution, as it was registered when the execution was placed."""
+class RegisteredProvider(Struct, frozen=True):
+    """The provider of one execution, as it was registered when it got the assignment."""
 
     owner: Address
     operator_key: Address
@@ -62,15 +62,15 @@ class TakenFromChain(Struct, frozen=True):
 
     block: int  # number of the block whose stake slots count
     list_length: int  # length of the host class's list of stake slots
-    parties: tuple[Party, ...]  # in order of the executions
+    parties: tuple[RegisteredProvider, ...]  # in order of the executions
 
 
 class Receipt(Struct, frozen=True):
     """The body of a receipt.
 
-    `slots` has each index of the eligible list that a try of a draw met, up to the last try that
-    was taken. Each index is there once, in order, with its proof. So the size of a receipt grows
-    with the number of tries and with the logarithm of the list (docs/decisions/0007).
+    `slots` has each index of the eligible list that the tries of the draws met, up to the last
+    auditor. Each index is there once, in order, with its proof. So the size of a receipt grows with
+    the number of tries and with the logarithm of the list (docs/decisions/0007).
     """
 
     chain_id: int

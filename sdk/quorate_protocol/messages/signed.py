@@ -109,7 +109,7 @@ class Order(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True):
-    """Coordinator: it takes the order, and fixes who can be drawn as an auditor.
+    """Coordinator: it accepts the order, and fixes who can be drawn as an auditor.
 
     The coordinator signs one Ack for each job, before it matches the job. At that time the beacon
     round of the draw is still unknown to everybody.
@@ -166,7 +166,7 @@ class Decline(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """Provider: it binds itself to a result, which stays hidden until its Reveal."""
+    """Provider: it commits to a result, which stays hidden until its Reveal."""
 
     assignment_hash: Hash32
     class_id: Hash32  # determinism class
@@ -192,7 +192,7 @@ class Witness(Struct, frozen=True):
 
 
 class CommitEntry(Struct, frozen=True):
-    """One execution of a closed batch."""
+    """One execution in a CommitSet."""
 
     assignment_hash: Hash32
     provider: Address
@@ -200,21 +200,26 @@ class CommitEntry(Struct, frozen=True):
 
 
 class CommitSet(Struct, frozen=True):
-    """Coordinator: it closes a batch of executions and shows its secret and the blinds.
+    """Coordinator: it closes a batch of executions, and publishes its secret x and each execution's
+    blind.
 
-    Providers reveal only after it, so they cannot copy each other's results.
+    The blinds show which assignments belong to this job, and the secret shows how the auditors were
+    drawn. A provider reveals its result only after it has the CommitSet. So no provider can copy
+    another's result.
     """
 
     job_id: Hash32
     batch: Small  # number of the batch, from 0
-    ordered: tuple[CommitEntry, ...]  # in the batch of the primary, the primary is the first
-    blinds: tuple[Hash32, ...]  # blind32 of each entry's assignment id, in the same order
+    ordered: tuple[CommitEntry, ...]  # the executions; in batch 0 the primary comes first
+    blinds: tuple[
+        Hash32, ...
+    ]  # one for each entry, in the same order: opens `Assignment.assignment_id`
     beacon_round: Round  # the round of the draw; zero for a stopped job without a draw
-    secret: Hash32  # x, of which Ack holds the hash
-    audit_ppm: Ppm  # probability of an audit
-    slots: tuple[Small, ...]  # tries i at which the auditors were drawn, in order
-    # hash_list over the assignment hashes of the skipped tries; a zero word where the coordinator
-    # sent no assignment
+    secret: Hash32  # x; `Ack.secret_hash` is its hash
+    audit_ppm: Ppm  # probability that the job is audited, in ppm
+    slots: tuple[Small, ...]  # numbers of the draw's tries that gave the auditors, in order
+    # hash_list over the tries that gave a provider which did not run it: the hash of its
+    # assignment, or zero if the coordinator sent none
     skips_hash: Hash32
     closed_at: UnixSeconds
 
@@ -244,7 +249,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Statement(Struct, frozen=True):
-    """Coordinator: what it owes a provider in total. It sends one after every job."""
+    """Coordinator: what it owes a provider in total. It sends one when the sum has changed."""
 
     provider: Address
     final: Amount  # cumulative pay that can no longer be taken back; it never falls
@@ -271,7 +276,7 @@ class Stop(Struct, frozen=True):
 
 
 class JuryVote(Struct, frozen=True):
-    """Juror's operator key: it binds itself to its findings, which stay hidden until JuryReveal."""
+    """Juror's operator key: it commits to its findings, which stay hidden until its JuryReveal."""
 
     case_id: Nonce
     juror: Address

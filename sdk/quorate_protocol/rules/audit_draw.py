@@ -29,9 +29,9 @@ _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that 
 
 
 class StakeSlot(Struct, frozen=True):
-    """One entry of a host class's list in the contract `Stakes`."""
+    """One stake slot: an entry of a host class's list in the contract `Stakes`."""
 
-    index: int  # place in the list
+    index: int  # position in the list
     owner: Address
     operator_key: Address
     payout: Address
@@ -60,14 +60,14 @@ class StakeSlot(Struct, frozen=True):
 
 
 class Listed(Protocol):
-    """A list that gives the eligible slot at an index."""
+    """A list that returns the eligible slot at an index."""
 
     def get(self, index: int, /) -> StakeSlot | None:
         """The slot at an index; None when that slot is not eligible."""
 
 
 class Drawn(Struct, frozen=True):
-    """One try of the draw that gave an auditor."""
+    """An auditor, and the try of the draw that gave it."""
 
     attempt: Small  # number of the try, from 0
     slot: StakeSlot
@@ -105,9 +105,9 @@ def draw(
 ) -> Iterator[Drawn]:
     """Yields the auditors in order of the tries, from try `first`.
 
-    Each is eligible. No two of them, and none of them and `excluded`, share owner, payout or
-    network. A caller that skips an auditor who does not answer takes the next one. A skipped
-    auditor still counts as drawn, so a coordinator gains nothing by a false claim of silence.
+    Each is eligible. No two of them, and none of them and `excluded`, have the same owner, payout
+    or network. If an auditor does not answer, the caller takes the next one. The silent one still
+    counts as drawn, so a coordinator gains nothing by a false claim of silence.
     """
     taken = list(excluded)
     for attempt in range(first, DRAW_TRIES if list_length else 0):
@@ -122,7 +122,7 @@ def _same_party(one: StakeSlot, other: StakeSlot) -> bool:
     return one.owner == other.owner or one.payout == other.payout or one.network == other.network
 
 
-class Stakeout(Struct, frozen=True):
+class CheatingIncentive(Struct, frozen=True):
     """What a cheating provider would gain and lose: the inputs of p_econ."""
 
     pay_max: Amount  # g: the most that the job pays
@@ -130,7 +130,7 @@ class Stakeout(Struct, frozen=True):
     held: Amount  # E: the provider's pay that is still held
 
 
-def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> Ppm:
+def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncentive) -> Ppm:
     """Probability of an audit of one job (`auditPpm`), by PROTOCOL §5.
 
     quorum-2: 1. adaptive: 1 while k < 20, else max(p_min, p_econ, 1 − ε/e) with e = m·λ/(m+k),
@@ -150,8 +150,8 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: Stakeout) -> P
 
 
 def is_held(rule: Label, audited: bool) -> bool:
-    """Whether the pay of an accepted job is held until the job is final.
+    """Whether the pay of an accepted job is held until its verdict is final.
 
-    Audited jobs, and all jobs in small markets, settle at once. No other code decides this.
+    Audited jobs, and all jobs in small markets, are final at once. No other code decides this.
     """
     return rule is Label.ADAPTIVE and not audited

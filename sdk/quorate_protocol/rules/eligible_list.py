@@ -71,7 +71,7 @@ class EligibleList:
         )
 
     def changes(self, places: list[StakeSlot | None]) -> FullLog:
-        """The log of another list of the same length, made from this list's log."""
+        """Returns the log of another list of the same length, made from this list's log."""
         pairs = enumerate(zip(places, self._places, strict=True))
         return self._log.changed(
             {index: _entry(new) for index, (new, old) in pairs if new is not old and new != old}

@@ -1,6 +1,6 @@
 """The progress of a provider in one job class, which ends the hold of its unaudited jobs.
 
-See PROTOCOL §5 Rate and Holding. It is computed from accepted jobs alone (I10).
+See PROTOCOL §5 Rate and Holding. It follows from accepted jobs alone (I10).
 """
 
 from msgspec import Struct, field
@@ -13,11 +13,11 @@ SHARE_MAX = 4  # one client is at most a 4th
 
 
 class Window(Struct, frozen=True):
-    """A provider's progress, and the counts that bound how much one client can add to it.
+    """A provider's progress, and the counts that limit how much one client can add to it.
 
-    The shares of clients are counted over stretches of W jobs, one after the other. Once the
-    provider has served four clients, at most W/4 jobs of one client count in a stretch. To count
-    over the last W jobs at each moment would need a list of W clients for each provider.
+    Clients' shares are counted over stretches of W jobs, one after the other. Once the provider has
+    served four clients, at most W/4 jobs of one client count in a stretch. Counting over the last W
+    jobs at each moment would need a list of W clients for each provider.
     """
 
     progress_ppm: int = 0  # never falls; a job adds at most one job (10^6)

@@ -288,9 +288,9 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
 
 
 def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
-    """Whether the accepted group is as large as it must be, whatever trust its members have.
+    """Whether the accepted group is as large as it must be for any trust of its members.
 
-    A receipt does not show trust: it follows from the coordinator's log (PROTOCOL §5 Batches).
+    A receipt does not show trust. Trust follows from the coordinator's log (PROTOCOL §5 Batches).
     """
     verdict = receipt.verdict.message
     most = max(Counter(results.values()).values(), default=0)

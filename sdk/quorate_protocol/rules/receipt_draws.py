@@ -1,4 +1,4 @@
-"""Checks of a receipt's draws: rounds, seeds, tries, audit rates, and the slots that were met."""
+"""Checks a receipt's draws: rounds, seeds, tries, audit rates, and the slots that the tries met."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -86,10 +86,11 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
 
 
 def _rounds(receipt: Receipt) -> Iterator[Check]:
-    """Checks that each later batch is drawn by the round that its predecessor's closing fixes.
+    """Checks that each later batch is drawn by the round that follows from the closing of the batch
+    before.
 
-    A coordinator that could wait for a round would wait for one that draws its friends. It cannot
-    backdate the closing, because no batch is closed before its own round appears.
+    A coordinator that could choose the round would wait for one that draws its friends. It cannot
+    give the closing an earlier time, because no batch is closed before its own round appears.
     """
     timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
     for number, batch in enumerate(batches):

@@ -47,7 +47,7 @@ class Credit(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """The amounts that a verdict moves."""
+    """The amounts that a verdict moves. They add up to what the client is charged (I1)."""
 
     charged: Amount  # from the client
     credits: tuple[Credit, ...]  # to providers
@@ -68,7 +68,7 @@ def signable(session: Session) -> Amount:
 def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: int) -> bool:
     """Whether the client pays the audit itself instead of the premium (PROTOCOL §4).
 
-    So it is for an adaptive order that needs a witness and got none: such an order is always
+    That is true for an adaptive order that needs a witness and got none: such an order is always
     audited. `executions` is the count in the first batch. It is 1 when no auditor could be drawn;
     then there was no audit to pay.
     """
@@ -81,10 +81,10 @@ def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: i
 
 
 def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
-    """Count of executions that a client's budget must cover.
+    """Returns the number of executions that a client's budget must cover.
 
-    They are two in a small market (quorum-2), and for an adaptive order that needs a witness: if no
-    witness comes, the client pays the audit instead of the premium.
+    It is two in a small market (quorum-2), and two for an adaptive order that needs a witness. If
+    no witness comes, the client pays the audit instead of the premium.
     """
     return (
         2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
@@ -92,9 +92,9 @@ def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
-    """The most that a job can cost its client under a rule.
+    """Returns the most that a job can cost its client under a rule.
 
-    It must fit the budget, and the coordinator reserves it of the client's allocation.
+    It must fit the budget. The coordinator reserves it from the client's allocation.
     """
     one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
     priced = executions_priced(rule, order.accept_unwitnessed)
@@ -117,7 +117,7 @@ def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
 
 
 def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
-    """A moment at which an execution of a closed batch had surely committed.
+    """Returns a moment before which an execution of a closed batch must have committed.
 
     A primary commits before its beacon round appears, the others before the batch is closed.
     """
@@ -129,10 +129,11 @@ def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> 
     return timing.appears_at(closed.beacon_round) if is_primary else closed.closed_at
 
 
-def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
-    """The run time that is paid: what the provider measured, capped by the time there was.
+def payable_usage(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
+    """Returns the run time that is paid: what the provider measured, but at most the time that it
+    had.
 
-    The cap is the time from acceptBy to `by`, plus USAGE_ALLOWANCE_SECONDS.
+    That time is from acceptBy to `by`, plus USAGE_ALLOWANCE_SECONDS.
     """
     passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
     return Milliseconds(min(usage, passed * 1000))

@@ -16,13 +16,13 @@ RIVAL_SHARE_MAX = Fraction(5, 1000)
 
 
 class Execution(Struct, frozen=True):
-    """One committed execution."""
+    """One committed execution, as the decision needs it."""
 
     assignment_hash: Hash32
     provider: Address
     result: Hash32 | None  # None when it was not revealed or its ciphertext did not open
     suspicion_ppm: int = 200_000  # see `Trust.suspicion_ppm`
-    is_killed: bool = False  # by the time limit or the memory limit
+    is_killed: bool = False  # the time limit or the memory limit ended it
     is_alone: bool = False  # the only one in its batch; then silence is no fault
 
 
@@ -83,7 +83,7 @@ def _has_lapsed(execution: Execution) -> bool:
     """Whether an execution ended without a result and without a fault.
 
     Silence is a fault only in a batch with others. A provider that is alone in its batch and does
-    not reveal is not paid, and another one is drawn.
+    not reveal is not paid, and another provider is drawn.
     """
     return execution.result is None and execution.is_alone
 
@@ -91,7 +91,7 @@ def _has_lapsed(execution: Execution) -> bool:
 def _best(
     rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The only group that may be accepted.
+    """Returns the only group that may be accepted.
 
     Under the adaptive rule it is the group with the least risk, not the largest. So an attacker
     cannot outvote trusted owners by registering many newcomers.

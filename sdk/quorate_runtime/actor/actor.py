@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.step import Core, Effect, Input, Outcome
+from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor.actor_codec import ActorCodec
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
@@ -223,7 +223,7 @@ class Actor(Generic[E, F]):
         self._is_behind = behind > BEHIND_SECONDS
         return max(self._at, now)
 
-    def _append(self, entry: _Entry[E], outcome: Outcome[F], record: Record) -> None:
+    def _append(self, entry: _Entry[E], outcome: StepOutcome[F], record: Record) -> None:
         effects = [(effect.key, self._codec.encode_effect(effect)) for effect in outcome.effects]
         assert len({key for key, _ in effects}) == len(effects), (
             "two effects of one step have the same key"
@@ -235,7 +235,7 @@ class Actor(Generic[E, F]):
         if self._is_snapshot_due():
             self._save_snapshot()
 
-    def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
+    def _durable(self, outcome: StepOutcome[F], future: asyncio.Future[Appended]) -> None:
         """Replies and hands the effects to the outbox, because the event is on disk now.
 
         The journal calls this in the order of appends. Before this call no peer may learn what a

@@ -16,7 +16,7 @@ from quorate_coordinator.storage.document_file import (
     DocumentFile,
     Keeping,
 )
-from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.crypto.hashing import sha256
@@ -38,14 +38,14 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
     market.until_decided(job_id)
     (receipt,), spec = market.receipts, market.core.state.jobs[job_id].submission.spec.encode()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
-    documents = Documents(market.core, file)
+    documents = JobDocuments(market.core, file)
     history = RunReader(market.core.state, MemoryArchive())
     away = True
 
     async def keep(job: Hash32) -> None:
         if away:
             raise Unavailable("the store's disk is full", 1.0)
-        await documents.keep(job)
+        await documents.store_before_leaving(job)
 
     async def submit(event: ev.RunsArchived) -> object:
         assert stored(file, receipt) and stored(file, spec), (
@@ -73,19 +73,19 @@ async def test_document_effects_may_come_in_any_order_and_repeatedly(tmp_path: P
     effects = [effect for effect in market.chain if isinstance(effect, StoreSpec | StoreReceipt)]
     assert [type(effect) for effect in effects] == [StoreSpec, StoreReceipt]
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
-    documents = Documents(market.core, file)
+    documents = JobDocuments(market.core, file)
     for _ in range(2):
         for effect in effects:
-            await documents.perform(effect)
-        await documents.keep(job_id)
+            await documents.store_for(effect)
+        await documents.store_before_leaving(job_id)
     assert stored(file, market.receipts[0])
     file.close()
     with market.core.state.transaction():
         del market.core.state.jobs[job_id]
     empty = DocumentFile(tmp_path / "empty.sqlite", KEEPING)
     for effect in effects:
-        await Documents(market.core, empty).perform(effect)
-    await Documents(market.core, empty).keep(job_id)
+        await JobDocuments(market.core, empty).store_for(effect)
+    await JobDocuments(market.core, empty).store_before_leaving(job_id)
     assert not stored(empty, market.receipts[0])
     empty.close()
 
@@ -99,13 +99,13 @@ class PerformingMarket(Market):
     def __init__(self, file: DocumentFile, *parties: Party) -> None:
         self.outbox: list[StoreSpec | StoreReceipt | ArchiveRuns] = []
         super().__init__(*parties)
-        self.documents = Documents(self.core, file)
+        self.documents = JobDocuments(self.core, file)
         self.history = RunReader(self.core.state, MemoryArchive())
         self.archive_writer = ArchiveWriter(
             self.history,
             Outputs(self.core.state, self.history.archive),
             self.told,
-            self.documents.keep,
+            self.documents.store_before_leaving,
         )
 
     async def told(self, event: ev.RunsArchived) -> object:
@@ -124,7 +124,7 @@ class PerformingMarket(Market):
                 await (
                     self.archive_writer(effect)
                     if isinstance(effect, ArchiveRuns)
-                    else self.documents.perform(effect)
+                    else self.documents.store_for(effect)
                 )
             except Unavailable:
                 self.outbox.append(effect)

@@ -150,7 +150,7 @@ def test_a_missing_file_is_not_silently_replaced_by_an_empty_one(
     backup = (tmp_path / "archive.sqlite").read_bytes()
     (tmp_path / "archive.sqlite").unlink()
     archive = FileArchive(
-        tmp_path / "archive.sqlite", startup_checks.gone("archive.sqlite", True, ())
+        tmp_path / "archive.sqlite", startup_checks.missing_file_remedy("archive.sqlite", True, ())
     )
     with pytest.raises(
         Unavailable, match="it is gone.*backup.*quorate coordinator up --begin-anew archive.sqlite"
@@ -160,9 +160,9 @@ def test_a_missing_file_is_not_silently_replaced_by_an_empty_one(
     (tmp_path / "archive.sqlite").write_bytes(backup)
     assert archive.count() == len(runs) and not archive.problem, "taken up while it runs"
     archive.close()
-    assert not startup_checks.gone("archive.sqlite", False, ()) and not startup_checks.gone(
-        "archive.sqlite", True, ["archive.sqlite"]
-    )
+    assert not startup_checks.missing_file_remedy(
+        "archive.sqlite", False, ()
+    ) and not startup_checks.missing_file_remedy("archive.sqlite", True, ["archive.sqlite"])
 
 
 async def test_tables_show_runs_that_changed_while_the_archive_was_away(tmp_path: Path) -> None:

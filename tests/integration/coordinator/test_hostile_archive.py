@@ -201,7 +201,7 @@ def test_pages_of_deleted_runs_are_reused(tmp_path: Path, some: list[ArchivedRun
         sizes.append(made.used_bytes())
         made.forget(wide, frozenset())
     assert made.used_bytes() < sizes[0] / 3 and max(sizes) < 1.2 * min(sizes), sizes
-    assert made.count() == 12 * len(some) * 40 and made.over_before(1 << 40, START, 10) == []
+    assert made.count() == 12 * len(some) * 40 and made.ended_before(1 << 40, START, 10) == []
     made.close()
 
 

@@ -225,19 +225,19 @@ def test_a_start_that_ended_because_of_newer_statements_leaves_the_journal_old()
     """
     world = World(DEVNET, 5)
     core, now = world.core, world.at
-    assert startup_checks.Found.of(core.state.own, 0, now) == startup_checks.Found(0, False), (
-        "nothing was ever done here"
-    )
-    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(
-        0, False
-    ), "a crash"
-    assert startup_checks.Found.of(core.state.own, now - 3600, now) == startup_checks.Found(
-        0, True
-    ), "a backup, or a long time away"
+    assert startup_checks.JournalAtStart.of(
+        core.state.own, 0, now
+    ) == startup_checks.JournalAtStart(0, False), "nothing was ever done here"
+    assert startup_checks.JournalAtStart.of(
+        core.state.own, now - 5, now
+    ) == startup_checks.JournalAtStart(0, False), "a crash"
+    assert startup_checks.JournalAtStart.of(
+        core.state.own, now - 3600, now
+    ) == startup_checks.JournalAtStart(0, True), "a backup, or a long time away"
     assert world.send(ev.Restarted())
-    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(
-        0, False
-    ), "as an older program left it, which noted nothing"
+    assert startup_checks.JournalAtStart.of(
+        core.state.own, now - 5, now
+    ) == startup_checks.JournalAtStart(0, False), "as an older program left it, which noted nothing"
     assert world.send(ev.Compared())
     assert world.send(ev.Restarted())
     assert world.send(
@@ -247,11 +247,15 @@ def test_a_start_that_ended_because_of_newer_statements_leaves_the_journal_old()
     )
     assert core.state.own.epoch == 7
     for _ in range(2):
-        again = startup_checks.Found.of(restored(core.snapshot()).own, now, now)
-        assert again == startup_checks.Found(0, True), "and the next start, and the one after it"
+        again = startup_checks.JournalAtStart.of(restored(core.snapshot()).own, now, now)
+        assert again == startup_checks.JournalAtStart(0, True), (
+            "and the next start, and the one after it"
+        )
         assert world.send(ev.Restarted())
     assert world.send(ev.Compared())
-    assert startup_checks.Found.of(core.state.own, now, now) == startup_checks.Found(7, False)
+    assert startup_checks.JournalAtStart.of(
+        core.state.own, now, now
+    ) == startup_checks.JournalAtStart(7, False)
 
 
 @pytest.mark.parametrize("may_be_older", [False, True])
@@ -264,7 +268,7 @@ async def test_a_start_waits_for_statements_as_long_as_a_provider_may_need_to_re
     clock, nobody = VirtualClock(0.0), cast("Any", None)
     core = cast("Any", SimpleNamespace(rules=SimpleNamespace(limits=MAINNET)))
     comparison = JournalComparison(nobody, core, nobody, nobody, nobody, nobody, clock)
-    comparison.found = startup_checks.Found(0, may_be_older)
+    comparison.found = startup_checks.JournalAtStart(0, may_be_older)
     comparison.compared.set()
     await comparison.wait()
     assert (

@@ -25,7 +25,7 @@ def test_an_unreadable_archive_makes_effects_wait(tmp_path: Path) -> None:
         lambda: archive.since(0, 1),
         lambda: archive.readers(ZERO_HASH),
         archive.count,
-        lambda: archive.over_before(1, START, 1),
+        lambda: archive.ended_before(1, START, 1),
         lambda: archive.forgotten_outputs(ZERO_HASH, 1),
     ]
     for connection in archive.file._connections():

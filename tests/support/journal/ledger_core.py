@@ -5,7 +5,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.step import Input, Outcome
+from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor_codec import PackedCodec
@@ -90,7 +90,7 @@ class Ledger(Tables):
         """The input of the newest step."""
         return self.last[ONLY]
 
-    def step(self, item: Input[Event]) -> Outcome[Effect]:
+    def step(self, item: Input[Event]) -> StepOutcome[Effect]:
         """Pays in or closes. Refuses zero amounts and unknown names after it wrote the state."""
         with self.transaction():
             count = self.count + 1
@@ -101,12 +101,12 @@ class Ledger(Tables):
                     self.balances[name] = balance
                     if amount == 0:
                         raise Refused(Code.BAD_AMOUNT, "nothing was paid")
-                    return Outcome((Notify(name, balance, count),), balance)
+                    return StepOutcome((Notify(name, balance, count),), balance)
                 case Closed(name):
                     if name not in self.balances:
                         raise Refused(Code.UNKNOWN, name)
                     del self.balances[name]
-                    return Outcome((Farewell(name),), None)
+                    return StepOutcome((Farewell(name),), None)
                 case other:
                     assert_never(other)
 

@@ -21,8 +21,8 @@ from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
     BeaconEvidence,
     ExecutionEvidence,
-    Party,
     Receipt,
+    RegisteredProvider,
     TakenFromChain,
 )
 from quorate_protocol.messages.signed import (
@@ -397,7 +397,8 @@ class FakeWork:
         by_owner = {slot.owner: slot for slot in self.slots}
         slots = [by_owner[item.assignment.message.provider] for item in job.executions]
         parties = tuple(
-            Party(slot.owner, slot.operator_key, slot.payout, slot.network) for slot in slots
+            RegisteredProvider(slot.owner, slot.operator_key, slot.payout, slot.network)
+            for slot in slots
         )
         met = (
             index

@@ -10,7 +10,7 @@ from quorate_protocol.crypto.bearer import Bearer, make_token, read_token
 from quorate_protocol.messages.signed import Assignment, Order
 from quorate_protocol.refusals import MEANINGS, Code, Refused
 from quorate_protocol.rules import audit_draw, settlement, verdict
-from quorate_protocol.rules.audit_draw import Stakeout, StakeSlot
+from quorate_protocol.rules.audit_draw import CheatingIncentive, StakeSlot
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.rules.trust_record import Trust, after_audit
 from quorate_protocol.rules.verdict import Accepted, More, Unresolved
@@ -252,7 +252,7 @@ def test_a_reservation_of_the_worst_charge_pays_all_that_was_earned() -> None:
 
 @pytest.mark.rule("5.1", "5.4", "5.5", "5.6", "5.41")
 def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
-    stakes = Stakeout(Amount(1_000), Amount(10**8), Amount(0))
+    stakes = CheatingIncentive(Amount(1_000), Amount(10**8), Amount(0))
     old = Trust(passed=200)
     assert audit_draw.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
     assert audit_draw.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
@@ -271,7 +271,7 @@ def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
     assert audit_draw.rate_ppm(
         Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes
     ) == 2 * 10**6 * 10**6 // (17 * 800_000)
-    rich = Stakeout(Amount(1_000), Amount(10**8), Amount(10**9))
+    rich = CheatingIncentive(Amount(1_000), Amount(10**8), Amount(10**9))
     assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
     assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
 

@@ -51,7 +51,7 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
     staked = context.state.eligible(job).count_of(provider.owner)
-    stakes = audit_draw.Stakeout(
+    stakes = audit_draw.CheatingIncentive(
         pay_max, Amount(staked * context.rules.limits.slot_stake), provider.held
     )
     rule = job.ack.message.rule

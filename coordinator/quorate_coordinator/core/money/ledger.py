@@ -40,7 +40,7 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     return settlement.pay_of(
         job.submission.order.message,
         assignment,
-        settlement.believed(phase.commit.message.usage_ms, assignment, by),
+        settlement.payable_usage(phase.commit.message.usage_ms, assignment, by),
     )
 
 

@@ -17,8 +17,8 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.receipt import (
     BeaconEvidence,
     ExecutionEvidence,
-    Party,
     Receipt,
+    RegisteredProvider,
     TakenFromChain,
 )
 from quorate_protocol.messages.signed import Verdict
@@ -70,7 +70,7 @@ def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> R
     )
     slots = (slot for batch in batches for slot in batch.slots)
     parties = tuple(
-        Party(slot.owner, item.operator_key, slot.payout, slot.network)
+        RegisteredProvider(slot.owner, item.operator_key, slot.payout, slot.network)
         for slot, item in zip(slots, executions, strict=True)
     )
     rounds = {batch.commit_set.message.beacon_round for batch in batches}

@@ -96,7 +96,8 @@ def test_a_claim_of_two_minutes_above_the_elapsed_time_is_paid(
 ) -> None:
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(10_000))
     assert (
-        settlement.believed(Milliseconds(usage), assignment, UnixSeconds(10_000 + passed)) == paid
+        settlement.payable_usage(Milliseconds(usage), assignment, UnixSeconds(10_000 + passed))
+        == paid
     )
 
 
@@ -110,7 +111,7 @@ def test_execution_that_used_all_its_time_is_paid_in_full() -> None:
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(sent + limits.accept_within))
     for put_back in (0, 30, 60, 90):
         by = UnixSeconds(sent + ran - put_back)
-        assert settlement.believed(Milliseconds(ran * 1000), assignment, by) == ran * 1000
+        assert settlement.payable_usage(Milliseconds(ran * 1000), assignment, by) == ran * 1000
 
 
 @pytest.mark.rule("4.18")
