@@ -1,5 +1,7 @@
-"""Compiled contracts as data (ABI and creation code, from `abi/*.json`), and how calls and logs
-are encoded by it. eth-abi does the encoding. Neither the compiler nor web3 is needed.
+"""Compiled contracts as data, read from `abi/*.json`: their ABI and creation code, and how calls
+and logs are encoded.
+
+eth-abi does the encoding. Neither the compiler nor web3 is needed.
 """
 
 import json
@@ -29,35 +31,39 @@ class Function:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
-    def encode(self, arguments: Sequence[object]) -> bytes:
-        """Call data."""
+    def call_data(self, arguments: Sequence[object]) -> bytes:
+        """Returns the data of a call with these arguments."""
         return self.selector + encode(self.inputs, arguments)
 
-    def decode(self, data: bytes) -> tuple[Json, ...]:
-        """The results. ValueError or OverflowError for bytes that no such function returns."""
+    def results(self, data: bytes) -> tuple[Json, ...]:
+        """Returns the function's results, decoded from the bytes that a call returned. Raises
+        ValueError or OverflowError if no such function returns these bytes.
+        """
         return decode(self.outputs, data)
 
 
 @dataclass(frozen=True, slots=True)
 class LogType:
-    """One event: parameter names and ABI types, in order, and which of them are topics."""
+    """The form of one event's logs: parameter names and ABI types, in order, and which of them are
+    topics.
+    """
 
     name: str
     parameters: tuple[tuple[str, str, bool], ...]
 
-    def decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
-        """Parameters by name. Unavailable for bytes that no such event has: the chain node is out
-        of order.
+    def parameters_of(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
+        """Returns the parameters of a log by name. Raises Unavailable if the bytes are not such a
+        log, because then the chain node is faulty.
         """
         try:
-            return self._decode(topics, data)
+            return self._read(topics, data)
         except (ValueError, OverflowError) as error:
             raise Unavailable(
                 f"the chain node sent a log that is no {self.name}: {str(error)[:200]}",
                 CHAIN_RETRY_SECONDS,
             ) from error
 
-    def _decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
+    def _read(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
         plain = [(name, kind) for name, kind, indexed in self.parameters if not indexed]
         values = decode([kind for _, kind in plain], data)
         found = {name: value for (name, _), value in zip(plain, values, strict=True)}
@@ -70,8 +76,8 @@ class LogType:
 
 
 def _check_size(name: str, value: Json) -> None:
-    """ValueError for larger numbers than the contracts have: amounts are below 2^128, all others
-    below 2^64. A larger one would be journaled, and no journal could read it back.
+    """Raises ValueError for a number that no contract has: amounts are below 2^128, all others
+    below 2^64. The journal could store a larger one, but could not read it back.
     """
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, int) and item >> (128 if name in AMOUNTS else 64):
@@ -80,7 +86,7 @@ def _check_size(name: str, value: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One compiled contract. `abi` is the JSON ABI, as web3 takes it."""
+    """One compiled contract. `abi` is the JSON ABI in the form that web3 takes."""
 
     abi: list[Json]
     bytecode: bytes
@@ -90,13 +96,13 @@ class Artifact:
     integrity: str
 
     def creation(self, arguments: Sequence[object]) -> bytes:
-        """Data of the transaction that deploys it."""
+        """Returns the data of the transaction that deploys it."""
         return self.bytecode + encode(self.constructor, arguments)
 
 
 @cache
 def artifact(name: str) -> Artifact:
-    """A contract of `CONTRACTS` by its name."""
+    """Returns a contract of `CONTRACTS` by its name."""
     from eth_utils.abi import (
         event_abi_to_log_topic,
         function_abi_to_4byte_selector,

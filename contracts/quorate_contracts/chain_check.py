@@ -12,7 +12,9 @@ PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
 
 async def check_chain(client: ChainClient, deployment: Deployment) -> None:
-    """Refused(CHAIN) when the node serves another chain, or one without these contracts."""
+    """Raises Refused(CHAIN) if the node serves another chain, or a chain without these
+    contracts.
+    """
     await check_chain_id(client, deployment)
     for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
         if not await client.code(address):
@@ -25,7 +27,7 @@ async def check_chain(client: ChainClient, deployment: Deployment) -> None:
 
 
 async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
-    """Refused(CHAIN) when the node serves another chain than the deployment's."""
+    """Raises Refused(CHAIN) if the node serves another chain than the deployment's."""
     found = await client.chain_id()
     if found != deployment.chain_id:
         detail = (
@@ -36,10 +38,11 @@ async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
 
 
 async def check_curve(client: ChainClient) -> None:
-    """Refused(CHAIN) on a chain without EIP-2537, where the court could prove no beacon round.
+    """Raises Refused(CHAIN) on a chain without EIP-2537, where the court could prove no beacon
+    round.
 
-    The precompiles are called with known points, because a call of an address without code
-    succeeds and returns nothing.
+    It calls the precompiles with known points, because a call of an address without code succeeds
+    and returns nothing.
     """
     yes, no = pairing_probes()
     element, point = map_probe()

@@ -21,8 +21,8 @@ FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity"]
 
 
 def compiled(name: str) -> dict[str, object]:
-    """One contract's ABI, creation code, size of the runtime code, and integrity hash of all its
-    sources.
+    """Returns one contract's ABI, creation code, size of the runtime code, and integrity hash of
+    all its sources.
     """
     bundle = FilesystemInputBundle([SOURCES])
     source = bundle.load_file(f"{name}.vy")
@@ -40,7 +40,7 @@ def compiled(name: str) -> dict[str, object]:
 
 
 def text(name: str) -> str:
-    """The content of the artifact's file. Equal sources give equal files."""
+    """Returns the content of the artifact's file. Equal sources give equal files."""
     return json.dumps(compiled(name), indent=1, sort_keys=True) + "\n"
 
 

@@ -60,24 +60,24 @@ class Deployment(Struct, frozen=True):
     beacon_genesis: int
 
     def domain(self) -> Domain:
-        """The EIP-712 domain of every message."""
+        """Returns the EIP-712 domain of every message."""
         return Domain(self.chain_id, self.stakes)
 
     def constants(self) -> Limits:
-        """The limits that the contracts were built with."""
+        """Returns the limits that the contracts were built with."""
         return BY_NAME[self.limits]
 
     def beacon_info(self) -> BeaconInfo:
-        """The beacon's key, period and start."""
+        """Returns the beacon's key, period and start."""
         return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
 
     def names(self) -> dict[Address, str]:
-        """Artifact name of each contract by its address."""
+        """Returns the artifact name of each contract by its address."""
         addresses = (self.token, self.stakes, self.escrow, self.epochs, self.beacon, self.court)
         return dict(zip(addresses, ORDER, strict=True))
 
     def contract(self, w3: "AsyncWeb3[Any]", name: str) -> "type[AsyncContract] | AsyncContract":
-        """A contract of `ORDER` as a web3 contract object, for any web3 program."""
+        """Returns a contract of `ORDER` as a web3 contract object, for any web3 program."""
         from eth_utils.address import to_checksum_address
 
         addresses = {name: address for address, name in self.names().items()}
@@ -99,7 +99,7 @@ class Contracts:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Contracts":
-        """The bindings at a deployment's addresses."""
+        """Returns the bindings at a deployment's addresses."""
         d = deployment
         bindings = (
             Token(d.token),
@@ -112,14 +112,14 @@ class Contracts:
         return cls(d, *bindings)
 
     def event(self, address: Address, topics: tuple[Hash32, ...], data: bytes) -> Event | None:
-        """The event in a log; None for logs of other contracts and for token transfers."""
+        """Returns the event in a log; None for logs of other contracts and for token transfers."""
         return decode_log(self.deployment.names(), address, topics, data)
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A transaction that creates a contract. With another nonce the contract would get another
-    address than the one that the others know.
+    """A transaction that creates a contract. Its nonce must be this one: another nonce would give
+    the contract another address than the one that the other contracts name.
     """
 
     name: str
@@ -147,8 +147,8 @@ def plan(
     beacon: BeaconInfo,
     faucet: bool,
 ) -> Plan:
-    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` any account can
-    mint the token, which is for devnets only.
+    """Returns the transactions of a whole deployment from `deployer`, whose next nonce is given.
+    With `faucet` any account can mint the token, which is for devnets only.
     """
     assert beacon.period == limits.beacon_period, (
         "the beacon's period is a constant of the deployment"
@@ -186,7 +186,7 @@ def plan(
 def _arguments(
     places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
 ) -> dict[str, tuple[object, ...]]:
-    """Constructor arguments of each contract. Every constant comes from `limits`."""
+    """Returns the constructor arguments of each contract. Every constant comes from `limits`."""
     token, stakes, escrow, epochs, beacon_place, court = (places[name] for name in ORDER)
     jury = (
         limits.jury_owners_min,
@@ -226,8 +226,8 @@ def _arguments(
 
 
 def created_address(deployer: Address, nonce: int) -> Address:
-    """The address of a contract that `deployer` creates with this nonce (Yellow Paper, equation
-    87).
+    """Returns the address of a contract that `deployer` creates with this nonce (Yellow Paper,
+    equation 87).
     """
     from eth_typing import HexAddress, HexStr
     from web3.types import Nonce
@@ -238,10 +238,10 @@ def created_address(deployer: Address, nonce: int) -> Address:
 
 
 def encode(deployment: Deployment) -> bytes:
-    """Canonical JSON of a deployment."""
+    """Returns the canonical JSON of a deployment."""
     return canonical.encode(deployment)
 
 
 def decode(data: bytes) -> Deployment:
-    """A deployment from its canonical JSON."""
+    """Returns the deployment of its canonical JSON."""
     return canonical.decode(Deployment, data)

@@ -1,5 +1,5 @@
-"""The deployment that a user trusts, from a file. A coordinator that names another one at first
-contact is refused.
+"""The deployment that a user trusts, from a file. At first contact, the program refuses a
+coordinator that names another deployment.
 """
 
 from pathlib import Path
@@ -14,8 +14,8 @@ FILE_BYTES_MAX = 1 << 20
 
 
 def read(path: Path) -> Deployment:
-    """A deployment.json, or the deployment in a devnet.json. Refused(MALFORMED) names the file
-    and what is wrong with it.
+    """Returns the deployment of a deployment.json or of a devnet.json. Raises Refused(MALFORMED),
+    which names the file and what is wrong with it.
     """
     try:
         with path.open("rb") as file:
@@ -37,7 +37,7 @@ def read(path: Path) -> Deployment:
 
 
 def keep(home: Path, deployment: Deployment | None) -> None:
-    """Stores the only deployment that the program of this folder accepts; None changes nothing."""
+    """Stores the only deployment that the program of this folder accepts. None changes nothing."""
     if deployment is None:
         return
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -47,8 +47,8 @@ def keep(home: Path, deployment: Deployment | None) -> None:
 
 
 def strange(home: Path, info: InfoView) -> str:
-    """What is wrong with the deployment that a coordinator names, and the remedy. "" when it is
-    the one that `home` trusts, or `home` has no file of a trusted deployment.
+    """Returns what is wrong with the deployment that a coordinator names, and the remedy. Returns
+    "" when `home` trusts that deployment or has no file of a trusted one.
     """
     path = home / FILE
     try:

@@ -16,8 +16,8 @@ class BeaconContract(Contract):
     NAME: ClassVar[str] = "Beacon"
 
     def submit(self, round_: BeaconRound) -> Call:
-        """Proves a round. A round that is proven already costs only the base fee. ValueError when
-        the signature is no point of the curve.
+        """Proves a round. A round that is already proven costs only the base fee. Raises ValueError
+        if the signature is no point of the curve.
         """
         return self._call(
             "submit", 300_000, round_.round, words_bytes(signature_words(round_.signature))

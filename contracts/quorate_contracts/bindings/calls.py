@@ -1,5 +1,5 @@
-"""The values that the bindings return (calls to send, queries to ask) and how both are encoded.
-Pure: nothing here talks to a chain.
+"""The values that the bindings return (calls to send, queries to ask), and how both are encoded.
+Pure: nothing here contacts a chain.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """An eth_call. `decode` turns the returned bytes into the answer. Unavailable for other bytes:
-    the node is out of order.
+    """An eth_call to ask. `decode` turns the returned bytes into the answer. It raises Unavailable
+    for other bytes, because then the chain node is faulty.
     """
 
     to: Address
@@ -40,23 +40,25 @@ class Query(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One deployed contract. Subclasses name the artifact and have a typed method a function."""
+    """One deployed contract. Subclasses name the artifact, and have one typed method for each
+    function.
+    """
 
     address: Address
     NAME: ClassVar[str] = ""
 
     def _call(self, function: str, gas: int, *arguments: object) -> Call:
-        return Call(self.address, artifact(self.NAME).functions[function].encode(arguments), gas)
+        return Call(self.address, artifact(self.NAME).functions[function].call_data(arguments), gas)
 
     def _query(self, function: str, read: Callable[..., R], *arguments: object) -> Query[R]:
-        """A query whose answer is `read(*results)`. If the only result is a struct, `read` gets
-        its members.
+        """Returns a query whose answer is `read(*results)`. If the only result is a struct, `read`
+        gets its members.
         """
         kind = artifact(self.NAME).functions[function]
 
         def decode(data: bytes) -> R:
             try:
-                values: tuple[Json, ...] = kind.decode(data)
+                values: tuple[Json, ...] = kind.results(data)
                 if (
                     len(kind.outputs) == 1
                     and kind.outputs[0].startswith("(")
@@ -70,11 +72,11 @@ class Contract:
                     CHAIN_RETRY_SECONDS,
                 ) from error
 
-        return Query(self.address, kind.encode(arguments), decode)
+        return Query(self.address, kind.call_data(arguments), decode)
 
 
 def words(signature: Signature) -> Words:
-    """A signature of 65 bytes, r | s | v, as the three words that the contracts take."""
+    """Returns a signature of 65 bytes, r | s | v, as the three words that the contracts take."""
     assert len(signature) == 65, "a signature has 65 bytes"
     return (
         int.from_bytes(signature[:32], "big"),

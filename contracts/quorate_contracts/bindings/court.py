@@ -75,7 +75,7 @@ class Case:
     phase: Phase
     executions: int
     jurors: tuple[Address, ...]
-    voted: int  # a bit a seat; the seats have the jurors' order unless some were replaced
+    voted: int  # one bit for each seat; seats are in the jurors' order unless some were replaced
     revealed: int
     is_redrawn: bool
     outcome: CaseOutcome
@@ -106,13 +106,13 @@ class Court(Contract):
         )
 
     def draw_jury(self, case: CaseId) -> Call:
-        """Draws the jury, once Beacon has proven the case's round. In a list that an attacker has
-        made long, it may take ten times the usual gas.
+        """Draws the jury, once Beacon has proven the case's round. If an attacker has made the list
+        of slots long, it may take ten times the usual gas.
         """
         return self._call("draw_jury", 6_000_000, case)
 
     def vote(self, case: CaseId, votes: Sequence[Envelope[JuryVote]]) -> Call:
-        """Votes of one or more jurors, each signed by its operator key."""
+        """Sends votes of one or more jurors, each signed by the juror's operator key."""
         listed = [(vote.message.juror, vote.message.ballot, words(vote.sig)) for vote in votes]
         return self._call("vote", 120_000 + 60_000 * len(listed), case, listed)
 
@@ -122,14 +122,14 @@ class Court(Contract):
         return self._call("reveal", 120_000 + 110_000 * len(listed), case, listed)
 
     def advance(self, case: CaseId) -> Call:
-        """After a missed deadline: draws again, goes on with the jurors that voted, or gives up a
-        missing beacon round.
+        """Advances a case after a missed deadline: draws again, goes on with the jurors that voted,
+        or gives up a missing beacon round.
         """
         return self._call("advance", 250_000, case)
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
-        """Ends the case with the accused's reveals, in the case's order. Without them it is
-        possible only one window after the reveals.
+        """Ends the case with the accused's reveals, in the case's order. Without them, that is
+        possible only one window after the jurors' reveals.
         """
         listed = [
             (each.assignment_hash, each.exit_status, each.output_digest, each.salt)
@@ -159,7 +159,7 @@ class Court(Contract):
 
 
 def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
-    """The bond of the accuser: a whole jury's pay at the longest durations, and its gas
+    """Returns the bond of the accuser: a whole jury's pay at the longest durations, and its gas
     (PROTOCOL §5).
     """
     assignments = [each.assignment.message for each in executions]
@@ -168,19 +168,19 @@ def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
 
 
 def ballot(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> Hash32:
-    """H(caseId, juror, salt, digests), which a JuryVote commits to. Zeros fill the digests up to
-    three.
+    """Returns H(caseId, juror, salt, digests), to which a JuryVote commits. Zeros fill the digests
+    up to three.
     """
     return hash_tuple(case, juror, salt, *padded(digests))
 
 
 def jury_vote(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> JuryVote:
-    """The vote that a later `JuryReveal(case, juror, digests, salt)` opens."""
+    """Returns the vote that a later `JuryReveal(case, juror, digests, salt)` opens."""
     return JuryVote(Nonce(case), juror, ballot(case, juror, salt, digests))
 
 
 def padded(digests: Sequence[Hash32]) -> tuple[Hash32, ...]:
-    """Digests in the case's order, filled up to three with zeros."""
+    """Returns the digests in the case's order, filled up to three with zeros."""
     assert len(digests) <= CASE_EXECUTIONS_MAX, "at most three digests"
     return (*digests, *[ZERO_HASH] * (CASE_EXECUTIONS_MAX - len(digests)))
 

@@ -30,7 +30,7 @@ class SignedVoucher(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """The session of a client with one coordinator that the chain stores. All zero when there is
+    """The session of a client with one coordinator that the chain stores. All zero if it stores
     none.
     """
 
@@ -49,7 +49,7 @@ NOTHING_KNOWN: Mapping[Address, KnownSession] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One posted epoch. Number 0: there is none."""
+    """One posted epoch. Number 0 means that there is none."""
 
     root: Hash32
     number: int
@@ -60,7 +60,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Epochs(Contract):
-    """Settles what coordinators owe."""
+    """Settles what coordinators owe: takes epochs with vouchers, and pays claims."""
 
     NAME: ClassVar[str] = "Epochs"
 

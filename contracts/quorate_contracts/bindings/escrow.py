@@ -9,8 +9,8 @@ from quorate_protocol.units import Address, Amount, UnixSeconds
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a client has put aside for one coordinator. New orders may use allocated - charged,
-    less what the client has promised off chain.
+    """What a client has allocated to one coordinator. New orders may use allocated - charged, less
+    what the client has promised off chain.
     """
 
     allocated: Amount

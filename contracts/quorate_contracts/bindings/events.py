@@ -313,7 +313,7 @@ def decode_log(
     if kind is None or kind.name not in EVENTS:
         return None
     return EVENTS[kind.name](
-        **{_snake(key): value for key, value in kind.decode(topics, data).items()}
+        **{_snake(key): value for key, value in kind.parameters_of(topics, data).items()}
     )
 
 

@@ -15,8 +15,8 @@ OPEN_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One place in a host class's list. It is active in block b if from_block <= b < until_block.
-    A free place has owner zero.
+    """One entry of a host class's list. It is active in block b if from_block <= b < until_block. A
+    free entry has owner zero.
     """
 
     owner: Address
@@ -88,17 +88,17 @@ class Stakes(Contract):
         return self._call("unbond_coordinator", 120_000)
 
     def slot(self, host_class: Hash32, place: int) -> Query[Slot]:
-        """One place of the list, at the queried block."""
+        """One entry of the list, at the queried block."""
         return self._query("slot", Slot, host_class, place)
 
     def slot_page(self, host_class: Hash32, start: int) -> Query[tuple[Slot, ...]]:
-        """Up to 64 places from `start`."""
+        """Up to 64 entries from `start`."""
         return self._query(
             "slot_page", lambda page: tuple(Slot(*each) for each in page), host_class, start
         )
 
     def slot_count(self, host_class: Hash32) -> Query[int]:
-        """Length of the list that draws index into, with free places."""
+        """Length of the list that draws index into, with free entries."""
         return self._query("slot_count", int, host_class)
 
     def owner_count(self, host_class: Hash32) -> Query[int]:
@@ -110,8 +110,8 @@ class Stakes(Contract):
         return self._query("key_valid", bool, account, key, at)
 
     def key_range(self, account: Address, key: Address) -> Query[tuple[UnixSeconds, UnixSeconds]]:
-        """First and last second of a key's validity. Zeros: it was never valid. A last second of
-        2**48 - 1: it still is.
+        """First and last second of a key's validity. Zeros mean that it was never valid. A last
+        second of 2**48 - 1 means that it still is.
         """
         return self._query(
             "key_range", lambda start, end: (UnixSeconds(start), UnixSeconds(end)), account, key

@@ -20,7 +20,7 @@ from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
-from quorate_runtime.chain import outbox
+from quorate_runtime.chain import send_records
 from quorate_runtime.process.health import Board
 from quorate_runtime.sqlite.durable import FileDamaged
 
@@ -111,7 +111,9 @@ class MarketTables:
                 self._forgotten.pop(job_id, None)
 
     async def _add_transactions(self, projection: Projection, now: UnixSeconds) -> None:
-        found = await asyncio.to_thread(outbox.mined, self.transactions, self.posting, self._known)
+        found = await asyncio.to_thread(
+            send_records.mined, self.transactions, self.posting, self._known
+        )
         await projection.add_transactions(
             [transaction_row(purpose, receipt, now) for purpose, receipt in found]
         )

@@ -17,7 +17,7 @@ from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient
-from quorate_runtime.chain.outbox import ensure, has_signed
+from quorate_runtime.chain.send_records import ensure, has_signed
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.sqlite.durable import FileDamaged
 

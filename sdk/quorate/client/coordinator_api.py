@@ -102,8 +102,8 @@ class Api:
         return _view(InfoView, await self._get("/v1/info"))
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """GET /v1/offers, page by page. UnavailableError if a page brings nothing new or the pages
-        do not end.
+        """GET /v1/offers, page by page. Raises UnavailableError if a page brings nothing new or the
+        pages do not end.
         """
         found: dict[Address, OfferView] = {}
         after = ""
@@ -123,7 +123,7 @@ class Api:
     async def market_history(
         self, by: str, since: int, host_class: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:
-        """GET /v1/market/history, page by page, from `since` (Unix seconds) until now.
+        """GET /v1/market/history, page by page, from `since` (Unix seconds) until now. Raises
         UnavailableError if the pages do not end.
         """
         wanted = f"/v1/market/history?by={by}&since={since}"
@@ -156,8 +156,8 @@ class Api:
         return _view(_Runs, await self._get("/v1/runs")).runs
 
     async def run(self, job_id: Hash32) -> RunView:
-        """GET /v1/runs/{jobId}. EvidenceError if the answer is about another run, because later
-        checks rely on it.
+        """GET /v1/runs/{jobId}. Raises EvidenceError if the answer is about another run, because
+        later checks rely on it.
         """
         view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
         if view.job_id != job_id:
@@ -255,8 +255,8 @@ class Api:
     async def put_content(
         self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool
     ) -> None:
-        """Uploads a file's bytes or a CAR. Each try calls `body` again. EvidenceError if the store
-        computes another CID.
+        """Uploads a file's bytes or a CAR. Each try calls `body` again. Raises EvidenceError if the
+        store computes another CID.
         """
         url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
         headers = {

@@ -28,8 +28,8 @@ class DevnetClient:
 
 
 def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
-    """Returns the clients of a running devnet in their order. ProfileError if the file is absent or
-    invalid.
+    """Returns the clients of a running devnet in their order. Raises ProfileError if the file is
+    absent or invalid.
     """
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])

@@ -31,11 +31,11 @@ async def fund(
     *,
     mint: bool = False,
 ) -> int:
-    """Deposits, and allocates to the known coordinator. Returns the gas used. A repeated `purpose`
-    is only waited for, never done twice.
+    """Deposits, and allocates to the coordinator whose identity is `pins`. Returns the gas used. A
+    `purpose` that was used before is only waited for, never sent twice.
 
-    RefusedError with the contract's reason (such as too few tokens), UnavailableError when the
-    chain does not answer in time. With `mint` the devnet's token first makes the amount.
+    Raises RefusedError with the contract's reason (such as too few tokens), and UnavailableError if
+    the chain does not answer in time. With `mint`, the devnet's token first makes the amount.
     """
     token, escrow = Token(pins.token), Escrow(pins.escrow)
     calls = [("approve", token.approve(pins.escrow, amount)), ("deposit", escrow.deposit(amount))]
@@ -69,7 +69,9 @@ async def fund(
 async def _lack(
     client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int
 ) -> str:
-    """What the account has too little of, and the remedy; "" when it has enough gas and tokens."""
+    """Returns what the account has too little of, and the remedy; "" when it has enough gas and
+    tokens.
+    """
     account = f"0x{profile.account.address.hex()}"
     faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
     if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:

@@ -1,5 +1,5 @@
-"""`Market`: a client's connection to one coordinator. An async context manager; `quorate.sync` has
-the blocking version.
+"""`Market`: a client's connection to one coordinator, as an async context manager. `quorate.sync`
+has the blocking version.
 """
 
 import asyncio

@@ -98,8 +98,8 @@ def check_new(home: Path, coordinator_url: str, limits: str) -> str:
 
 
 def open_profile(home: Path, passphrase: str) -> Profile:
-    """Opens the profile in a folder. ProfileError says what is missing, or that the passphrase is
-    wrong.
+    """Opens the profile in a folder. Raises ProfileError, which says what is missing, or that the
+    passphrase is wrong.
     """
     settings = read_settings(home)
     try:

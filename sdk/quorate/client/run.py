@@ -156,8 +156,8 @@ class Run:
         )
 
     async def wait(self, waiting: Notice = ignore_notice) -> RunView:
-        """Waits until the run is over and returns its view. After a few seconds, `waiting` is told
-        once what the run waits for.
+        """Waits until the run is over and returns its view. After a few seconds, it calls `waiting`
+        once with a sentence that says what the run waits for.
         """
         news = self._background_settlement.news(self.job_id)
         began, has_told = self._client_session.clock.now(), False

@@ -166,7 +166,9 @@ def make_session(
     limits: Limits,
     sign: Sign,
 ) -> Envelope[Session]:
-    """Signs a new session for everything owed and promised, rounded up to the next step."""
+    """Signs a new session for all that the client owes and has promised, rounded up to the next
+    step.
+    """
     reach = debt.charged + debt.open_budgets + budget
     up_to = Amount((reach // SESSION_STEP + 1) * SESSION_STEP)
     message = Session(client, key, coordinator, up_to, UnixSeconds(int(now) + limits.session_max))

@@ -23,7 +23,7 @@ class ServerEvent:
 async def server_events(
     chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYTES_MAX
 ) -> AsyncIterator[ServerEvent]:
-    """Yields the events of a byte stream. UnavailableError if a line or an event exceeds
+    """Yields the events of a byte stream. Raises UnavailableError if a line or an event exceeds
     `bytes_max` bytes.
     """
     identity, size = "", 0

@@ -70,7 +70,9 @@ class CheckedVerdict:
 
 
 def check_receipt(known: OwnRecord, data: bytes, told: Envelope[Verdict]) -> CheckedVerdict:
-    """Checks a receipt file against our own order. `EvidenceError` says what does not hold."""
+    """Checks a receipt file against our own order. Raises `EvidenceError`, which says what does not
+    hold.
+    """
     found, canonical = _read(known, data)
     ack, decided = found.ack.message, found.verdict.message
     _require(
@@ -235,6 +237,7 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
 
 
 def _charge(known: OwnRecord, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
+    """Returns what the order allows to charge for these executions."""
     order, ack = known.order, found.ack.message
     credits = [Credit(_hash(item), _pay(order, found, item)) for item in paid]
     # Under the adaptive rule the premium's fund pays auditors. The client pays the first execution,
@@ -255,7 +258,7 @@ def _charge(known: OwnRecord, found: Receipt, paid: list[ExecutionEvidence]) -> 
 
 
 def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
-    """Computes one execution's pay from the time that it had, whatever usage it claims."""
+    """Returns one execution's pay, from the time that it had, whatever usage it claims."""
     named, assignment = _hash(item), item.assignment.message
     sets = (batch.message for batch in found.batches)
     closed = next(

@@ -1,5 +1,5 @@
-"""A coordinator's identity, which a profile pins at first contact. If later answers differ, nothing
-is signed.
+"""A coordinator's identity, which a profile pins (stores) at first contact. If later answers
+differ, the client signs nothing.
 """
 
 import os
@@ -61,7 +61,9 @@ class CoordinatorIdentity(Struct, frozen=True):
 
 
 def identity_of(info: InfoView) -> CoordinatorIdentity:
-    """Takes the identity from GET /v1/info. EvidenceError if it names no usable deployment."""
+    """Returns the identity in an answer of GET /v1/info. Raises EvidenceError if it names no usable
+    deployment.
+    """
     contracts = info.contracts
     missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
     if missing or info.limits not in BY_NAME:
@@ -95,8 +97,8 @@ def identity_of(info: InfoView) -> CoordinatorIdentity:
 def check_identity(path: Path, info: InfoView) -> CoordinatorIdentity:
     """Pins the identity at first contact and compares it later. Returns the pinned identity.
 
-    A trusted deployment file in the profile is compared before both. EvidenceError names what
-    differs.
+    A trusted deployment file in the profile is compared first. Raises EvidenceError, which names
+    what differs.
     """
     fresh = identity_of(info)
     if (path.parent / TRUSTED).exists():
@@ -131,8 +133,8 @@ def check_identity(path: Path, info: InfoView) -> CoordinatorIdentity:
 
 
 def _pin(path: Path, fresh: CoordinatorIdentity) -> None:
-    """Writes the pins whole or not at all. If another program of the profile was first, its pins
-    stay.
+    """Writes the pinned identity, whole or not at all. If another program of the profile was first,
+    its file stays.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:

@@ -1,9 +1,9 @@
 """Decides whether the client countersigns a commit of its job (PROTOCOL §5 Draw). Reads no clock
 and keeps no state.
 
-A witness says that this commit existed before its beacon round. Signed later, or for two commits of
-one assignment, it would let a provider choose its auditors. So in doubt the client signs nothing,
-and the job is audited.
+A witness says that this commit existed before its beacon round. If the client signed it later, or
+for two commits of one assignment, a provider could choose its auditors. So in doubt the client
+signs nothing, and the job is audited.
 """
 
 from collections.abc import Callable

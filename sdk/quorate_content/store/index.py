@@ -299,13 +299,17 @@ class Index:
     def reclaim_pins(
         self, asker: Owner, wanted: int, room: int, protects: Callable[[str], PinNeed]
     ) -> int:
-        """Ends pins of owners that hold more for their weight than `asker`. Returns the bytes
-        unpinned.
+        """Ends pins of other owners to make room for `asker`. Returns the bytes that lost their
+        pin.
 
-        The owner with most for its weight comes first, and its oldest pins first. Content in use
-        loses its pin only if its owner holds more than its share of `room` by weight. So small
+        A pin keeps content for one owner. An owner's weight is the money that its bytes are
+        measured by. Only owners with more bytes for each unit of weight than `asker` lose pins. The
+        owner with most for its weight comes first, and its oldest pins first.
+
+        An owner's share is the part of `room` (bytes of the store) that its weight has in all
+        weights. Content in use loses its pin only if its owner holds more than its share. So small
         accounts cannot lock content that everybody needs, and an owner within its share keeps what
-        it uses. Promised content is never unpinned.
+        it uses. Content that a CommitReceipt has promised to keep never loses its pin.
         """
         taken = 0
         with self._transaction():

@@ -2,17 +2,17 @@
 
 `rpc` (one request) · `web3_provider` (web3 over it) · `types` (blocks, logs, receipts) · `client`
 (typed reads) · `transactions` (EIP-1559 signing) · `fee_bids` (what a transaction offers) ·
-`outbox` (what was signed, on disk) · `account_nonces` (which purpose has which nonce) · `sender`
-(each purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert` (what a
-refusal means).
+`send_records` (what was signed, on disk) · `account_nonces` (which purpose has which nonce) ·
+`sender` (each purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert`
+(what a refusal means).
 
 Depth: a block at the head has depth 1, so k = 1 means "mined".
 """
 
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
-from quorate_runtime.chain.outbox import Outbox
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
+from quorate_runtime.chain.send_records import SendRecords
 from quorate_runtime.chain.sender import Outgoing, Sender, SendPolicy
 from quorate_runtime.chain.types import BlockHead, Fees, RawLog, Receipt
 
@@ -24,7 +24,7 @@ __all__ = [
     "Fees",
     "LogBatch",
     "LogFollower",
-    "Outbox",
+    "SendRecords",
     "Outgoing",
     "RawLog",
     "Receipt",

@@ -16,7 +16,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import Bid, first_bid, lowered_bid, outbidding, raised_bid
-from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class AccountNonces:
-    """The nonces of one key on one chain. `path` is the outbox's SQLite file.
+    """The nonces of one key on one chain. `path` is the records's SQLite file.
 
     `chain_id` is the chain that the caller trusts. Every transaction is signed for it, whatever
     id the node names.
@@ -52,7 +52,7 @@ class AccountNonces:
         self._path, self._chain_id, self._fee_cap_wei = path, chain_id, fee_cap_wei
         self._lost_blocks = max(depth, LOST_BLOCKS)
         self._lock = asyncio.Lock()
-        self._outbox: Outbox | None = None
+        self._records: SendRecords | None = None
         self._unsent: set[Hash32] = set()  # signed by this process, and handed to no node yet
 
     @property
@@ -60,42 +60,42 @@ class AccountNonces:
         """The account that pays and signs."""
         return self.signer.address
 
-    async def outbox(self) -> Outbox:
-        """Returns the outbox of this account on this chain."""
-        if self._outbox is None:
+    async def records(self) -> SendRecords:
+        """Returns the records of this account on this chain."""
+        if self._records is None:
             genesis = await self.client.block(BlockNumber(0))
             if genesis is None:
                 raise Unavailable("the chain node has no genesis block")
             domain = self._chain_id.to_bytes(32, "big") + genesis.hash
-            if self._outbox is None:  # another task may have been faster
-                self._outbox = Outbox(self._path, domain, self.address)
-        return self._outbox
+            if self._records is None:  # another task may have been faster
+                self._records = SendRecords(self._path, domain, self.address)
+        return self._records
 
     def close(self) -> None:
-        """Closes the outbox. Transactions that nodes hold may still be mined."""
-        if self._outbox is not None:
-            self._outbox.close()
-            self._outbox = None
+        """Closes the records. Transactions that nodes hold may still be mined."""
+        if self._records is not None:
+            self._records.close()
+            self._records = None
 
-    async def prepare(self, wanted: Entry) -> Entry:
+    async def prepare(self, wanted: SendRecord) -> SendRecord:
         """Returns the stored entry of a purpose.
 
         For a new purpose it chooses a nonce, signs a transaction and stores both.
         """
-        outbox = await self.outbox()
-        found = await asyncio.to_thread(outbox.find, wanted.purpose)
+        records = await self.records()
+        found = await asyncio.to_thread(records.find, wanted.purpose)
         if found is not None:
-            return await self._lower_fee(outbox, found) if found.is_refused else found
+            return await self._lower_fee(records, found) if found.is_refused else found
         gas = wanted.gas or await self.client.estimate_gas(
             wanted.to, wanted.data, self.address, wanted.value
         )
         bid = first_bid(await self.client.fees(), self._fee_cap_wei)
         async with self._lock:
-            found = await asyncio.to_thread(outbox.find, wanted.purpose)
+            found = await asyncio.to_thread(records.find, wanted.purpose)
             if found is None:
-                nonce = await self._free_nonce(outbox)
+                nonce = await self._free_nonce(records)
                 found = self._signed(replace(wanted, gas=gas, nonce=nonce), bid)
-                await asyncio.to_thread(outbox.add, found)
+                await asyncio.to_thread(records.add, found)
         return found
 
     def was_unsent(self, attempt: Attempt) -> bool:
@@ -108,12 +108,12 @@ class AccountNonces:
         self._unsent.discard(attempt.hash)
         return True
 
-    async def raise_fee(self, entry: Entry) -> Entry:
+    async def raise_fee(self, entry: SendRecord) -> SendRecord:
         """Signs one more attempt at the same nonce, for a higher fee if `raised_bid` allows it."""
-        outbox = await self.outbox()
+        records = await self.records()
         fees = await self.client.fees()
         async with self._lock:
-            now = await asyncio.to_thread(outbox.find, entry.purpose)
+            now = await asyncio.to_thread(records.find, entry.purpose)
             if now is None or now.nonce != entry.nonce or len(now.attempts) != len(entry.attempts):
                 return now or entry  # another task has raised it already
             bid = raised_bid(_bid_of(entry), fees, self._fee_cap_wei)
@@ -121,23 +121,23 @@ class AccountNonces:
                 log.warning("%s: %s", entry.purpose, bid)
                 return entry
             log.info("%s: fee raised to %d wei", entry.purpose, bid.fee_max)
-            return await self._add_attempt(outbox, entry, bid, cancels=entry.attempts[-1].cancels)
+            return await self._add_attempt(records, entry, bid, cancels=entry.attempts[-1].cancels)
 
-    async def raise_fees_before(self, entry: Entry) -> None:
+    async def raise_fees_before(self, entry: SendRecord) -> None:
         """Raises the fee of earlier transactions whose fee is now below the base fee.
 
         They delay this one, and perhaps no caller waits for them any more.
         """
-        outbox = await self.outbox()
+        records = await self.records()
         fees, mined = await self.client.fees(), await self.client.nonce(self.address)
-        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
+        for waiting in await asyncio.to_thread(records.unsettled, entry.nonce - 1):
             if (
                 waiting.nonce >= mined
                 and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei
             ):
                 await self.raise_fee(waiting)
 
-    async def cancel(self, entry: Entry) -> None:
+    async def cancel(self, entry: SendRecord) -> None:
         """Signs an empty transfer to ourselves at the purpose's nonce, unless there is one.
 
         The chain mines either it or the purpose's own transaction, never both. The purpose may get
@@ -146,21 +146,21 @@ class AccountNonces:
         async with self._lock:
             await self._cancel(entry)
 
-    async def unblock_earlier_nonces(self, entry: Entry) -> None:
+    async def unblock_earlier_nonces(self, entry: SendRecord) -> None:
         """Makes sure that each nonce before the entry's has a transaction that nodes take.
 
         Three things delay the entry otherwise: a nonce without a purpose, a purpose that nodes
         refuse, and a purpose whose block a reorganisation has removed.
         """
-        outbox = await self.outbox()
-        await self._reopen_removed(outbox, entry)
+        records = await self.records()
+        await self._reopen_removed(records, entry)
         async with self._lock:
-            for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
+            for waiting in await asyncio.to_thread(records.unsettled, entry.nonce - 1):
                 if waiting.is_refused:
                     await self._cancel(waiting)
-            await self._fill_gaps(outbox, entry)
+            await self._fill_gaps(records, entry)
 
-    async def renumber_if_lost(self, entry: Entry) -> None:
+    async def renumber_if_lost(self, entry: SendRecord) -> None:
         """Gives the purpose a free nonce if another program used its nonce.
 
         The caller calls it after the error "nonce too low". Behind one URL there may be several
@@ -168,7 +168,7 @@ class AccountNonces:
         transaction would then pay twice. So the nonce must have been used for `LOST_BLOCKS` while
         no receipt of ours is found.
         """
-        outbox = await self.outbox()
+        records = await self.records()
         async with self._lock:
             head = await self.client.head()
             deep = BlockNumber(max(0, head.number - self._lost_blocks + 1))
@@ -179,11 +179,11 @@ class AccountNonces:
                 if await self.client.receipt(attempt.hash) is not None:
                     return
             if entry.purpose.startswith(GAP_PURPOSE):
-                await asyncio.to_thread(outbox.forget, entry)
+                await asyncio.to_thread(records.forget, entry)
                 return
             bid = first_bid(await self.client.fees(), self._fee_cap_wei)
-            again = self._signed(replace(entry, nonce=await self._free_nonce(outbox)), bid)
-            await asyncio.to_thread(outbox.renumber, entry, again.nonce, again.attempts[0])
+            again = self._signed(replace(entry, nonce=await self._free_nonce(records)), bid)
+            await asyncio.to_thread(records.renumber, entry, again.nonce, again.attempts[0])
             log.warning(
                 "%s: another program used nonce %d, now %d", entry.purpose, entry.nonce, again.nonce
             )
@@ -197,16 +197,16 @@ class AccountNonces:
         block = await self.client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
 
-    async def _free_nonce(self, outbox: Outbox) -> int:
+    async def _free_nonce(self, records: SendRecords) -> int:
         # From the chain, not from a counter, so that no resynchronisation is needed. Nonces of the
-        # outbox are skipped even when a node that lags behind reports fewer than have been used.
+        # records are skipped even when a node that lags behind reports fewer than have been used.
         nonce = await self.client.nonce(self.address)
-        held = await asyncio.to_thread(outbox.nonces, nonce)
+        held = await asyncio.to_thread(records.nonces, nonce)
         while nonce in held:
             nonce += 1
         return nonce
 
-    async def _lower_fee(self, outbox: Outbox, entry: Entry) -> Entry:
+    async def _lower_fee(self, records: SendRecords, entry: SendRecord) -> SendRecord:
         """Signs one more attempt for less, where fees fell.
 
         The account may have enough coins for today's price, after nodes refused a higher one for
@@ -214,54 +214,54 @@ class AccountNonces:
         """
         fees = await self.client.fees()
         async with self._lock:
-            now = await asyncio.to_thread(outbox.find, entry.purpose)
+            now = await asyncio.to_thread(records.find, entry.purpose)
             if now is None or not now.is_refused or now.attempts[-1].cancels:
                 return now or entry
             bid = lowered_bid(_bid_of(now), fees, self._fee_cap_wei)
-            return now if bid is None else await self._add_attempt(outbox, now, bid)
+            return now if bid is None else await self._add_attempt(records, now, bid)
 
-    async def _cancel(self, entry: Entry) -> None:
+    async def _cancel(self, entry: SendRecord) -> None:
         if any(attempt.cancels for attempt in entry.attempts):
             return
         bids = [Bid(attempt.fee_max, attempt.tip_max) for attempt in entry.attempts]
         highest = Bid(max(bid.fee_max for bid in bids), max(bid.tip_max for bid in bids))
         bid = outbidding(highest, await self.client.fees(), self._fee_cap_wei)
-        await self._add_attempt(await self.outbox(), entry, bid, cancels=True)
+        await self._add_attempt(await self.records(), entry, bid, cancels=True)
         log.warning("%s: nonce %d gets an empty transfer", entry.purpose, entry.nonce)
 
-    async def _reopen_removed(self, outbox: Outbox, entry: Entry) -> None:
+    async def _reopen_removed(self, records: SendRecords, entry: SendRecord) -> None:
         mined = await self.client.nonce(self.address)
-        for ended in await asyncio.to_thread(outbox.settled, mined, entry.nonce - 1):
+        for ended in await asyncio.to_thread(records.settled, mined, entry.nonce - 1):
             if ended.receipt is not None and await self.is_removed(ended.receipt):
-                await asyncio.to_thread(outbox.reopen, ended)
+                await asyncio.to_thread(records.reopen, ended)
                 log.warning(
                     "%s: a reorganisation removed block %d", ended.purpose, ended.receipt.block
                 )
 
-    async def _fill_gaps(self, outbox: Outbox, entry: Entry) -> None:
+    async def _fill_gaps(self, records: SendRecords, entry: SendRecord) -> None:
         """Signs an empty transfer to ourselves for each earlier nonce that has no purpose."""
         nonce = await self.client.nonce(self.address, "pending")
-        held = await asyncio.to_thread(outbox.nonces, nonce)
+        held = await asyncio.to_thread(records.nonces, nonce)
         gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]
         if not gaps:
             return
         bid = first_bid(await self.client.fees(), self._fee_cap_wei)
         for gap in gaps:
             purpose = f"{GAP_PURPOSE}{gap}"
-            filler = Entry(purpose, gap, self.address, b"", 0, TRANSFER_GAS, ())
-            await asyncio.to_thread(outbox.add, self._signed(filler, bid))
+            filler = SendRecord(purpose, gap, self.address, b"", 0, TRANSFER_GAS, ())
+            await asyncio.to_thread(records.add, self._signed(filler, bid))
 
     async def _add_attempt(
-        self, outbox: Outbox, entry: Entry, bid: Bid, *, cancels: bool = False
-    ) -> Entry:
+        self, records: SendRecords, entry: SendRecord, bid: Bid, *, cancels: bool = False
+    ) -> SendRecord:
         asked = replace(entry, to=self.address, data=b"", value=0, gas=TRANSFER_GAS)
         attempt = replace(
             self._signed(asked if cancels else entry, bid).attempts[0], cancels=cancels
         )
-        await asyncio.to_thread(outbox.attempt, entry, attempt)
+        await asyncio.to_thread(records.attempt, entry, attempt)
         return replace(entry, attempts=(*entry.attempts, attempt))
 
-    def _signed(self, entry: Entry, bid: Bid) -> Entry:
+    def _signed(self, entry: SendRecord, bid: Bid) -> SendRecord:
         """Returns the entry with one attempt, which is signed and not stored."""
         crash_point("chain.before-sign")
         transaction = Transaction(
@@ -279,7 +279,7 @@ class AccountNonces:
         return replace(entry, attempts=(Attempt(signed.hash, signed.raw, *_pair(bid)),))
 
 
-def _bid_of(entry: Entry) -> Bid:
+def _bid_of(entry: SendRecord) -> Bid:
     return Bid(entry.attempts[-1].fee_max, entry.attempts[-1].tip_max)
 
 

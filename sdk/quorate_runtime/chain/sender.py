@@ -21,9 +21,9 @@ from quorate_runtime.chain.account_nonces import AccountNonces
 from quorate_runtime.chain.client import FEE_CAP_GWEI, ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.outbox import Entry, Outbox
 from quorate_runtime.chain.revert import revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
+from quorate_runtime.chain.send_records import SendRecord, SendRecords
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
 
@@ -68,7 +68,7 @@ class _Outcome:
 
 
 class Sender:
-    """Sends for one key. Use one instance per key and file. `path` is the outbox's SQLite file.
+    """Sends for one key. Use one instance per key and file. `path` is the records's SQLite file.
 
     `chain_id` is the chain that the caller trusts and has compared with the node's.
     """
@@ -120,7 +120,7 @@ class Sender:
         Raises `Unfunded` in the same way if the account has too few coins. Raises Unavailable if it
         is not at depth k within the deadline. Call again to go on waiting.
         """
-        wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
+        wanted = SendRecord(purpose, -1, to, data, value, gas or 0, ())
         limit = self._clock.now() + deadline_seconds
         sent_at = bumped_at = None
         while True:
@@ -165,7 +165,7 @@ class Sender:
         """
         for item in outgoing:
             await self._nonces.prepare(
-                Entry(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ())
+                SendRecord(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ())
             )
         sends = (
             self.send(
@@ -188,22 +188,22 @@ class Sender:
 
     async def known(self, purpose: str) -> bool:
         """Returns whether a purpose has been signed and holds a nonce."""
-        outbox = await self._nonces.outbox()
-        return await asyncio.to_thread(outbox.find, purpose) is not None
+        records = await self._nonces.records()
+        return await asyncio.to_thread(records.find, purpose) is not None
 
     def close(self) -> None:
-        """Closes the outbox. Transactions that nodes hold may still be mined."""
+        """Closes the records. Transactions that nodes hold may still be mined."""
         self._nonces.close()
 
-    async def _outcome_on_chain(self, entry: Entry) -> _Outcome:
+    async def _outcome_on_chain(self, entry: SendRecord) -> _Outcome:
         """Returns what the chain says of a purpose. Raises Refused if its transaction reverted."""
-        outbox = await self._nonces.outbox()
+        records = await self._nonces.records()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,
             # such as for a step of a case. Handing over the same bytes twice is harmless.
             if not (entry.receipt.success and await self._nonces.is_removed(entry.receipt)):
                 return _Outcome(_ended(entry.receipt, entry.reason), True)
-            await asyncio.to_thread(outbox.reopen, entry)
+            await asyncio.to_thread(records.reopen, entry)
             log.warning("%s: a reorganisation removed block %d", entry.purpose, entry.receipt.block)
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
@@ -213,16 +213,16 @@ class Sender:
             if head.number - receipt.block + 1 < self._policy.depth:
                 return _Outcome(is_in_block=True)
             if attempt.cancels:
-                await asyncio.to_thread(outbox.forget, entry)
+                await asyncio.to_thread(records.forget, entry)
                 return _Outcome(is_in_block=True, is_cancelled=True)
             reason = "" if receipt.success else await self._revert_reason(entry, receipt)
             crash_point("chain.after-receipt")
-            await asyncio.to_thread(outbox.settle, entry.purpose, receipt, reason)
+            await asyncio.to_thread(records.settle, entry.purpose, receipt, reason)
             crash_point("chain.after-settle")
             return _Outcome(_ended(receipt, reason), True)
         return _Outcome()
 
-    async def _has_ended(self, entry: Entry) -> bool:
+    async def _has_ended(self, entry: SendRecord) -> bool:
         """Returns whether some block has the purpose's transaction, and stores the outcome if so.
 
         Perhaps no caller waits for it any more. Without the stored outcome it would be sent for
@@ -233,7 +233,7 @@ class Sender:
         except Refused:
             return True  # not re-raised: it reverted, and its own caller hears of it
 
-    async def _revert_reason(self, entry: Entry, receipt: Receipt) -> str:
+    async def _revert_reason(self, entry: SendRecord, receipt: Receipt) -> str:
         """Returns the reason of a revert: from the receipt, else by calling again at its block."""
         if receipt.revert_output:
             return revert_reason(receipt.revert_output)
@@ -251,26 +251,26 @@ class Sender:
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
-    async def _send_up_to(self, entry: Entry, again: bool) -> None:
+    async def _send_up_to(self, entry: SendRecord, again: bool) -> None:
         """Sends this entry and those with lower nonces, which would delay it.
 
         It sends those that no node has taken yet, or all if `again`.
         """
         await self._nonces.unblock_earlier_nonces(entry)
-        outbox = await self._nonces.outbox()
-        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
+        records = await self._nonces.records()
+        for waiting in await asyncio.to_thread(records.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose
             if is_own or (
                 (again or not waiting.attempts[-1].taken) and not await self._has_ended(waiting)
             ):
-                await self._hand_over(outbox, waiting, is_own)
+                await self._hand_over(records, waiting, is_own)
 
-    async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
+    async def _hand_over(self, records: SendRecords, entry: SendRecord, is_own: bool) -> None:
         attempt = entry.attempts[-1]
         # Only if no node can have this transaction yet, a refusal proves that none has it.
         is_first = self._nonces.was_unsent(attempt) or attempt.refused
         if attempt.refused:
-            await asyncio.to_thread(outbox.mark, attempt, refused=False)
+            await asyncio.to_thread(records.mark, attempt, refused=False)
         try:
             crash_point("chain.before-send")
             await self._client.send_raw(attempt.raw)
@@ -284,25 +284,30 @@ class Sender:
                     return
                 case Answer.NEVER | Answer.UNFUNDED as answer:
                     if is_first:
-                        await asyncio.to_thread(outbox.mark, attempt, refused=True)
-                    await self._refused(outbox, entry, answer, failure, is_own)
+                        await asyncio.to_thread(records.mark, attempt, refused=True)
+                    await self._refused(records, entry, answer, failure, is_own)
                     return
                 case _:
                     raise Unavailable(
                         f"{entry.purpose}: the chain node says: {failure.message}"
                     ) from failure
         if not attempt.taken:
-            await asyncio.to_thread(outbox.mark, attempt, taken=True)
+            await asyncio.to_thread(records.mark, attempt, taken=True)
 
     async def _refused(
-        self, outbox: Outbox, entry: Entry, answer: Answer, failure: RpcFailure, is_own: bool
+        self,
+        records: SendRecords,
+        entry: SendRecord,
+        answer: Answer,
+        failure: RpcFailure,
+        is_own: bool,
     ) -> None:
         """Tells the caller that the node refuses its purpose, if no node can have taken it.
 
         Otherwise its nonce has to decide. If the node will never take it (again), an empty
         transfer takes part in the race for the nonce, so that there is an end.
         """
-        now = await asyncio.to_thread(outbox.find, entry.purpose)
+        now = await asyncio.to_thread(records.find, entry.purpose)
         if now is not None and now.is_refused and not now.attempts[-1].cancels:
             if is_own:
                 kind = Unfunded if answer is Answer.UNFUNDED else Refused

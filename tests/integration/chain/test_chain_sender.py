@@ -19,8 +19,8 @@ from eth_account import Account
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Sender, SendPolicy
-from quorate_runtime.chain.outbox import Entry
+from quorate_runtime.chain import ChainClient, Outgoing, Receipt, Sender, SendPolicy, SendRecords
+from quorate_runtime.chain.send_records import SendRecord
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, calldata, node, pinger_code
@@ -129,7 +129,7 @@ async def test_a_kill_between_persisting_and_sending_sends_the_transaction_once(
         path, key = tmp_path / "outbox", Key(0)
         dying = new_sender(chain, path)
         # What send() does up to the crash: sign and persist, perhaps hand over, never wait.
-        entry = await dying._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        entry = await dying._nonces.prepare(SendRecord("pay", -1, SINK, b"", 9, 21_000, ()))
         if sent_before_the_crash:
             await chain.client.send_raw(entry.attempts[0].raw)
             await chain.mine()
@@ -167,7 +167,9 @@ async def test_a_forgotten_crash_does_not_hold_up_later_purposes(tmp_path: Path)
     async with node("devnet") as chain:
         path = tmp_path / "outbox"
         dying = new_sender(chain, path)
-        await dying._nonces.prepare(Entry("never asked for again", -1, SINK, b"", 1, 21_000, ()))
+        await dying._nonces.prepare(
+            SendRecord("never asked for again", -1, SINK, b"", 1, 21_000, ())
+        )
         dying.close()
         async with mining(chain):
             await new_sender(chain, path).send("next", SINK, b"", value=2, deadline_seconds=10)
@@ -193,7 +195,7 @@ async def test_a_revert_is_refused_with_its_reason_and_stays_so(kind: str, tmp_p
 async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender, key = new_sender(chain, tmp_path / "outbox"), Key(0)
-        entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        entry = await sender._nonces.prepare(SendRecord("pay", -1, SINK, b"", 9, 21_000, ()))
         assert entry.nonce == 0
         await chain.client.send_raw(
             sign(Transaction(31337, 0, Address(bytes(20)), b"", 0, 21_000, 10**11, 10**9), key).raw
@@ -224,8 +226,10 @@ async def test_a_purpose_that_no_node_accepts_is_refused_and_its_nonce_is_used_u
 async def test_a_gap_left_by_a_refused_purpose_is_filled(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = new_sender(chain, tmp_path / "outbox")
-        first = await sender._nonces.prepare(Entry("too much", -1, SINK, b"", 10**30, 21_000, ()))
-        second = await sender._nonces.prepare(Entry("behind it", -1, SINK, b"", 4, 21_000, ()))
+        first = await sender._nonces.prepare(
+            SendRecord("too much", -1, SINK, b"", 10**30, 21_000, ())
+        )
+        second = await sender._nonces.prepare(SendRecord("behind it", -1, SINK, b"", 4, 21_000, ()))
         assert (first.nonce, second.nonce) == (0, 1)
         async with mining(chain):
             with pytest.raises(Refused, match="insufficient funds"):
@@ -242,7 +246,7 @@ async def test_the_fee_of_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: P
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
         with pytest.raises(Unavailable, match="not at depth 1"):
             await sender.send("slow", SINK, b"", value=1, deadline_seconds=0.6)
-        entry = await sender._nonces.prepare(Entry("slow", -1, SINK, b"", 1, 21_000, ()))
+        entry = await sender._nonces.prepare(SendRecord("slow", -1, SINK, b"", 1, 21_000, ()))
         fees = [attempt.fee_max for attempt in entry.attempts]
         assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in pairwise(fees))
         assert len({attempt.tip_max for attempt in entry.attempts}) == len(fees)
@@ -346,12 +350,12 @@ async def test_a_send_waits_for_an_unavailable_node_until_the_deadline(tmp_path:
 def test_outbox_keeps_chains_and_accounts_apart(tmp_path: Path) -> None:
     path = tmp_path / "outbox"
     boxes = [
-        Outbox(path, domain, Address(account * 20))
+        SendRecords(path, domain, Address(account * 20))
         for domain in (b"a", b"b")
         for account in (b"\x01", b"\x02")
     ]
     for box in boxes:
-        box.add(Entry("p", 0, None, b"", 0, 1, ()))
+        box.add(SendRecord("p", 0, None, b"", 0, 1, ()))
         assert box.nonces(0) == frozenset({0})
     receipt = Receipt(Hash32(bytes(32)), 1, Hash32(bytes(32)), True, 2**60, 3, None, (), None)  # type: ignore[arg-type]
     boxes[0].settle("p", receipt, "")

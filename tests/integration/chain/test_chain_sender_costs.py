@@ -10,7 +10,7 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import Sender, SendPolicy
-from quorate_runtime.chain.outbox import Entry
+from quorate_runtime.chain.send_records import SendRecord
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
 from support.chain.chain_proxy import through
@@ -71,7 +71,7 @@ async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
             SendPolicy(poll_seconds=0, resend_seconds=9, bump_seconds=0),
             chain_id=CHAIN_ID,
         )
-        entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 1, 21_000, ()))
+        entry = await sender._nonces.prepare(SendRecord("pay", -1, SINK, b"", 1, 21_000, ()))
         assert entry.attempts[0].tip_max == 3 * 10**9
         for _ in range(40):
             entry = await sender._nonces.raise_fee(entry)
@@ -115,7 +115,7 @@ async def test_a_receipt_that_one_of_several_nodes_lacks_causes_no_second_paymen
             sender = Sender(
                 client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
             )
-            entry = await sender._nonces.prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+            entry = await sender._nonces.prepare(SendRecord("pay", -1, SINK, b"", 9, 21_000, ()))
             await chain.client.send_raw(entry.attempts[0].raw)
             await chain.mine()
             lag = 1

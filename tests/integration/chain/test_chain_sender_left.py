@@ -18,7 +18,7 @@ from quorate_contracts.bindings.calls import Call
 from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
-from quorate_runtime.chain import ChainClient, Outbox, Sender, SendPolicy
+from quorate_runtime.chain import ChainClient, Sender, SendPolicy, SendRecords
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
@@ -62,9 +62,9 @@ async def between(chain: Node) -> AsyncIterator[tuple[Between, ChainClient]]:
         yield proxy, client
 
 
-def outbox_of(sender: Sender) -> Outbox:
-    assert sender._nonces._outbox is not None
-    return sender._nonces._outbox
+def records_of(sender: Sender) -> SendRecords:
+    assert sender._nonces._records is not None
+    return sender._nonces._records
 
 
 async def test_abandoned_transaction_gets_a_higher_fee_when_it_holds_up_others(
@@ -79,7 +79,7 @@ async def test_abandoned_transaction_gets_a_higher_fee_when_it_holds_up_others(
         proxy.base_fee = 100 * 10**9
         with pytest.raises(Unavailable):
             await sender.send("behind it", SINK, b"", value=2, gas=21_000, deadline_seconds=0.5)
-        first, second = outbox_of(sender).unsettled(10)
+        first, second = records_of(sender).unsettled(10)
         assert (first.purpose, second.purpose) == ("left alone", "behind it")
         assert first.attempts[-1].fee_max >= proxy.base_fee, (
             "else no block takes it, nor anything after it"
@@ -101,7 +101,7 @@ async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None
         await chain.mine()
         with pytest.raises(Unavailable):
             await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=0.4)
-        assert [entry.purpose for entry in outbox_of(sender).unsettled(10)] == ["later"], (
+        assert [entry.purpose for entry in records_of(sender).unsettled(10)] == ["later"], (
             "else it is handed over again for ever"
         )
         assert (await sender.send("left alone", SINK, b"", deadline_seconds=1)).success
@@ -117,7 +117,7 @@ async def test_the_sender_waits_while_its_file_is_locked_or_the_disk_is_full(
             chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
         )
         await sender.known("anything")
-        box = outbox_of(sender)
+        box = records_of(sender)
         box._db.execute("PRAGMA busy_timeout = 20")
         with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")

@@ -34,7 +34,7 @@ from quorate_protocol.messages.signed import Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Sequence, UnixSeconds
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
 from quorate_runtime.clock import SystemClock, VirtualClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
@@ -79,9 +79,9 @@ def test_runs_that_only_the_archive_knows_as_over_show_an_old_journal() -> None:
 
 def test_unknown_epochs_on_the_chain_show_an_old_journal(tmp_path: Path) -> None:
     path = tmp_path / "transactions.sqlite"
-    outbox = Outbox(path, b"chain", SERVER)
+    outbox = SendRecords(path, b"chain", SERVER)
     outbox.add(
-        Entry("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),))
+        SendRecord("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),))
     )
     outbox.close()
     for newest, known in ((0, 0), (3, 3), (3, 4), (4, 3)):

@@ -27,7 +27,7 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
-from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
 from quorate_runtime.sqlite.durable import FileDamaged
 from support.journal.torn_files import damages, files_of, restore
 from support.markets.archiving_market import archived_runs
@@ -110,10 +110,12 @@ def read_ledger(ledger: object) -> object:
 
 
 def fill_outbox(outbox: object, number: int) -> Iterator[None]:
-    assert isinstance(outbox, Outbox)
+    assert isinstance(outbox, SendRecords)
     attempt = Attempt(Hash32(number.to_bytes(32, "big")), b"raw %d " % number * 60, 2, 1)
     outbox.add(
-        Entry(f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,))
+        SendRecord(
+            f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,)
+        )
     )
     yield
     outbox.mark(attempt, taken=True)
@@ -121,7 +123,7 @@ def fill_outbox(outbox: object, number: int) -> Iterator[None]:
 
 
 def read_outbox(outbox: object) -> object:
-    assert isinstance(outbox, Outbox)
+    assert isinstance(outbox, SendRecords)
     return outbox.unsettled(10**6), outbox.nonces(0)
 
 
@@ -129,7 +131,7 @@ BOOKS = {
     "ledger": Book("ledger.sqlite", Ledger, fill_ledger, read_ledger, ProfileError),
     "sends": Book(
         "transactions.sqlite",
-        lambda path: Outbox(path, b"chain", COORDINATOR),
+        lambda path: SendRecords(path, b"chain", COORDINATOR),
         fill_outbox,
         read_outbox,
         FileDamaged,
@@ -185,7 +187,7 @@ def book(request: pytest.FixtureRequest, runs: list[ArchivedRun]) -> Book:
 
 
 def close(opened: object) -> None:
-    assert isinstance(opened, Ledger | Outbox | FileArchive | DocumentFile)
+    assert isinstance(opened, Ledger | SendRecords | FileArchive | DocumentFile)
     opened.close()
 
 

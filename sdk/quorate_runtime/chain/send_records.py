@@ -60,8 +60,10 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One purpose: the call to be made once, and what was signed for it (oldest attempt first)."""
+class SendRecord:
+    """The record of one purpose: what is to be sent once, and the transactions signed for it
+    (oldest attempt first).
+    """
 
     purpose: str
     nonce: int
@@ -79,8 +81,8 @@ class Entry:
         return all(attempt.refused for attempt in self.attempts)
 
 
-class Outbox:
-    """The purposes of one account on one chain."""
+class SendRecords:
+    """The records of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
         """Opens or makes the file.
@@ -93,13 +95,13 @@ class Outbox:
         self._lock = threading.Lock()
         self._db = _opened(path)
 
-    def find(self, purpose: str) -> Entry | None:
+    def find(self, purpose: str) -> SendRecord | None:
         """Returns the entry of a purpose."""
         with self._using():
             rows = self._select("purpose = ?", purpose)
         return rows[0] if rows else None
 
-    def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
+    def unsettled(self, nonce_max: int) -> tuple[SendRecord, ...]:
         """Returns entries without an outcome whose nonce is at most `nonce_max`.
 
         The lowest comes first. There are at most `UNSETTLED_MAX`.
@@ -109,7 +111,7 @@ class Outbox:
                 "receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX
             )
 
-    def settled(self, first: int, last: int) -> tuple[Entry, ...]:
+    def settled(self, first: int, last: int) -> tuple[SendRecord, ...]:
         """Returns entries with an outcome and a nonce from `first` to `last`, at most
         `UNSETTLED_MAX`.
         """
@@ -130,7 +132,7 @@ class Outbox:
             )
             return frozenset(row[0] for row in rows)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: SendRecord) -> None:
         """Stores a new purpose with its first attempt; durable when it returns."""
         values = (
             *self._key,
@@ -152,7 +154,7 @@ class Outbox:
             for attempt in entry.attempts:
                 self._insert(entry.nonce, attempt)
 
-    def attempt(self, entry: Entry, attempt: Attempt) -> None:
+    def attempt(self, entry: SendRecord, attempt: Attempt) -> None:
         """Stores one more attempt at the same nonce."""
         with self._changing():
             self._insert(entry.nonce, attempt)
@@ -168,7 +170,7 @@ class Outbox:
         with self._using():
             self._db.execute(query, (taken, refused, attempt.hash))
 
-    def renumber(self, entry: Entry, nonce: int, attempt: Attempt) -> None:
+    def renumber(self, entry: SendRecord, nonce: int, attempt: Attempt) -> None:
         """Gives a purpose a new nonce, because another program has used the old one for good."""
         with self._changing():
             self._db.execute(
@@ -189,7 +191,7 @@ class Outbox:
                 (canonical.encode(receipt), reason, *self._key, purpose),
             )
 
-    def reopen(self, entry: Entry) -> None:
+    def reopen(self, entry: SendRecord) -> None:
         """Removes the outcome, because a reorganisation removed the block.
 
         No node may have the transactions any more.
@@ -205,7 +207,7 @@ class Outbox:
                 (*self._key, entry.nonce),
             )
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: SendRecord) -> None:
         """Removes a purpose whose nonce another transaction has used."""
         with self._changing():
             self._db.execute(
@@ -266,7 +268,7 @@ class Outbox:
             values,
         )
 
-    def _select(self, condition: str, *values: str | int) -> tuple[Entry, ...]:
+    def _select(self, condition: str, *values: str | int) -> tuple[SendRecord, ...]:
         # `condition` is one of the literals above, never input.
         columns = "purpose, nonce, destination, data, value, gas, receipt, reason"
         query = f"SELECT {columns} FROM sends WHERE domain=? AND account=? AND {condition}"
@@ -283,7 +285,7 @@ class Outbox:
         gas: int,
         receipt: bytes | None,
         reason: str,
-    ) -> Entry:
+    ) -> SendRecord:
         rows = self._db.execute(
             (
                 "SELECT hash, raw, fee_max, tip_max, taken, refused, cancels FROM attempts "
@@ -296,7 +298,7 @@ class Outbox:
             for h, raw, fee, tip, *marks in rows
         )
         done = None if receipt is None else canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
-        return Entry(
+        return SendRecord(
             purpose,
             nonce,
             None if to is None else Address(to),
