@@ -30,7 +30,7 @@ USES_SANDBOXES = re.compile(
     r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE
 )
 WITHOUT_VERDICTS = ("test_devnet_end.py", "test_crash_devnet.py")  # of tests/e2e
-LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
+LONGEST_FIRST = ("e2e", "sandboxes", "integration", "interop", "contracts", "fuzz", "unit", "style")
 
 
 def pytest_configure() -> None:

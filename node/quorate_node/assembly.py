@@ -8,15 +8,17 @@ from functools import partial
 import aiohttp
 
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
-from quorate_node.config import Config
+from quorate_node.config import Config, store_spare_bytes
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Policy, SlotResources, Terms
 from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.jobs.content_sources import OwnerGateways
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
@@ -106,7 +108,9 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     operator_file = config.path("operator.sqlite")
     operator_sender = OperatorSender(operator_keys, client, operator_file, clock, chain_id)
     stack.callback(operator_sender.close)
-    store = ContentStore(config.path("store"), config.store_quota_bytes)
+    store = ContentStore(
+        config.path("store"), config.store_quota_bytes, spare_bytes=store_spare_bytes(config.home)
+    )
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
     dialers = _dialers(given, terms, actor, coordinators, operator_keys, store)
@@ -180,7 +184,7 @@ def terms_of(
         memory_bytes=config.memory_bytes or memory,
         scratch_bytes=config.scratch_bytes,
         output_bytes=config.output_bytes,
-        input_bytes=config.input_bytes,
+        input_bytes=config.job_input_bytes,
     )
     slot = SlotOffer(
         host=detect_cpu_class(),
@@ -258,4 +262,7 @@ def _dialers(
 def _job_runner(given: Surroundings, terms: Terms, store: ContentStore) -> JobRunner:
     host_classes = {slot.host.id(): slot.host for slot in terms.slots}
     gpus = tuple(gpu.uuid for gpu in given.hardware.gpus)
-    return JobRunner(given.executor, store, given.config.home, given.clock, host_classes, gpus)
+    config = given.config
+    kubo = Kubo(given.session, config.ipfs_kubo) if config.ipfs_kubo else None
+    gateways = OwnerGateways(config.ipfs_gateways, kubo)
+    return JobRunner(given.executor, store, config.home, given.clock, host_classes, gpus, gateways)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
+from quorate_content.dag.cid import typed_cid
 from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_options import hex_text
-from quorate_node.config import FEE_CAP_GWEI, STORE_GIB, ExecutorKind
+from quorate_node.config import FEE_CAP_GWEI, ExecutorKind
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
@@ -24,6 +25,7 @@ OPTIONS_OF = {
     "coordinators": {"coordinator", "devnet"},
     "is_devnet": {"limits", "devnet"},
     "images": {"image"},
+    "ipfs_gateways": {"ipfs_gateway"},
     "listen_host": {"host"},
     "listen_port": {"port"},
 }
@@ -46,7 +48,9 @@ def init(
     host: options.ListenHost = "127.0.0.1",
     port: options.ListenPort = 7710,
     public_url: options.PublicUrl = "",
-    store_gib: options.StoreGib = STORE_GIB,
+    store_gib: options.StoreGib = 0,
+    ipfs_gateway: options.IpfsGateways = None,
+    ipfs_kubo: options.IpfsKubo = "",
     chain_url: options.ChainUrl = "",
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     deployment: options.DeploymentFile = None,
@@ -75,6 +79,8 @@ def init(
             store_gib=store_gib,
             chain_url=_chain_url(chain_url),
             fee_cap_gwei=fee_cap_gwei,
+            ipfs_gateways=_gateways(ipfs_gateway),
+            ipfs_kubo=_kubo(ipfs_kubo),
         )
         is_first = not (folder / settings_file.FILE).exists()
         settings = settings_file.changed(folder, typed, _named_fields(ctx))
@@ -163,6 +169,15 @@ def _chain_url(text: str) -> str:
     return web_url("--chain-url", text, "http://127.0.0.1:8545") if text else ""
 
 
+def _gateways(texts: list[str] | None) -> tuple[str, ...]:
+    urls = [web_url("--ipfs-gateway", text, settings_file.GATEWAY_EXAMPLE) for text in texts or ()]
+    return tuple(dict.fromkeys(urls))
+
+
+def _kubo(text: str) -> str:
+    return web_url("--ipfs-kubo", text, settings_file.KUBO_EXAMPLE) if text else ""
+
+
 def _public_url(text: str) -> str:
     """Checks a URL and returns it.
 
@@ -183,6 +198,7 @@ def _image(text: str) -> str:
     It refuses a tag, because no job spec has one.
     """
     try:
+        text = str(typed_cid(text)) if text.startswith("Qm") else text
         image_digest(text)
     except Refused as error:
         raise Refused(

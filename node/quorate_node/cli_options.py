@@ -82,8 +82,20 @@ PublicUrl = Annotated[
 StoreGib = Annotated[
     int,
     typer.Option(
-        min=1, max=1 << 20, help="Disk for inputs, and for outputs, which are kept for two weeks"
+        min=0,
+        max=1 << 20,
+        help="Disk for inputs, and for outputs, which are kept for two weeks; 0 = half of the disk",
     ),
+]
+IpfsGateways = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ipfs-gateway",
+        help="IPFS gateway to fetch content from before the coordinator's store; repeatable",
+    ),
+]
+IpfsKubo = Annotated[
+    str, typer.Option("--ipfs-kubo", help="RPC URL of your Kubo, whose gateway is asked too")
 ]
 ChainUrl = Annotated[
     str,

@@ -2,6 +2,7 @@
 defaults.
 """
 
+import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
-STORE_GIB = 20  # size of the content store: inputs, and outputs until two weeks after their pay
+STORE_BYTES_MIN = 20 * GIB  # of the content store, if the owner sets no size
+STORE_SPARE_BYTES_MAX = 2 * GIB  # of disk that the content store leaves free for everything else
 
 
 class ExecutorKind(StrEnum):
@@ -49,7 +51,10 @@ class Config:
     listen_host: str = "127.0.0.1"
     listen_port: int = 7710
     public_url: str = ""  # where others reach the gateway; empty = http://host:port as it listens
-    store_quota_bytes: int = STORE_GIB * GIB
+    # Of the content store: inputs, and outputs until two weeks after their pay.
+    store_quota_bytes: int = STORE_BYTES_MIN
+    ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
+    ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
     stop_on_exit: bool = False
     # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
     drain_seconds: int = 0
@@ -63,10 +68,35 @@ class Config:
     memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB
-    input_bytes: int = 16 * GIB  # also the largest image of a registry
+    input_bytes: int = 0  # of one job; 0 = as much as the content store may hold
+    registry_image_bytes: int = 16 * GIB  # the largest image of a registry
     # Room for job images in the container engine. The longest unused image is removed first.
     engine_image_bytes: int = 64 * GIB
+
+    @property
+    def job_input_bytes(self) -> int:
+        """Returns the most bytes of inputs that one job may have."""
+        return self.input_bytes or self.store_quota_bytes
 
     def path(self, name: str) -> Path:
         """Returns the path of a file or folder in this daemon's home."""
         return self.home / name
+
+
+def store_bytes(gib: int, home: Path) -> int:
+    """Returns the content store's quota. `gib` 0 means half of the disk that `home` is on, and at
+    least 20 GiB.
+    """
+    return gib * GIB if gib else max(STORE_BYTES_MIN, _disk_bytes(home) // 2)
+
+
+def store_spare_bytes(home: Path) -> int:
+    """Returns how much of the disk the content store leaves free, whatever its quota is."""
+    return min(STORE_SPARE_BYTES_MAX, _disk_bytes(home) // 20)
+
+
+def _disk_bytes(home: Path) -> int:
+    folder = home.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).total

@@ -236,6 +236,7 @@ class ProviderDaemon:
             self.url,
             parts.connected(),
             self.board.problems(),
+            parts.store.fetched.by_source(),
         )
 
     async def _stop_all(self) -> None:

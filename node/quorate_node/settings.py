@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import fields
 
-from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKind
+from quorate_node.config import FEE_CAP_GWEI, Config, ExecutorKind, store_bytes
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
@@ -23,6 +23,8 @@ SLOTS_MAX = 16
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
+GATEWAYS_MAX = 8
+GATEWAY_EXAMPLE, KUBO_EXAMPLE = "http://127.0.0.1:8080", "http://127.0.0.1:5001"
 
 
 class Settings(Struct, frozen=True):
@@ -44,9 +46,11 @@ class Settings(Struct, frozen=True):
     listen_host: str
     listen_port: int
     public_url: str
-    store_gib: int = STORE_GIB
+    store_gib: int = 0  # 0 = half of the disk
     chain_url: str = ""  # empty = what the first coordinator names
     fee_cap_gwei: int = FEE_CAP_GWEI
+    ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
+    ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
 
     def config(
         self,
@@ -77,9 +81,11 @@ class Settings(Struct, frozen=True):
             stop_on_exit=stop_on_exit,
             noop_milliseconds=noop_milliseconds,
             drain_seconds=drain_seconds,
-            store_quota_bytes=self.store_gib * GIB,
+            store_quota_bytes=store_bytes(self.store_gib, home),
             chain_url=self.chain_url,
             fee_cap_gwei=self.fee_cap_gwei,
+            ipfs_gateways=self.ipfs_gateways,
+            ipfs_kubo=self.ipfs_kubo,
         )
 
 
@@ -142,7 +148,8 @@ def _check(settings: Settings) -> None:
     bounds = (
         ("slots", settings.slots, 1, SLOTS_MAX),
         ("listenPort", settings.listen_port, 0, 65535),
-        ("storeGib", settings.store_gib, 1, 1 << 20),
+        ("storeGib", settings.store_gib, 0, 1 << 20),
+        ("ipfsGateways", len(settings.ipfs_gateways), 0, GATEWAYS_MAX),
         ("feeCapGwei", settings.fee_cap_gwei, 1, 1_000_000),
     )
     for name, value, least, most in bounds:
@@ -156,6 +163,10 @@ def _check(settings: Settings) -> None:
         )
     for url in settings.coordinators:
         web_url("coordinators", url, "http://127.0.0.1:7700")
+    for url in settings.ipfs_gateways:
+        web_url("ipfsGateways", url, GATEWAY_EXAMPLE)
+    if settings.ipfs_kubo:
+        web_url("ipfsKubo", settings.ipfs_kubo, KUBO_EXAMPLE)
     if len(settings.region) > REGION_MAX or not settings.region.isprintable():
         raise Refused(
             Code.MALFORMED,

@@ -27,6 +27,7 @@ from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime import p2p
 
+GO_PEER = Path(__file__).parents[1] / "interop" / "go_peer" / "build" / "gopeer"
 FILES_MIN = 6_000  # enough for a few thousand idle connections
 
 
@@ -166,6 +167,10 @@ def _gpu() -> str | None:
     return _nvrtc() if devices else "this machine has no GPU of NVIDIA"
 
 
+def _gopeer() -> str | None:
+    return None if GO_PEER.exists() else "the Go peer is not built (.ci/make-gopeer does)"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker,
     "runsc": _runsc,
@@ -182,6 +187,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "files": _files,
     "nvrtc": _nvrtc,
     "gpu": _gpu,
+    "gopeer": _gopeer,
     "libp2p": _libp2p,
 }
 

@@ -17,6 +17,7 @@ from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
+from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.messaging.coordinator_client import Coordinator
@@ -131,7 +132,8 @@ class JuryService:
         Zero if its inputs or image cannot be fetched: the juror's vote on it is then void.
         """
         left = effect.give_up_at - self._clock.now()
-        sources = [item.source() for item in self._coordinators.values()]
+        stores = tuple(item.source() for item in self._coordinators.values())
+        sources = JobSources(stores=stores)
         try:
             # Fetching may take half of the time until the vote is due. The run has the other half.
             spec = await self._job_runner.spec(

@@ -15,7 +15,7 @@ from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import DeclineReason
 
-FETCH_SECONDS_MAX = 3600
+FETCH_SECONDS_MAX = 6 * 3600  # at 20 MB/s, enough for a model of 400 GB
 STORE_SECONDS_MAX = 3600
 STORE_SECONDS_LEAST = 5
 # Assumed size of an image of a registry, because nobody knows it before reading its manifest.
@@ -193,7 +193,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """Returns how long fetching image and inputs may take, at most an hour.
+    """Returns how long fetching image and inputs may take, at most six hours.
 
     It becomes part of the commit deadline, so it is generous.
     """

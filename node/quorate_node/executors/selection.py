@@ -70,7 +70,7 @@ async def _docker(
     from quorate_node.executors.docker.image_loader import ImagePolicy
 
     policy = ImagePolicy(
-        config.input_bytes,
+        config.registry_image_bytes,
         config.engine_image_bytes,
         None if config.is_devnet else frozenset(config.images),
     )

@@ -15,6 +15,7 @@ from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events, execution
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_node.messaging.announcements import Announcements
@@ -230,7 +231,7 @@ class EffectPerformer:
         if left <= 0:
             return  # too late: the core's Tick at commitBy ends the lease
         coordinator = self._coordinators.get(effect.coordinator)
-        sources = coordinator.sources(effect.sources) if coordinator else ()
+        sources = coordinator.sources(effect.sources) if coordinator else JobSources()
         try:
             await self._job_runner.fetch(effect.assignment_hash.hex(), effect.spec, sources, left)
         except Unavailable as error:

@@ -8,7 +8,7 @@ until the ciphertext is in the store.
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,8 +17,8 @@ from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
 from quorate_node.executors.outputs import delete_tree
+from quorate_node.jobs.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
@@ -59,26 +59,32 @@ class JobRunner:
         clock: Clock,
         classes: Mapping[Hash32, HostClass],
         gpus: tuple[str, ...] = (),
+        gateways: OwnerGateways | None = None,
     ) -> None:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
         self._classes, self._gpus = classes, gpus
+        self._gateways = gateways or OwnerGateways()
         self._sealed: dict[
             str, Cid
         ] = {}  # lease id -> ciphertext, so that a retried upload seals only once
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def spec(
-        self, digest: Hash32, sources: Sequence[Source], deadline_seconds: float, owner: str
+        self, digest: Hash32, sources: JobSources, deadline_seconds: float, owner: str
     ) -> JobSpec:
-        """Fetches a job spec by its digest, for a juror, and pins it for `owner`."""
+        """Fetches a job spec by its digest, for a juror, and pins it for `owner`.
+
+        Coordinators keep specs, so their stores are asked before the owner's IPFS gateways.
+        """
+        ordered = (*sources.stores, *await self._gateways.sources(self._clock))
         async with await self.store.get(
-            from_digest(digest), sources, SPEC_BYTES_MAX, deadline_seconds, owner
+            from_digest(digest), ordered, SPEC_BYTES_MAX, deadline_seconds, owner
         ) as lease:
             return decode(await asyncio.to_thread(lease.path.read_bytes))
 
     async def fetch(
-        self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float
+        self, lease_id: str, spec: JobSpec, sources: JobSources, deadline_seconds: float
     ) -> None:
         """Fetches, verifies and pins image and inputs for the lease.
 
@@ -86,9 +92,10 @@ class JobRunner:
         get the image from its registry.
         """
         limit = self._clock.now() + deadline_seconds
+        ordered = await self._gateways.in_order(sources, self._clock)
         for cid, size in _needed(spec):
             left = max(0.1, limit - self._clock.now())
-            async with await self.store.get(cid, sources, size, left, _owner(lease_id)):
+            async with await self.store.get(cid, ordered, size, left, _owner(lease_id)):
                 await self.store.pin(cid, _owner(lease_id))
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(

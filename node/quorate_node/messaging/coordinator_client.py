@@ -14,10 +14,11 @@ from msgspec.structs import fields
 
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.transfer.fetch_order import Source, host_name
 from quorate_content.transfer.staging_routes import upload_file
 from quorate_contracts import trusted_deployment
 from quorate_contracts.deploy import Deployment
+from quorate_node.jobs.content_sources import JobSources, job_sources
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
@@ -211,19 +212,16 @@ class Coordinator:
         return Source(
             f"{self.url}/v1/content",
             tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
+            name=host_name("coordinator", self.url),
         )
 
-    def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
+    def sources(self, named: tuple[str, ...]) -> JobSources:
         """Returns the gateways that an Assignment names, and the coordinator's own store.
 
         Only the coordinator's store gets the token, and only it may be in the owner's private
         network. On a devnet every gateway may be there.
         """
-        own, is_devnet = self.source(), self.info.limits == DEVNET.name
-        return (
-            own,
-            *(Source(url, may_be_private=is_devnet) for url in named if url.rstrip("/") != own.url),
-        )
+        return job_sources(named, (self.source(),), self.info.limits == DEVNET.name)
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
         """Uploads one file of the content store to the coordinator's staging store."""

@@ -75,6 +75,7 @@ class Status(Struct, frozen=True):
     earnings: tuple[EarningStatus, ...]
     problems: tuple[Problem, ...] = ()
     unpaid: tuple[UnpaidStatus, ...] = ()
+    bytes_by_source: dict[str, int] = {}  # verified bytes of content, since the daemon started
 
 
 def status_of(
@@ -83,6 +84,7 @@ def status_of(
     gateway: str,
     connected: tuple[Address, ...],
     problems: tuple[Problem, ...] = (),
+    bytes_by_source: dict[str, int] | None = None,
 ) -> Status:
     """Returns the status of a core. Pure, except for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
@@ -132,6 +134,7 @@ def status_of(
         unpaid=tuple(
             UnpaidStatus(item.assignment_hash, why) for item in over if (why := item.unpaid())
         )[-SHOWN_MAX:],
+        bytes_by_source=bytes_by_source or {},
     )
 
 

@@ -98,9 +98,15 @@ class StoreFiles:
             missing = self.index.reserve(work, owner, size, self._quota, self._quota_of(owner))
             if missing is None:
                 raise self._over(owner, f"{size} bytes are")
-            if missing == 0:
-                self._check_disk(size)
+            if missing == 0 and (lacking := self._disk_shortage(size)) <= 0:
                 return
+            if missing == 0:
+                if self.evict(lacking) == 0:
+                    raise DiskFull(
+                        f"{size} bytes and a reserve of {self._spare} are needed on the disk of "
+                        f"{self.root}"
+                    )
+                continue
             if size > self._quota or (
                 self.evict(missing) == 0 and not self._reclaim(owner, missing)
             ):
@@ -270,12 +276,10 @@ class StoreFiles:
         idle = max(0, self.index.used() - kept)
         return max(0, min(self._quota - kept, disk.f_bavail * disk.f_frsize + idle - self._spare))
 
-    def _check_disk(self, size: int) -> None:
+    def _disk_shortage(self, size: int) -> int:
+        """Returns how many bytes the disk lacks; not positive if there is room."""
         found = os.statvfs(self.root)
-        if found.f_bavail * found.f_frsize < size + self._spare:
-            raise DiskFull(
-                f"{size} bytes and a reserve of {self._spare} are needed on the disk of {self.root}"
-            )
+        return size + self._spare - found.f_bavail * found.f_frsize
 
     def _place_in(self, folder: str, cid: Cid) -> str:
         return f"{self._text}/{folder}/{cid.digest.hex()[:2]}/{cid.as_v1()}"

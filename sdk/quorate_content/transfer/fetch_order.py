@@ -47,12 +47,11 @@ class Source:
 
 
 def in_order(*groups: Iterable[Source]) -> tuple[Source, ...]:
-    """Joins groups of sources in their order. A URL that comes twice keeps its first place, but the
-    description of the last group: that of the coordinator's own store carries the token.
-    """
+    """Joins groups of sources in their order. A URL that comes twice counts where it comes last."""
     found: dict[str, Source] = {}
     for group in groups:
         for source in group:
+            found.pop(source.url.rstrip("/"), None)
             found[source.url.rstrip("/")] = source
     return tuple(found.values())
 

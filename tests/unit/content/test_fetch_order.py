@@ -32,9 +32,9 @@ def urls(turns: fetch_order.Turns) -> list[str]:
     return [turn.source.url for turn in turns]
 
 
-def test_a_url_that_comes_twice_keeps_its_place_and_gets_the_later_description() -> None:
+def test_a_url_that_comes_twice_counts_where_it_comes_last() -> None:
     named = Source(STORE.url + "/", may_be_private=False)
-    assert in_order([named, JOB], [GATEWAY], [STORE]) == (STORE, JOB, GATEWAY)
+    assert in_order([named, JOB], [GATEWAY], [STORE]) == (JOB, GATEWAY, STORE)
 
 
 def test_only_a_source_that_searches_is_probed() -> None:

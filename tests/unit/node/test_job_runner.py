@@ -21,6 +21,7 @@ from quorate_node.core.phases import Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys
@@ -84,7 +85,7 @@ async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
     """Returns a job runner whose executor holds the outputs of an exited task."""
     runner = make_runner(folder, store)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
-    await runner.fetch(LEASE, spec, (), 5.0)
+    await runner.fetch(LEASE, spec, JobSources(), 5.0)
     await runner.start(LEASE, spec, HOST.id())
     return runner
 
@@ -310,7 +311,8 @@ def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
     coordinator = Coordinator(
         "http://10.0.0.7:1", info, None, PROVIDER, operator_keys, SystemClock()
     )  # type: ignore[arg-type]
-    own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
+    sources = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
+    (own,), (other,) = sources.stores, sources.named
     assert (own.url, own.may_be_private, bool(own.headers)) == (
         "http://10.0.0.7:1/v1/content",
         True,

@@ -205,7 +205,7 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
         ('"slots":1', '"slots":0'),
         ('"slots":1', '"slots":17'),
         ('"listenPort":7710', '"listenPort":70000'),
-        ('"storeGib":', '"storeGib":-'),
+        ('"storeGib":', '"storeGib":-1'),
         (f'"{URL}"', '"nonsense"'),
         (f'"{URL}"', ""),
         ('"priceFloor":0', '"priceFloor":200000'),
