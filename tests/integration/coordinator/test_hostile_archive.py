@@ -13,7 +13,12 @@ from sqlalchemy import select
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.projection import Projection, runs
 from quorate_coordinator.storage import retention
-from quorate_coordinator.storage.archive import START, MemoryArchive, RunArchive, readers_of
+from quorate_coordinator.storage.archive import (
+    BEFORE_ALL_RUNS,
+    MemoryArchive,
+    RunArchive,
+    readers_of,
+)
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.output_access import Outputs
@@ -201,7 +206,10 @@ def test_pages_of_deleted_runs_are_reused(tmp_path: Path, some: list[ArchivedRun
         sizes.append(made.used_bytes())
         made.forget(wide, frozenset())
     assert made.used_bytes() < sizes[0] / 3 and max(sizes) < 1.2 * min(sizes), sizes
-    assert made.count() == 12 * len(some) * 40 and made.ended_before(1 << 40, START, 10) == []
+    assert (
+        made.count() == 12 * len(some) * 40
+        and made.ended_before(1 << 40, BEFORE_ALL_RUNS, 10) == []
+    )
     made.close()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator.storage.archive import START
+from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile, Keeping
 from quorate_protocol.refusals import Unavailable
@@ -25,7 +25,7 @@ def test_an_unreadable_archive_makes_effects_wait(tmp_path: Path) -> None:
         lambda: archive.since(0, 1),
         lambda: archive.readers(ZERO_HASH),
         archive.count,
-        lambda: archive.ended_before(1, START, 1),
+        lambda: archive.ended_before(1, BEFORE_ALL_RUNS, 1),
         lambda: archive.forgotten_outputs(ZERO_HASH, 1),
     ]
     for connection in archive.file._connections():
