@@ -18,6 +18,9 @@ MINUTES ?= 10
 PROVIDERS ?= 200
 CHURN ?= 10
 export PYTHON
+# .venv is installed without bytecode, and a market starts some ten programs: without it each of them
+# compiles a thousand modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider

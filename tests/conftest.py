@@ -9,6 +9,7 @@ only start and end run beside the sandboxes: no deadline of a job can pass in th
 import functools
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,9 @@ def pytest_configure() -> None:
 
     It also removes the deadline of Hypothesis' examples, because machines are busy.
     """
+    # Otherwise every program that a test starts compiles a thousand modules, for two seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     path = (str(TESTS), os.environ.get("PYTHONPATH"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # for programs of tests/support
     required()

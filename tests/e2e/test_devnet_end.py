@@ -169,25 +169,6 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
         client.close()
 
 
-def test_a_second_devnet_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    from quorate_devnet.ports import Lock
-
-    with Lock(tmp_path / "devnet"):
-        command = [
-            sys.executable,
-            "-m",
-            "quorate_devnet",
-            "up",
-            "--dir",
-            str(tmp_path / "devnet"),
-            "--executor",
-            "noop",
-            "--json",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2 and "another devnet runs" in done.stderr
-
-
 def test_a_folder_of_other_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("three years of work")
     command = [
