@@ -411,7 +411,7 @@ def _refused_epochs_are_forgotten(patch: Patch) -> None:
 
 
 def _held_jobs_are_not_looked_at(patch: Patch) -> None:
-    patch.setattr(held_pay, "at_limit", lambda context, job: None)
+    patch.setattr(held_pay, "draw_at_hold_end", lambda context, job: None)
 
 
 def _with_reorganisations(plan: Plan) -> Plan | None:

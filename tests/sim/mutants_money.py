@@ -68,7 +68,7 @@ def _two_results_are_the_clients_doing(patch: Patch) -> None:
 def _charges_beyond_the_reservation(patch: Patch) -> None:
     # Needs a poor client and a program that answers differently each time.
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
-    patch.setattr(ledger, "_room", lambda context, job: job.submission.order.message.budget)
+    patch.setattr(ledger, "_chargeable", lambda context, job: job.submission.order.message.budget)
 
 
 def _poor(plan: Plan) -> Plan | None:
@@ -92,12 +92,12 @@ def _auditors_ask_what_they_like(patch: Patch) -> None:
 def _held_pay_is_final_early(patch: Patch) -> None:
     queue = "quorate_coordinator.core.matching.job_queue.JobQueue.releasable"
     patch.setattr(queue, lambda jobs, at: [jobs._state.jobs[job_id] for job_id in jobs._state.held])
-    patch.setattr(held_pay, "at_limit", _release_at_once)
+    patch.setattr(held_pay, "draw_at_hold_end", _release_at_once)
 
 
 def _release_at_once(context, job):  # type: ignore[no-untyped-def]
     del context.state.held[job.id]
-    held_pay._finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
+    held_pay._finish_and_release(context, context.put(job, phase=replace(job.phase, is_final=True)))
 
 
 def _holds_are_short(patch: Patch) -> None:
@@ -112,7 +112,7 @@ def _holds_are_short(patch: Patch) -> None:
             context.rules = rules
 
     patch.setattr(verdicts, "_accept", shorter)
-    patch.setattr(held_pay, "at_limit", _release_at_once)
+    patch.setattr(held_pay, "draw_at_hold_end", _release_at_once)
 
 
 def _refunds_are_not_given(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def _refunds_are_not_given(patch: Patch) -> None:
         context.change_own(fund=Amount(context.state.own.fund + taken))
         return job
 
-    patch.setattr(held_pay, "gone", kept)
+    patch.setattr(held_pay, "refund_held_pay", kept)
 
 
 def crowded(plan: Plan) -> Plan | None:
@@ -143,7 +143,9 @@ def crowded(plan: Plan) -> Plan | None:
 
 
 def _liars_keep_held_pay(patch: Patch) -> None:
-    patch.setattr(held_pay, "_forfeit", lambda context, job, primary, helpers: (job, list(helpers)))
+    patch.setattr(
+        held_pay, "_pay_from_forfeit", lambda context, job, primary, helpers: (job, list(helpers))
+    )
 
 
 def _final_before_covered(patch: Patch) -> None:
@@ -224,7 +226,7 @@ def _statements_are_numbered_by_time(patch: Patch) -> None:
 
 
 def _any_time_is_believed(patch: Patch) -> None:
-    patch.setattr(settlement, "believed", lambda usage, assignment, by: usage)
+    patch.setattr(settlement, "payable_usage", lambda usage, assignment, by: usage)
 
 
 def _boasting(plan: Plan) -> Plan | None:
