@@ -33,6 +33,7 @@ class Code(StrEnum):
     WRONG_CLASS = "wrong-class"
     PRICE_TOO_HIGH = "price-too-high"
     OVER_ALLOCATION = "over-allocation"
+    OVER_STAKE = "over-stake"
     BAD_AMOUNT = "bad-amount"
     UNSUPPORTED = "unsupported"
     NO_OFFER = "no-offer"
@@ -81,6 +82,9 @@ MEANINGS: dict[Code, Meaning] = {
     Code.PRICE_TOO_HIGH: Meaning(422, "price", "The price is above what was signed."),
     Code.OVER_ALLOCATION: Meaning(
         402, "allocation", "The client's allocation does not cover it; deposit and allocate more."
+    ),
+    Code.OVER_STAKE: Meaning(
+        402, "", "The provider's stake slots do not cover its run slots; stake more or offer fewer."
     ),
     Code.BAD_AMOUNT: Meaning(422, "amount", "The rules do not allow this amount."),
     Code.UNSUPPORTED: Meaning(501, "", "This coordinator or provider does not offer that."),

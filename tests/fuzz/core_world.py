@@ -196,16 +196,7 @@ class World:
         """Lets time pass; every provider sends a heartbeat."""
         self.at += seconds
         for owner in self.owners:
-            provider = self.core.state.providers[owner.address]
-            heartbeat = Heartbeat(
-                owner.address,
-                Sequence(min(2**64 - 1, provider.heartbeat_seq + 1)),
-                (),
-                UnixSeconds(self.at),
-            )
-            self.send(
-                ev.HeartbeatReceived(seal(DOMAIN, heartbeat, owner.key.sign), owner.key.address)
-            )
+            self.heartbeat(owner)
         assert self.send(ev.Tick())
 
     def work(self, lease: Lease, lie: int, usage: int) -> None:
@@ -395,11 +386,7 @@ class World:
         notes += [
             ev.ChainAllocationChanged(client.address, Amount(2**60)) for client in self.clients
         ]
-        for host in HOSTS[:3]:
-            notes += [
-                ev.ChainSlotOpened(host.id(), index, owner.address, BlockNumber(1))
-                for index, owner in enumerate(self.owners)
-            ]
+        notes += self._stakes()
         self.notes(*notes)
         for client, key in zip(self.clients, self.sessions, strict=True):
             known = self.core.state.clients[client.address]
@@ -422,13 +409,29 @@ class World:
                     owner.address, index + 2, owner.key.address, owner.address, network
                 )
             )
-            notes += [
-                ev.ChainSlotOpened(host.id(), index, owner.address, BlockNumber(1))
-                for host in HOSTS[:3]
-            ]
+        notes += self._stakes()
         notes += [
             ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
         ]
         assert self.notes(*notes)
         for owner in self.owners:
             assert self.offer(owner, 1, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
+            assert self.heartbeat(owner)
+
+    def _stakes(self) -> list[ev.ChainNote]:
+        """Two stake slots of each owner in each class."""
+        return [
+            ev.ChainSlotOpened(host.id(), index, owner.address, BlockNumber(1))
+            for host in HOSTS[:3]
+            for index, owner in enumerate(self.owners * 2)
+        ]
+
+    def heartbeat(self, owner: Owner) -> bool:
+        """A heartbeat of an owner that does not say which slots are free."""
+        known = self.core.state.providers[owner.address].heartbeat_seq
+        message = Heartbeat(
+            owner.address, Sequence(min(2**64 - 1, known + 1)), (), UnixSeconds(self.at)
+        )
+        return self.send(
+            ev.HeartbeatReceived(seal(DOMAIN, message, owner.key.sign), owner.key.address)
+        )

@@ -22,12 +22,14 @@ from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.core.tables import OWN
+from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
-from quorate_protocol.messages.signed import Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.signed import Heartbeat, Reveal, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView, JobEvent, RunView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import epoch_tree as trees
@@ -162,6 +164,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         """As `Process`."""
         assert isinstance(core, CoordinatorCore)
         self.core = core
+        self.refreshes = PendingRefreshes(core.state)  # lost when the daemon ends
 
     def awake(self) -> None:
         """Starts the daemon's timers and asks the chain."""
@@ -213,7 +216,11 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         frame = frames.decode(data)
         if self.unbacked.take(frame):
             return frames.Ok()
-        if isinstance(frame, frames.RevealSent):
+        if isinstance(frame, frames.OfferSent):
+            self._take_offer(frame.offer)
+        elif isinstance(frame, frames.HeartbeatSent):
+            self._take_heartbeat(frame.heartbeat)
+        elif isinstance(frame, frames.RevealSent):
             self._check_reveal(frame.reveal)
             self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
         else:
@@ -223,17 +230,20 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self.wiretap.append(frame)
         return frames.Ok()
 
+    def _take_offer(self, offer: OfferEnvelope) -> None:
+        limits = self.plan.limits
+        signed_by = offers.validate(offer, DOMAIN, recover, self.clock.now, limits.offer_ttl)
+        if not self.refreshes.keep(offer, signed_by):
+            self.submit(ev.OfferReceived(offer, signed_by))
+
+    def _take_heartbeat(self, heartbeat: Envelope[Heartbeat]) -> None:
+        owner = heartbeat.message.provider
+        refresh = self.refreshes.of(owner)
+        self.submit(ev.HeartbeatReceived(heartbeat, _signer(heartbeat), refresh))
+        self.refreshes.carried(owner, refresh)
+
     def _event(self, frame: frames.Frame) -> ev.Event:
         match frame:
-            case frames.OfferSent(offer):
-                return ev.OfferReceived(
-                    offer,
-                    offers.validate(
-                        offer, DOMAIN, recover, self.clock.now, self.plan.limits.offer_ttl
-                    ),
-                )
-            case frames.HeartbeatSent(heartbeat):
-                return ev.HeartbeatReceived(heartbeat, _signer(heartbeat))
             case frames.AcceptSent(accept):
                 return ev.AcceptReceived(accept, _signer(accept))
             case frames.DeclineSent(decline):

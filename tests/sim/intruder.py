@@ -24,8 +24,10 @@ from quorate_protocol.units import (
     Seconds,
     Sequence,
     Signature,
+    Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from sim import intruder_api, intruder_provider
 from sim.network import Silence
 from sim.parties import DOMAIN, FOREIGN, key
@@ -216,9 +218,13 @@ def _offer(intruder: Intruder) -> Attack:
             (world.coordinator.clock.now + 10**6, "expired", 2**40, victim.operator.sign),
             (world.coordinator.clock.now + 60, "wrong-signer", 2**40, STRANGER.sign),
             (world.coordinator.clock.now + 60, "stale", 0, victim.operator.sign),
+            (world.coordinator.clock.now + 60, "over-stake", 2**40, victim.operator.sign),
         ]
     )
-    offer = an_offer(victim.owner, number, expires, victim.slots)
+    slots = victim.slots
+    if code == "over-stake":
+        slots = (replace(slots[0], count=Small(200)),)
+    offer = an_offer(victim.owner, number, expires, slots)
     known = world.coordinator.core.state.providers.get(victim.owner)
     if number == 0 and (known is None or known.offer is None):
         return None

@@ -216,7 +216,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )
         done = self._answered(finish)
-        not_yet = (Code.NOT_REGISTERED,)
+        not_yet = (Code.NOT_REGISTERED, Code.OVER_STAKE)
         self.send(
             frame,
             lambda answer: done(

@@ -15,7 +15,7 @@ from quorate_coordinator.core.execution import deadlines, places, provider_answe
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.holds.windows import HoldQueue
 from quorate_coordinator.core.intake import client_signatures, orders
-from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching import heartbeats, offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
@@ -90,7 +90,8 @@ class CoordinatorCore:
                 offers.on_offer(context, event)
                 places.match_waiting(context, self.queue)
             case ev.HeartbeatReceived():
-                offers.on_heartbeat(context, event)
+                if heartbeats.on_heartbeat(context, event):
+                    places.match_waiting(context, self.queue)
             case ev.AcceptReceived():
                 provider_answers.on_accept(context, event)
             case ev.DeclineReceived():

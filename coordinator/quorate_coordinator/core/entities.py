@@ -35,6 +35,7 @@ from quorate_protocol.units import (
     Round,
     Seconds,
     Sequence,
+    Signature,
     UnixSeconds,
 )
 
@@ -48,6 +49,15 @@ class PastKey(Struct, frozen=True):
 
     key: Address
     until: UnixSeconds
+
+
+class SlotsElsewhere(Struct, frozen=True):
+    """Run slots of one host class that others than this coordinator use: other coordinators and
+    juries.
+    """
+
+    host_class: Hash32
+    count: int
 
 
 class Provider(Struct, frozen=True):
@@ -72,6 +82,16 @@ class Provider(Struct, frozen=True):
     credits: Log = (
         Log()
     )  # H(assignmentId, pay) of every credit, oldest first; its root is `receiptsRoot`
+    offer_signature: Signature | None = None  # the operator key's, over `offer.signed()`
+    reported_at: UnixSeconds = UnixSeconds(0)  # the time in its last heartbeat
+    elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
+
+    def taken_elsewhere(self, host_class: Hash32) -> int:
+        """Run slots of a class that others used at the last heartbeat."""
+        for item in self.elsewhere:
+            if item.host_class == host_class:
+                return item.count
+        return 0
 
     def is_alive(self, now: UnixSeconds) -> bool:
         """Whether its heartbeats arrive in time, it has an unexpired offer, and it is not

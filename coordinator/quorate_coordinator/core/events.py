@@ -20,7 +20,17 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, Round, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Nonce,
+    Round,
+    Sequence,
+    Signature,
+    UnixSeconds,
+)
 
 # ----------------------------------------------------------------------------------- from providers
 
@@ -32,11 +42,25 @@ class OfferReceived(Struct, frozen=True, tag=True):
     key: Address
 
 
+class OfferRefresh(Struct, frozen=True):
+    """An offer like the one with `base_seq`, but for sequence number, expiry and signature. The
+    shell has checked all of it.
+    """
+
+    base_seq: Sequence
+    seq: Sequence
+    expires: UnixSeconds
+    signature: Signature
+
+
 class HeartbeatReceived(Struct, frozen=True, tag=True):
-    """A provider's heartbeat. `key` signed it."""
+    """`key` signed the heartbeat. `refresh`: the newest refresh of the offer since the last
+    heartbeat.
+    """
 
     heartbeat: Envelope[Heartbeat]
     key: Address
+    refresh: OfferRefresh | None = None
 
 
 class AcceptReceived(Struct, frozen=True, tag=True):

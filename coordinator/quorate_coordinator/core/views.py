@@ -160,12 +160,19 @@ def offer_views(
         elif len(views) >= limit:
             break
         elif provider.offer is not None:
+            assert provider.offer_signature is not None, "an offer is taken with its signature"
             held = len(state.leases_in_slots.get(provider.owner) or ())
+            held += sum(item.count for item in provider.elsewhere)
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
             views.append(
                 OfferView(
-                    provider.offer, max(0, count - held), strikes, passed, provider.is_alive(now)
+                    provider.offer,
+                    provider.offer_signature,
+                    max(0, count - held),
+                    strikes,
+                    passed,
+                    provider.is_alive(now),
                 )
             )
     return views

@@ -6,7 +6,7 @@ it.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quorate_content.content_limits import Bounds
 from quorate_content.sealed import check_sealed
@@ -16,6 +16,7 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.providers.frame_limits import FrameLimits
+from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.crypto.commitment import check_opens
@@ -25,7 +26,8 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.messages.job_spec import Resources
-from quorate_protocol.messages.signed import Commit, Reveal, Statement
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.signed import Commit, Heartbeat, Reveal, Statement
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -61,6 +63,10 @@ class FrameHandler:
     on_older: Callable[[str], None] = lambda what: (
         None
     )  # called with evidence that this coordinator signed what its state does not know
+    refreshes: PendingRefreshes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refreshes = PendingRefreshes(self.core.state)
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
         """Handles one frame and answers Ok. Raises Refused, which travels back to the sender, or
@@ -85,21 +91,34 @@ class FrameHandler:
             case frames.StatementSent(statement):
                 self.tolerance.unasked(sender)
                 self._statement(statement)
-            case frames.OfferSent() | frames.HeartbeatSent():
+            case frames.OfferSent(offer):
                 self.tolerance.unasked(sender)
-                await self.actor.submit(self._event(frame))
+                _check_sender(sender, offer.offer.provider, "offer")
+                await self.take_offer(offer)
+            case frames.HeartbeatSent(heartbeat):
+                self.tolerance.unasked(sender)
+                _check_sender(sender, heartbeat.message.provider, "heartbeat")
+                await self._heartbeat(heartbeat)
             case _:
                 await self.actor.submit(self._event(frame))
 
+    async def take_offer(self, offer: OfferEnvelope) -> None:
+        """Takes an offer of a connected provider or of gossip. A refresh gets no journal entry
+        (`core.matching.heartbeats`).
+        """
+        now = UnixSeconds(int(self.clock.now()))
+        key = offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
+        if not self.refreshes.keep(offer, key):
+            await self.actor.submit(ev.OfferReceived(offer, key))
+
+    async def _heartbeat(self, heartbeat: Envelope[Heartbeat]) -> None:
+        owner = heartbeat.message.provider
+        refresh = self.refreshes.of(owner)
+        await self.actor.submit(ev.HeartbeatReceived(heartbeat, self._signer(heartbeat), refresh))
+        self.refreshes.carried(owner, refresh)
+
     def _event(self, frame: frames.Frame) -> ev.Event:
         match frame:
-            case frames.OfferSent(offer):
-                now = UnixSeconds(int(self.clock.now()))
-                return ev.OfferReceived(
-                    offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
-                )
-            case frames.HeartbeatSent(heartbeat):
-                return ev.HeartbeatReceived(heartbeat, self._signer(heartbeat))
             case frames.AcceptSent(accept):
                 return ev.AcceptReceived(accept, self._signer(accept))
             case frames.DeclineSent(decline):
@@ -184,3 +203,11 @@ class FrameHandler:
         return isinstance(
             self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped
         )
+
+
+def _check_sender(sender: str, owner: Address, what: str) -> None:
+    """Refuses what another account sends for a provider: on a connection, a provider speaks for
+    itself alone. Otherwise a replayed heartbeat could make it alive.
+    """
+    if sender.lower() != "0x" + owner.hex():
+        raise Refused(Code.NOT_YOURS, f"{what}: the provider sends it on its own connection")

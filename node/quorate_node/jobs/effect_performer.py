@@ -79,9 +79,13 @@ class EffectPerformer:
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
-                await self._announcements.send_offer(
-                    effect.seq, effect.expires, self._core.scalars.offer_seq
-                )
+                try:
+                    await self._announcements.send_offer(
+                        effect.seq, effect.expires, self._core.scalars.offer_seq
+                    )
+                finally:
+                    # A coordinator matches nobody whose heartbeat did not follow its first offer.
+                    await self._announcements.send_heartbeat(self._core.free_slots())
             case (
                 effects.SendVote()
                 | effects.SendJuryReveal()

@@ -89,9 +89,9 @@ class Announcements:
             except Unavailable as error:
                 failed = str(error)
             except Refused as refused:
-                # A coordinator learns of a registration some blocks later, so this one is retried.
-                # A retry would not help with any other refusal.
-                if refused.code is Code.NOT_REGISTERED:
+                # A coordinator learns of registration and stake some blocks later, so these are
+                # retried. A retry would not help with any other refusal.
+                if refused.code in (Code.NOT_REGISTERED, Code.OVER_STAKE):
                     failed = str(refused)
                 else:
                     log.warning("0x%s refused the offer: %s", address.hex(), refused)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.offer import Offer, OfferEnvelope
 from quorate_protocol.messages.signed import Ack, Commit, Verdict
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -20,6 +20,7 @@ from quorate_protocol.units import (
     Nonce,
     Price,
     Sequence,
+    Signature,
     UnixSeconds,
     VerifyTier,
 )
@@ -56,13 +57,21 @@ class AckView(Struct, frozen=True):
 
 
 class OfferView(Struct, frozen=True):
-    """One row of GET /v1/offers: an offer and the record of its provider."""
+    """One row of GET /v1/offers: an offer and the record of its provider.
+
+    `signature` is the operator key's over `offer.signed()`, so that anybody can check the offer.
+    """
 
     offer: Offer
+    signature: Signature
     free_slots: int
     strikes: int  # of the last 90 days
     audits_passed: int  # in a row, summed over the job classes
     is_alive: bool
+
+    def envelope(self) -> OfferEnvelope:
+        """The offer as its provider signed it."""
+        return OfferEnvelope(self.offer, Envelope(self.offer.signed(), self.signature))
 
 
 class ExecutionView(Struct, frozen=True):

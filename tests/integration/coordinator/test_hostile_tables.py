@@ -14,7 +14,15 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.archiving_market import ArchivingMarket
@@ -47,6 +55,13 @@ class Crowd(ArchivingMarket):
                 notes,
             )
         )
+
+    def stake(self, owner: Address, classes: list[Hash32]) -> None:
+        """A block in which an owner opens its first slot in each of these classes."""
+        self.blocks += 1
+        block = BlockNumber(self.blocks)
+        notes = tuple(ev.ChainSlotOpened(item, 0, owner, block) for item in classes)
+        self.send(ev.ChainAdvanced(block, hash_tuple("block", block), UnixSeconds(self.at), notes))
 
     def wave(self, first: int) -> list[Hash32]:
         """Adds one wave of new clients, with one job each."""
@@ -129,10 +144,12 @@ def test_a_class_that_nobody_offers_any_more_is_forgotten() -> None:
         slots = tuple(
             replace(
                 known.slots[0],
+                count=Small(1),
                 host=HostClass("hopper", sm_count=1 + place, driver_branch=str(number)),
             )
             for place in range(16)
         )
+        market.stake(party.owner, [slot.host.id() for slot in slots])
         offer = replace(known, seq=Sequence(known.seq + 1 + number), slots=slots)
         market.send(
             ev.OfferReceived(

@@ -44,6 +44,7 @@ from quorate_protocol.units import (
     Label,
     Nonce,
     Price,
+    Signature,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -166,7 +167,7 @@ class FakeMarket(FakeWork):
         for owner in self.owners:
             slots = (a_slot(HOST, PRICE),)
             offer = an_offer(owner, 1, int(self.clock.now()) + 600, slots)
-            views.append(OfferView(offer, 1, 0, 3, True))
+            views.append(OfferView(offer, Signature(bytes(65)), 1, 0, 3, True))
         return _answer({"offers": [canonical.to_json(view) for view in views]})
 
     async def get_market_history(self, request: web.Request) -> web.Response:

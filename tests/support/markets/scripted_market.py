@@ -23,6 +23,7 @@ from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
     Commit,
+    Heartbeat,
     Order,
     Reveal,
     Session,
@@ -148,7 +149,11 @@ class Market:
                     party.owner, index + 2, party.key.address, party.owner, network
                 )
             )
-            notes.append(ev.ChainSlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
+        stakes = [party.owner for _ in range(self.slots) for party in self.parties.values()]
+        notes += [
+            ev.ChainSlotOpened(HOST.id(), place, owner, BlockNumber(1))
+            for place, owner in enumerate(stakes)
+        ]
         notes += [
             ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
         ]
@@ -162,6 +167,18 @@ class Market:
                     party.key.address,
                 )
             )
+
+        steps = self.steps
+        self._send_heartbeats(is_first=True)
+        self.steps = steps  # so that later steps draw the same with and without these
+
+    def _send_heartbeats(self, is_first: bool = False) -> None:
+        for owner, provider in list(self.core.state.providers.items()):
+            if is_first or not self.parties[owner].is_deaf:
+                signer = self.parties[owner].key
+                seq, now = Sequence(provider.heartbeat_seq + 1), UnixSeconds(self.at)
+                beat = seal(DOMAIN, Heartbeat(owner, seq, (), now), signer.sign)
+                self.send(ev.HeartbeatReceived(beat, signer.address))
 
     def _perform(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -230,19 +247,7 @@ class Market:
         vouchers.
         """
         self.at += 1
-        for owner, provider in list(self.core.state.providers.items()):
-            if not self.parties[owner].is_deaf:
-                from quorate_protocol.messages.signed import Heartbeat
-
-                beat = Heartbeat(
-                    owner, Sequence(provider.heartbeat_seq + 1), (), UnixSeconds(self.at)
-                )
-                self.send(
-                    ev.HeartbeatReceived(
-                        seal(DOMAIN, beat, self.parties[owner].key.sign),
-                        self.parties[owner].key.address,
-                    )
-                )
+        self._send_heartbeats()
         self.send(ev.Tick())
         self.deliver()
         for wanted in self.core.rounds_wanted():

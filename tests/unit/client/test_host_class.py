@@ -15,7 +15,7 @@ from quorate_protocol.rules.classes import (
     GPU_ARCHITECTURES,
     HostClass,
 )
-from quorate_protocol.units import ZERO_HASH, Address, Small
+from quorate_protocol.units import ZERO_HASH, Address, Signature, Small
 from support.offers import a_slot, an_offer
 
 CPUS = st.builds(
@@ -59,7 +59,7 @@ WRONG = (
 
 def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
     offer = an_offer(Address(bytes([owner]) * 20), 1, 600, (a_slot(host, price, 2),))
-    return OfferView(offer, 1, 0, 3, True)
+    return OfferView(offer, Signature(bytes(65)), 1, 0, 3, True)
 
 
 @given(CPUS | GPUS)

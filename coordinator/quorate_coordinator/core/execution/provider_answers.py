@@ -14,6 +14,7 @@ from quorate_coordinator.core.execution import places
 from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.matching import heartbeats
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
@@ -30,6 +31,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
     moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
         context.state.accepts[lease.assignment_hash] = event.accept
+        heartbeats.note_accept(context, lease.assignment.message, event.accept.message)
         decline_rate.accepted(context, lease)
         context.note(lease.job_id, "accepted", f"execution {lease.index}")
 

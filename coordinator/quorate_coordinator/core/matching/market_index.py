@@ -5,7 +5,7 @@ rows. Before a search it derives the rows of these keys again. So after a refuse
 a replay, the index is what follows from the tables.
 """
 
-from collections import deque
+from collections import Counter, deque
 from functools import lru_cache
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ class _Staked(Struct, frozen=True):
     hosts: HostList | None
     first: int
     after: int
+    counts: dict[Address, int]  # active slots of each owner
     owners: frozenset[Address]
 
 
@@ -44,7 +45,7 @@ class _Kept(Struct, frozen=True):
     eligible: EligibleList
 
 
-NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
+NOBODY_STAKED = _Staked(None, 0, 0, {}, frozenset())
 IDLE_MAX = (
     64  # classes without offers that are kept; one offer of a provider may name sixteen new ones
 )
@@ -65,15 +66,14 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
 
 
 def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
-    """Returns how many run slots of the class have no lease of this coordinator. Other coordinators
-    may use some of them; the provider then declines.
+    """Run slots of the class without a lease of ours that were not taken by others at the
+    provider's last heartbeat. If others took some since, the provider declines.
     """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
         return 0
-    return max(
-        0, slot.count - _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
-    )
+    held = _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
+    return max(0, slot.count - provider.taken_elsewhere(host_class) - held)
 
 
 def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -> int:
@@ -82,11 +82,12 @@ def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -
     )
 
 
-def _is_free(state: StateTables, owner: Address, count: int, host_class: Hash32) -> bool:
-    """Whether one of `count` run slots is free. It reads the leases only if there are enough of
-    them to fill the slots.
+def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> bool:
+    """Whether one of the offered run slots is free. Leases are looked at only if they are enough
+    to fill the slots.
     """
-    held = state.leases_in_slots.get(owner) or ()
+    held = state.leases_in_slots.get(provider.owner) or ()
+    count = slot.count - provider.taken_elsewhere(host_class)
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
@@ -96,6 +97,7 @@ def _changes_rows(before: Provider, after: Provider) -> bool:
         before.offer is after.offer
         and before.alive_until == after.alive_until
         and before.is_frozen == after.is_frozen
+        and before.elsewhere == after.elsewhere
     )
     return not is_same or before.index != after.index or before.owner != after.owner
 
@@ -199,7 +201,7 @@ class MarketIndex:
             return
         for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
             self.buckets[host_class].set_free(
-                owner, _is_free(self._state, owner, slot.count, host_class)
+                owner, _is_free(self._state, provider, slot, host_class)
             )
 
     def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
@@ -207,7 +209,7 @@ class MarketIndex:
         bits = _fixed_bits(offer.kinds, offer.sandboxes)
         if price > 0:
             bits |= rows.PRICED
-        if _is_free(self._state, owner, slot.count, host_class):
+        if _is_free(self._state, provider, slot, host_class):
             bits |= rows.FREE
         if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
             bits |= rows.STAKED
@@ -236,11 +238,14 @@ class MarketIndex:
         if known is not None and known.hosts is hosts and known.first <= block < known.after:
             return known.owners
         slots = hosts.slots if hosts is not None else ()
-        owners = frozenset(slot.owner for slot in slots if slot.is_active(block))
+        counts = Counter(slot.owner for slot in slots if slot.is_active(block))
+        owners = frozenset(counts)
         turns = [
             edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block
         ]
-        self._staked[host_class] = _Staked(hosts, block, min(turns, default=1 << 62), owners)
+        self._staked[host_class] = _Staked(
+            hosts, block, min(turns, default=1 << 62), dict(counts), owners
+        )
         before = known.owners if known is not None else frozenset()
         bucket = self.buckets.get(host_class)
         if bucket is not None and before != owners:
@@ -250,6 +255,13 @@ class MarketIndex:
                 if owner in bucket:
                     self._derive(owner)
         return owners
+
+    def stake_slots(self, host_class: Hash32) -> dict[Address, int]:
+        """Active stake slots of each owner in a class."""
+        if host_class not in self._state.hosts:
+            return {}  # nothing is cached for classes that only an offer names
+        self.staked(host_class)
+        return self._staked[host_class].counts
 
     def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
         """Returns the slots from which a job may draw (PROTOCOL §5): active on chain, with an owner

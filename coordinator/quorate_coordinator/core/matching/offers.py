@@ -1,4 +1,4 @@
-"""Applies offers and heartbeats, and chooses the provider and the host class for a job.
+"""Takes offers, and chooses the provider and the host class for a job.
 
 It searches the columns that `market_index` derives from the state; no SQL is involved.
 """
@@ -9,17 +9,17 @@ import numpy as np
 from msgspec import Struct
 
 from quorate_coordinator.core.entities import HostList, Job, Provider
-from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
+from quorate_coordinator.core.events import OfferReceived
 from quorate_coordinator.core.matching import market_index, row
 from quorate_coordinator.core.matching.columns import Bucket, Positions
 from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
 from quorate_coordinator.core.matching.row import Needs
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
-from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES, Offer, SlotOffer
-from quorate_protocol.messages.signed import Heartbeat
+from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES, WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
@@ -41,7 +41,10 @@ class Candidate(Struct, frozen=True):
 
 
 def on_offer(context: StepContext, event: OfferReceived) -> None:
-    """Stores a newer offer of a registered provider, signed by its operator key."""
+    """Takes a newer offer of a registered provider, signed by its operator key.
+
+    It does not make the provider alive: only heartbeats do.
+    """
     offer = event.offer.offer
     provider = registered(context, offer.provider, event.key)
     known = provider.offer
@@ -49,39 +52,30 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
         if offer == known:
             return
         raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {known.seq}")
+    if offer.expires != WITHDRAWN:
+        check_stake(context.state, offer)
     context.state.providers[provider.owner] = replace(
-        provider, offer=offer, alive_until=_alive(context)
+        provider,
+        offer=offer,
+        offer_signature=event.offer.signature.sig,
+        # A heartbeat without an offer did not say which of these slots are free.
+        alive_until=provider.alive_until if known is not None else UnixSeconds(0),
     )
 
 
-def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
-    """Applies a heartbeat, which keeps a provider alive."""
-    beat: Heartbeat = event.heartbeat.message
-    provider = registered(context, beat.provider, event.key)
-    if abs(context.at - beat.time) > 60:
-        raise Refused(Code.STALE, "heartbeat: its time is more than 60 s off; set the clock")
-    if beat.seq <= provider.heartbeat_seq:
-        raise Refused(
-            Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
-        )
-    context.state.providers[provider.owner] = replace(
-        _unbarred(context, provider), heartbeat_seq=beat.seq, alive_until=_alive(context)
-    )
-
-
-def _unbarred(context: StepContext, provider: Provider) -> Provider:
-    """Lets a barred provider work again after its time, unless a case has been opened meanwhile."""
-    if not provider.barred_until or context.at < provider.barred_until:
-        return provider
-    is_accused = any(
-        case.accused == provider.owner and case.is_convicted is None
-        for case in context.state.cases.values()
-    )
-    return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))
-
-
-def _alive(context: StepContext) -> UnixSeconds:
-    return UnixSeconds(context.at + context.rules.limits.heartbeat_alive)
+def check_stake(state: State, offer: Offer) -> None:
+    """Refuses an offer with more run slots of a class than its owner has active stake slots
+    there.
+    """
+    for slot in offer.slots:
+        staked = state.market.stake_slots(slot.host.id()).get(offer.provider, 0)
+        if slot.count > staked:
+            raise Refused(
+                Code.OVER_STAKE,
+                f"offer: {slot.count} run slots of host class 0x{slot.host.id().hex()[:16]}, and "
+                f"at block {state.own.block} their owner has {staked} active stake slots there; "
+                "open stake slots in Stakes, or offer fewer run slots",
+            )
 
 
 def registered(context: StepContext, owner: Address, key: Address) -> Provider:
@@ -108,8 +102,8 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Returns how many run slots of the class have no lease of this coordinator. Other coordinators
-    may use some of them; the provider then declines.
+    """Run slots of the class without a lease of ours that were not taken by others at the
+    provider's last heartbeat.
     """
     return market_index.free_slots(context.state, provider, host_class)
 

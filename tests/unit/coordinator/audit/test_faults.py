@@ -402,15 +402,19 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
 @pytest.mark.rule("5.48")
 def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = market_with_held_jobs()
-    index = list(market.parties).index(owner)
+    slots = market.core.state.hosts[HOST.id()].slots
     count = len(held_pay.held_jobs_of(turn_of(market), owner))
     block = BlockNumber(market.core.state.own.block + 1)
     other = next(party for party in market.parties if party != owner)
-    for place in (list(market.parties).index(other), index):
+    for leaver in (other, owner):
         assert len(held_pay.held_jobs_of(turn_of(market), owner)) == count, (
             "somebody else's exit changes nothing"
         )
-        note = ev.ChainSlotClosed(HOST.id(), place, BlockNumber(block + 1))
-        market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
+        notes = tuple(
+            ev.ChainSlotClosed(HOST.id(), slot.index, BlockNumber(block + 1))
+            for slot in slots
+            if slot.owner == leaver
+        )
+        market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
         block = BlockNumber(block + 1)
     assert not held_pay.held_jobs_of(turn_of(market), owner)
