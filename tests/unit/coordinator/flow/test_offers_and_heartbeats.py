@@ -43,7 +43,7 @@ class Provided(Market):
         return self.provider.offer
 
     def signed(self, **changes: object) -> OfferEnvelope:
-        """The offer with changes, signed anew."""
+        """The offer with changes, with a signature of its own."""
         offer = replace(self.offer, **changes)  # type: ignore[arg-type]
         return OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.first.key.sign))
 
