@@ -10,10 +10,11 @@ from quorate.client.result import Result, describe_exit
 from quorate.job.host_class import ClassRow
 from quorate.job.packing import PackedJob
 from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
-from quorate_protocol.messages.views import JobEvent, OfferView, PlanView, RunView
+from quorate_protocol.messages.views import JobEvent, PlanView, RunView
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import JobKind, Label, Price
 
@@ -83,11 +84,19 @@ def event_json(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
-    """Returns one row for each host class of each offer."""
+def offer_json(row: CheckedOffer) -> dict[str, Any]:
+    """Returns an offer as the coordinator shows it, with this program's check."""
+    checked = {"problem": row.problem, "chainChecked": row.is_chain_checked}
+    signer = "" if row.signer is None else f"0x{row.signer.hex()}"
+    tree: dict[str, Any] = canonical.to_json(row.view)
+    return tree | {"check": checked | {"signer": signer}}
+
+
+def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
+    """Returns one row for each host class of each offer. One that failed its check says why."""
     rows = []
-    for view in views:
-        offer = view.offer
+    for item in checked:
+        view, offer = item.view, item.view.offer
         for slot in offer.slots:
             rows.append(
                 [
@@ -100,9 +109,19 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
                     str(view.audits_passed),
                     str(view.strikes),
                     "yes" if view.is_alive else "no",
+                    _check_text(item),
                 ]
             )
     return rows
+
+
+def _check_text(item: CheckedOffer) -> str:
+    """Says what this program found out about an offer. Without the chain it can only name the
+    signer.
+    """
+    if item.problem or item.signer is None:
+        return f"BAD: {item.problem}"
+    return "ok" if item.is_chain_checked else f"signed by {short(item.signer)}"
 
 
 def _hardware(slot: SlotOffer) -> str:
@@ -139,6 +158,7 @@ OFFER_COLUMNS = [
     "AUDITS",
     "STRIKES",
     "ALIVE",
+    "CHECK",
 ]
 
 

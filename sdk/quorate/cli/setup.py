@@ -113,12 +113,15 @@ def offers(
     max_price: Annotated[
         str | None, typer.Option(help="Only offers of at most this price in USD per hour.")
     ] = None,
+    on_chain: Annotated[
+        bool,
+        typer.Option("--on-chain", help="Ask the chain too, whether each signer is the provider."),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Lists live offers."""
+    """Lists offers, each checked by this program: form, signature and expiry."""
     from quorate.cli import rendering
     from quorate.job.quantities import parse_price
-    from quorate_protocol.codec import canonical
 
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
@@ -134,10 +137,11 @@ def offers(
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
-            views = await market.offers()
-        wanted = tuple(view for view in views if fits(view.offer))
+            views = await market.checked_offers(on_chain)
+        wanted = tuple(row for row in views if fits(row.view.offer))
+        bad = sum(1 for row in wanted if row.problem)
         if json:
-            emit({"offers": [canonical.to_json(view) for view in wanted]})
+            emit({"offers": [rendering.offer_json(row) for row in wanted]})
         else:
             rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
             if not wanted:
@@ -146,6 +150,8 @@ def offers(
                     if views
                     else "there are no offers here now; try again later"
                 )
+        if bad:
+            note(f"{bad} offers failed their check; no job should be priced by them")
 
     run_async(work())
 

@@ -22,6 +22,7 @@ from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
 from quorate.trust.coordinator_identity import check_identity
+from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import (
@@ -34,7 +35,7 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.ports import Clock
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce
+from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
 
@@ -170,6 +171,17 @@ class Market:
     async def offers(self) -> tuple[OfferView, ...]:
         """Returns the live offers."""
         return await self._client_session.api.offers()
+
+    async def checked_offers(self, is_on_chain: bool = False) -> tuple[CheckedOffer, ...]:
+        """Returns the offers of the book, each checked by this client. With `is_on_chain` it asks
+        the chain too, whether the keys that signed are those of the providers.
+        """
+        session = self._client_session
+        now = UnixSeconds(int(session.clock.now()))
+        rows = [check_offer(view, session.identity, now) for view in await session.api.offers()]
+        if is_on_chain:
+            return await check_on_chain(rows, session.identity, self.info.chain_url)
+        return tuple(rows)
 
     async def history(
         self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH

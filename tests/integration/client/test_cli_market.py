@@ -311,6 +311,20 @@ async def test_offers_and_their_filters(call: Call) -> None:
     assert code == 0 and json.loads(out)["offers"] == []
 
 
+@pytest.mark.rule("3.49")
+async def test_an_offer_without_a_signature_is_shown_as_bad(call: Call, fake: FakeMarket) -> None:
+    fake.forged_offers = frozenset(fake.owners[:1])
+    code, out, err = await call("offers")
+    assert code == 0 and out.count("BAD: a signature is 65 bytes") == 1
+    assert (
+        out.count("signed by 0x") == len(fake.owners) - 1 and "1 offers failed their check" in err
+    )
+    code, out, _ = await call("offers", "--json")
+    checks = [row["check"] for row in json.loads(out)["offers"]]
+    assert [bool(check["problem"]) for check in checks].count(True) == 1
+    assert not any(check["chainChecked"] for check in checks)
+
+
 async def test_the_markets_past_is_shown_by_day_and_class(call: Call) -> None:
     code, out, err = await call("market", "--since", "3d")
     assert code == 0, err

@@ -7,6 +7,8 @@ import time
 import aiohttp
 import pytest
 
+from quorate.trust.coordinator_identity import identity_of
+from quorate.trust.offer_verification import check_offer, check_on_chain
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_devnet.chain.accounts import dev_account
@@ -21,6 +23,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, offer
 from quorate_protocol.messages.envelope import seal, signer
 from quorate_protocol.messages.signed import Commit, Session, Statement, Stop, Verdict, Voucher
+from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import epoch_tree
 from quorate_protocol.rules.epoch_tree import Leaf
@@ -53,7 +56,7 @@ from support.markets.scripted_coordinator import (
 )
 
 
-@pytest.mark.rule("3.43")
+@pytest.mark.rule("3.43", "3.49")
 async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
@@ -71,6 +74,7 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
             offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
         )
         await gateway_serves_the_inventory(daemon, advert.offer.offer)
+        await chain_tells_whose_offers_are_true(market, advert.offer)
         beat = await coordinator.first(frames.HeartbeatSent)
         assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
         lease = await market.assign(daemon)
@@ -104,6 +108,24 @@ async def gateway_serves_the_inventory(daemon: ProviderDaemon, offered: offer.Of
         document = canonical.decode(offer.Hardware, await answer.read())
     slot = offered.slots[0]
     assert slot.cpu_millis <= document.cores * 1000 and slot.memory_bytes < document.memory_bytes
+
+
+async def chain_tells_whose_offers_are_true(market: Stage, sent: offer.OfferEnvelope) -> None:
+    """A client finds the offer that a coordinator changed by asking the chain (rule 3.49)."""
+    now = UnixSeconds(int(time.time()))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{market.coordinator.url}/v1/info") as answer,
+    ):
+        info = canonical.decode(InfoView, await answer.read())
+    identity = identity_of(info)
+    true = OfferView(sent.offer, sent.signature.sig, 1, 0, 0, True)
+    changed = replace(true, offer=replace(sent.offer, region="elsewhere"))
+    rows = [check_offer(view, identity, now) for view in (true, changed)]
+    assert rows[0].signer == OPERATOR.address != rows[1].signer
+    first, second = await check_on_chain(rows, identity, info.chain_url)
+    assert (first.problem, first.is_chain_checked) == ("", True)
+    assert second.problem == "no valid operator key of the provider signed it"
 
 
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:

@@ -68,7 +68,9 @@ __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
 
 class FakeMarket(FakeWork):
-    """The HTTP API of the fake coordinator."""
+    """The HTTP API of the fake coordinator. Offers of owners in `forged_offers` are not signed."""
+
+    forged_offers: frozenset[Address] = frozenset()
 
     # --------------------------------------------------------------------------------------- routes
 
@@ -165,9 +167,12 @@ class FakeMarket(FakeWork):
         """Answers with one offer per provider."""
         views = []
         for owner in self.owners:
-            slots = (a_slot(HOST, PRICE),)
+            slots = (replace(a_slot(HOST, PRICE), spot=PRICE),)
             offer = an_offer(owner, 1, int(self.clock.now()) + 600, slots)
-            views.append(OfferView(offer, Signature(bytes(65)), 1, 0, 3, True))
+            signature = seal(self.domain, offer.signed(), self.statement.sign).sig
+            if owner in self.forged_offers:
+                signature = Signature(bytes(65))
+            views.append(OfferView(offer, signature, 1, 0, 3, True))
         return _answer({"offers": [canonical.to_json(view) for view in views]})
 
     async def get_market_history(self, request: web.Request) -> web.Response:
