@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.chain.eth_account_import import import_eth_account
 from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
@@ -278,7 +277,6 @@ class ChainClient:
 
 def _import_provider() -> ModuleType:
     """Returns our web3 provider's module. The first call takes a second to import web3."""
-    import_eth_account()
     return import_module("quorate_runtime.chain.web3_provider")
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.chain.eth_account_import import import_eth_account
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class Signed:
 def sign(transaction: Transaction, signer: Signer) -> Signed:
     """Signs a transaction. The same transaction and key always give the same bytes (RFC 6979)."""
     # Here, because it takes half a second to import.
-    import_eth_account()
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
 
     fields = _fields(transaction)
