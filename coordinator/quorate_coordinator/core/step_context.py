@@ -93,7 +93,10 @@ class StepContext:
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
     def change_own(self, **changes: object) -> OwnRecord:
-        """Changes the coordinator's own record."""
+        """Changes fields of the `OwnRecord`: the coordinator's counters and newest block.
+
+        Returns the changed record.
+        """
         own = replace(self.state.own, **changes)  # type: ignore[arg-type]
         self.state.own_record[OWN] = own
         return own

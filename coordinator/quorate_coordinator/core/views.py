@@ -309,7 +309,7 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """The largest CPU slot on offer, or the GPU slots on offer if the job needs one."""
+    """Returns a sentence for a refusal: the largest CPU slot on offer, or all GPUs on offer."""
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
         gpus = sorted({f"{slot.gpu}:{slot.host.world_size}" for slot in slots if slot.gpu})

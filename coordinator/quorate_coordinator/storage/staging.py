@@ -284,11 +284,11 @@ class Staging:
     # ------------------------------------------------------------------------ pins and weights
 
     async def refresh(self) -> None:
-        """Extends pins, moves committed ciphertexts to their clients, and updates weights. Call it
-        regularly.
+        """Keeps content for as long as runs need it. Call it regularly.
 
-        A pin is the promise to keep content until a time. An owner's weight is the money that its
-        content is measured by.
+        It extends pins: a pin is the promise to keep content until a time. It charges committed
+        ciphertexts to the client's share of the store instead of the provider's. It also updates
+        how much money each owner has in the market, because shares of the store follow that.
         """
         self._in_use.refresh()
         try:

@@ -144,7 +144,10 @@ def _least_rate(receipt: Receipt) -> int:
 
 
 def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
-    """Whether the receipt names the same payout and network for each auditor as its slot."""
+    """Whether the receipt repeats the payout and the network of each drawn stake slot.
+
+    The receipt lists them once for each owner, in `taken_from_chain.parties`.
+    """
     known = {
         party.owner: (party.payout, party.network) for party in receipt.taken_from_chain.parties
     }

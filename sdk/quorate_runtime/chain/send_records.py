@@ -330,7 +330,9 @@ def has_signed(path: Path, account: Address, prefix: str) -> bool:
 
 
 def mined(path: Path, account: Address, known: Set[str]) -> list[tuple[str, Receipt]]:
-    """Returns the mined purposes of an account on all chains, with their receipts.
+    """Returns what an account's mined transactions were for, with their receipts, on all chains.
+
+    A purpose is the text that names what a transaction is for; it is sent at most once.
 
     It returns the newest `MINED_MAX`, without those in `known`. It only reads, and does not make a
     missing file.

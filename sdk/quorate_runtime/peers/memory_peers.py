@@ -85,7 +85,10 @@ class MemoryHub:
     def send(
         self, sender: Address, to: Address, frame: bytes, answer: "asyncio.Future[bytes]"
     ) -> None:
-        """Sends the copies of a request. The first answer that comes back settles the future."""
+        """Sends a request as often as the conditions say: not at all, once, or several times.
+
+        The first answer that comes back becomes the result of `answer`.
+        """
         for delay in self._delays(sender, to, False, frame):
             task = self._group.create_task(self._deliver(sender, to, frame, delay, answer))
             self._flying.add(task)

@@ -197,7 +197,10 @@ _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
-    """Returns what a provider's strikes and cached content add to its factor, in ppm."""
+    """Returns what strikes and cached content add to a provider's ranking price, in ppm of it.
+
+    Strikes make it dearer, and content that the job needs makes it cheaper.
+    """
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
     strikes = (
         sum(trust.live_strikes(context.at) for trust in trusts.by_class.values())
