@@ -26,6 +26,8 @@ Ppm = NewType("Ppm", int)  # uint32, millionths
 Small = NewType("Small", int)  # uint8, a count
 ExitStatus = NewType("ExitStatus", int)  # uint16; PROTOCOL §3 resultDigest
 Nonce = NewType("Nonce", int)  # uint256
+ByteCount = NewType("ByteCount", int)  # uint64
+PerSecond = NewType("PerSecond", int)  # uint64, a rate: operations or bytes per second
 
 WIRE_TYPES: dict[str, tuple[str, int]] = {
     "Address": ("address", 20),
@@ -43,6 +45,8 @@ WIRE_TYPES: dict[str, tuple[str, int]] = {
     "Small": ("uint8", 8),
     "ExitStatus": ("uint16", 16),
     "Nonce": ("uint256", 256),
+    "ByteCount": ("uint64", 64),
+    "PerSecond": ("uint64", 64),
 }
 """Solidity type and width by name of the NewType. Byte strings count bytes, integers bits."""
 

@@ -18,7 +18,7 @@ from quorate_attestation.parameters import ORDER_MAX, TILE
 
 PRIME = (1 << 30) - 35
 SECRET_BITS = 24
-_ENTRIES_AT_ONCE = 1 << 20  # so that temporary arrays stay in the cache
+_ENTRIES_AT_ONCE = 1 << 18  # so that temporary arrays stay in the cache
 
 assert 2 * (ORDER_MAX << 14) < PRIME, "two entries within the bound never differ by the prime"
 assert 128 * PRIME * ORDER_MAX < 1 << 53, "a row's sum is exact in float64"

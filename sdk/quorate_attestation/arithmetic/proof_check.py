@@ -37,13 +37,14 @@ class SecretKeeper:
 
 def check(proof: Proof, domain: Domain, keeper: SecretKeeper) -> None:
     """Raises `Refused(DOES_NOT_OPEN)` with what is wrong first, or returns if all is right."""
-    stage_seeds = _stage_seeds(proof, domain)
+    of_stages = stage_seeds(proof, domain)
     sample = proof.header.sample_seed()
-    check_tiles(proof, stage_seeds[PRODUCTS], sample, keeper)
-    check_chains(proof, stage_seeds, sample)
+    check_tiles(proof, of_stages[PRODUCTS], sample, keeper)
+    check_chains(proof, of_stages, sample)
 
 
-def _stage_seeds(proof: Proof, domain: Domain) -> list[Hash32]:
+def stage_seeds(proof: Proof, domain: Domain) -> list[Hash32]:
+    """Returns the seeds of the three stages, as the provider had to use them."""
     header = proof.header
     base = header.challenge.base_seed(domain, header.gpu)
     found: list[Hash32] = []
@@ -55,9 +56,15 @@ def _stage_seeds(proof: Proof, domain: Domain) -> list[Hash32]:
 
 
 def check_tiles(proof: Proof, seed: Hash32, sample: Hash32, keeper: SecretKeeper) -> None:
-    """Checks the opened tiles: under the roots, and right modulo p."""
+    """Checks the tiles that a sample draws: under the roots, and right modulo p."""
+    check_drawn_tiles(proof, seed, seeds.drawn_tiles(sample, proof.header.parameters), keeper)
+
+
+def check_drawn_tiles(
+    proof: Proof, seed: Hash32, drawn: tuple[Tile, ...], keeper: SecretKeeper
+) -> None:
+    """Checks opened tiles by their places. `seed` is that of the stage of products."""
     header, parameters = proof.header, proof.header.parameters
-    drawn = seeds.drawn_tiles(sample, parameters)
     roots = (b"", *product_roots(header))
     streams = {number: seeds.round_seeds(seed, number, roots[number]) for number, _, _ in drawn}
     tiles = np.frombuffer(proof.sections.tiles, dtype="<i4").reshape(-1, TILE).astype(np.int32)
@@ -102,7 +109,7 @@ def _check_leaves(proof: Proof, drawn: tuple[Tile, ...], prints: npt.NDArray[np.
             )
 
 
-def check_chains(proof: Proof, stage_seeds: list[Hash32], sample: Hash32) -> None:
+def check_chains(proof: Proof, of_stages: list[Hash32], sample: Hash32) -> None:
     """Checks the opened chains of both passes. It makes the pages that they read again."""
     parameters, sections = proof.header.parameters, proof.sections
     bucket_bytes, path_bytes = 8 * BUCKET, 32 * parameters.chain_depth
@@ -111,9 +118,9 @@ def check_chains(proof: Proof, stage_seeds: list[Hash32], sample: Hash32) -> Non
     for number, stage in enumerate(chain_stages()):
         chains = seeds.drawn_chains(sample, parameters, number)
         root = proof.header.stages[stage].roots[0]
-        start = seeds.stream_seed(stage_seeds[stage], b"chain")
+        start = seeds.stream_seed(of_stages[stage], b"chain")
         starts = words_at(start, np.array(chains, dtype=np.uint64))
-        ends = final_states(stage_seeds[PAGES], starts, parameters.pages, parameters.page_rounds)
+        ends = final_states(of_stages[PAGES], starts, parameters.pages, parameters.page_rounds)
         for place, chain in enumerate(chains):
             at = number * count + place
             leaf = digest_tree.leaf(sections.buckets[at * bucket_bytes : (at + 1) * bucket_bytes])

@@ -14,6 +14,7 @@ from quorate_protocol.units import (
     Amount,
     BlockNumber,
     Bps,
+    ByteCount,
     Comparator,
     DeclineReason,
     ExitStatus,
@@ -22,6 +23,7 @@ from quorate_protocol.units import (
     Milliseconds,
     Nonce,
     Outcome,
+    PerSecond,
     Ppm,
     Price,
     Round,
@@ -292,6 +294,32 @@ class JuryReveal(Struct, frozen=True):
     salt: Hash32
 
 
+class AttestationRecord(Struct, frozen=True):
+    """Verifier: it challenged a GPU, checked the proof, and measured these rates.
+
+    The coordinator signs with its statement key, a drawn provider with its operator key. Rates and
+    elapsed time are the verifier's word; the proof can be checked again (PROTOCOL §10).
+    """
+
+    verifier: Address  # its account
+    provider: Address
+    peer_key: Hash32  # Ed25519 public key that the GPU was challenged behind
+    gpu: Hash32  # hash of the GPU's UUID
+    model: Hash32  # hash of the model's name in the catalogue
+    beacon_round: Round  # of the challenge; a record of a later round replaces this one
+    verifiers: Small  # count of verifiers of the challenge, this one included
+    verifiers_root: Hash32  # H("verifiers", eligible root, accounts of the verifiers)
+    gpus: Small  # GPUs of the provider that were challenged together
+    int8_operations: PerSecond
+    memory_bytes: PerSecond
+    vram_bytes: ByteCount  # memory that the proof covers
+    ratio: Ppm  # of int8_operations to the catalogue's measured figure; 0 = not measured yet
+    elapsed_ms: Milliseconds  # of all stages
+    proof: Hash32  # CID digest of the proof document
+    issued: UnixSeconds
+    expires: UnixSeconds
+
+
 Message = (
     KeyBinding
     | Session
@@ -313,6 +341,7 @@ Message = (
     | Stop
     | JuryVote
     | JuryReveal
+    | AttestationRecord
 )
 
 MESSAGE_TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}

@@ -1,0 +1,35 @@
+"""What a provider claims of its machine: one claim a GPU or MIG partition, or one for its CPU."""
+
+from quorate_attestation.catalogue import CPU, Model, model_of_driver_name
+from quorate_attestation.challenge import GpuClaim
+from quorate_attestation.parameters import CPU_PARAMETERS, PAGE_BYTES, parameters_for
+from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory
+from quorate_protocol.units import Hash32
+
+
+def claims_of(inventory: GpuInventory, peer_key: Hash32) -> tuple[GpuClaim, ...]:
+    """Returns the claims of all GPUs that the catalogue has.
+
+    A machine without any claims its CPU under its true name, "cpu". It never claims a GPU.
+    """
+    found = tuple(claim for device in inventory.devices for claim in _claims(device))
+    return found or (cpu_claim(peer_key),)
+
+
+def cpu_claim(peer_key: Hash32) -> GpuClaim:
+    """Returns the claim of a machine's CPU; its peer key stands for a UUID."""
+    memory = CPU_PARAMETERS.pages * PAGE_BYTES
+    return GpuClaim(f"cpu-{peer_key.hex()}", CPU.name, memory, CPU_PARAMETERS)
+
+
+def _claims(device: GpuDevice) -> tuple[GpuClaim, ...]:
+    model = model_of_driver_name(device.model)
+    if model is None:
+        return ()
+    if device.is_mig_enabled:
+        return tuple(_claim(part.uuid, model, part.vram_bytes) for part in device.partitions)
+    return (_claim(device.uuid, model, device.vram_bytes),)
+
+
+def _claim(uuid: str, model: Model, vram_bytes: int) -> GpuClaim:
+    return GpuClaim(uuid, model.name, vram_bytes, parameters_for(model, vram_bytes))

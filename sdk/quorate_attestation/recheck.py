@@ -1,0 +1,129 @@
+"""Checks a published proof and its records again. Anybody can, without the verifiers.
+
+Two things cannot be checked again. The elapsed time, and all rates that follow from it, are the
+verifiers' word. The eligible list behind the draw is the coordinator's word, as in an Ack.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from quorate_attestation import proof_document, verifier_draw
+from quorate_attestation.arithmetic import proof_check
+from quorate_attestation.arithmetic.proof_check import SecretKeeper
+from quorate_attestation.measured_figures import model_of
+from quorate_attestation.proof_document import Proof
+from quorate_attestation.records import attested, verifiers_root
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages.envelope import Envelope, Recover, signer
+from quorate_protocol.messages.receipt import Check, Report
+from quorate_protocol.messages.signed import AttestationRecord
+from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.receipt_draws import VerifyRound
+from quorate_protocol.units import Address
+
+VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
+
+IsKeyOf = Callable[[Address, Address], bool]
+"""Whether a key (second) signs for an account (first), by the chain."""
+
+
+def recheck(
+    document: bytes,
+    records: Sequence[Envelope[AttestationRecord]],
+    domain: Domain,
+    beacon_key: bytes,
+    secret: bytes,
+    recover: Recover,
+    verify_round: VerifyRound,
+    is_key_of: IsKeyOf | None = None,
+) -> Report:
+    """Returns all checks of one GPU's proof and records.
+
+    `secret` is 32 random bytes that the provider did not know. Without `is_key_of` the report says
+    that the signing keys were not compared with the chain. It computes for about a second.
+    """
+    try:
+        proof = proof_document.decode(document)
+    except Refused as refused:
+        return Report((Check("proof:form", False, str(refused)),))
+    checks = [Check("proof:form", True, f"{len(document)} bytes")]
+    checks += _beacon(proof, beacon_key, verify_round)
+    checks.append(_passes("draw", lambda: _draw(proof)))
+    keeper = SecretKeeper(secret)
+    checks.append(_passes("arithmetic", lambda: _arithmetic(proof, domain, keeper)))
+    checks += _signatures(records, domain, recover, is_key_of)
+    checks += _records(document, proof, [envelope.message for envelope in records])
+    return Report(tuple(checks))
+
+
+def _passes(name: str, action: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, action())
+    except Refused as refused:
+        return Check(name, False, refused.detail)
+
+
+def _beacon(proof: Proof, beacon_key: bytes, verify_round: VerifyRound) -> Iterator[Check]:
+    beacon = proof.header.challenge.beacon
+    is_signed = verify_round(beacon_key, beacon.round, beacon.signature)
+    is_good = is_signed and beacon.randomness == sha256(beacon.signature)
+    yield Check("signature:beacon", is_good, f"round {beacon.round}")
+
+
+def _draw(proof: Proof) -> str:
+    challenge = proof.header.challenge
+    slots = verifier_draw.check(challenge)
+    skipped = verifier_draw.skipped(challenge)
+    return f"{len(slots)} drawn verifiers, {skipped} skipped; the list is the coordinator's word"
+
+
+def _arithmetic(proof: Proof, domain: Domain, keeper: SecretKeeper) -> str:
+    proof_check.check(proof, domain, keeper)
+    parameters = proof.header.parameters
+    return f"{parameters.tiles} tiles and {2 * parameters.chains_opened} chains are right"
+
+
+def _signatures(
+    records: Sequence[Envelope[AttestationRecord]],
+    domain: Domain,
+    recover: Recover,
+    is_key_of: IsKeyOf | None,
+) -> Iterator[Check]:
+    for number, envelope in enumerate(records):
+        name = f"signature:record[{number}]"
+        try:
+            key = signer(domain, envelope, recover)
+        except Refused as refused:
+            yield Check(name, False, refused.detail)
+            continue
+        account = envelope.message.verifier
+        is_good = is_key_of is None or is_key_of(account, key)
+        note = "its key was not compared with the chain" if is_key_of is None else "by its key"
+        yield Check(name, is_good, f"verifier 0x{account.hex()}, {note}")
+
+
+def _records(
+    document: bytes, proof: Proof, records: Sequence[AttestationRecord]
+) -> Iterator[Check]:
+    challenge = proof.header.challenge
+    claim = challenge.gpus[proof.header.gpu]
+    is_named = all(
+        record.proof == sha256(document)
+        and record.beacon_round == challenge.beacon.round
+        and record.verifiers_root == verifiers_root(challenge)
+        and record.gpus == len(challenge.gpus)
+        and record.model == model_of(claim).id()
+        and record.verifier in challenge.verifiers
+        for record in records
+    )
+    yield Check("records:proof", is_named, "they name this proof, round and these verifiers")
+    yield _passes(
+        "records:subject",
+        lambda: (
+            f"{attested(records, challenge.provider, challenge.peer_key, claim.uuid).verifiers}"
+            " verifiers signed"
+        ),
+    )
+    is_covered = all(record.vram_bytes == claim.parameters.pages * 1024 for record in records)
+    yield Check("records:memory", is_covered, f"{claim.parameters.pages} pages of 1 KiB")
+    yield Check("time", True, VERIFIERS_WORD)

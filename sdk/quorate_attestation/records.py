@@ -1,0 +1,189 @@
+"""Attestation records: what a verifier signs, when a record counts, and what records say together.
+
+A record is one verifier's word about one GPU. An offer shows the records of all verifiers of a
+challenge. Their medians count.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from quorate_attestation import seeds
+from quorate_attestation.challenge import ChallengeOpened
+from quorate_attestation.measured_figures import Figures, model_of
+from quorate_attestation.proof_document import Proof
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.messages.envelope import Envelope, Recover, signer
+from quorate_protocol.messages.signed import AttestationRecord
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    Address,
+    ByteCount,
+    Hash32,
+    PerSecond,
+    Ppm,
+    Round,
+    Small,
+    UnixSeconds,
+)
+
+LIFETIME_SECONDS = 24 * 3600
+CLOCK_SKEW_SECONDS = 60
+VERIFIERS_MAX = 3
+
+
+def verifiers_root(challenge: ChallengeOpened) -> Hash32:
+    """Returns the hash of the verifiers and of the list from which they were drawn."""
+    return hash_tuple("verifiers", challenge.draw.eligible_root, *challenge.verifiers)
+
+
+def record_of(
+    proof: Proof, place: Small, found: Figures, ratio: Ppm, now: UnixSeconds
+) -> AttestationRecord:
+    """Returns the record that the verifier at this place signs after the checks passed."""
+    challenge = proof.header.challenge
+    claim = challenge.gpus[proof.header.gpu]
+    return AttestationRecord(
+        verifier=challenge.verifiers[place],
+        provider=challenge.provider,
+        peer_key=challenge.peer_key,
+        gpu=seeds.gpu_hash(claim.uuid),
+        model=model_of(claim).id(),
+        beacon_round=challenge.beacon.round,
+        verifiers=Small(len(challenge.verifiers)),
+        verifiers_root=verifiers_root(challenge),
+        gpus=Small(len(challenge.gpus)),
+        int8_operations=PerSecond(found.int8_operations_per_second),
+        memory_bytes=PerSecond(found.memory_bytes_per_second),
+        vram_bytes=ByteCount(found.vram_bytes),
+        ratio=ratio,
+        elapsed_ms=found.elapsed_ms,
+        proof=sha256(proof.encode()),
+        issued=now,
+        expires=UnixSeconds(now + LIFETIME_SECONDS),
+    )
+
+
+def validate(
+    envelope: Envelope[AttestationRecord], domain: Domain, recover: Recover, now: UnixSeconds
+) -> Address:
+    """Checks the times and the signature of a record, and returns the key that signed.
+
+    The caller checks that the key was the verifier's at that time. Raises `Refused` with EXPIRED,
+    TOO_EARLY or BAD_SIGNATURE.
+    """
+    record = envelope.message
+    if record.issued > now + CLOCK_SKEW_SECONDS:
+        raise Refused(Code.TOO_EARLY, "record: issued lies in the future; look at the clock")
+    if not record.issued < record.expires <= record.issued + LIFETIME_SECONDS:
+        raise Refused(Code.EXPIRED, f"record: expires lies 1 to {LIFETIME_SECONDS} s after issued")
+    if record.expires <= now:
+        raise Refused(Code.EXPIRED, "record: ask for a new challenge")
+    return signer(domain, envelope, recover)
+
+
+def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> None:
+    """Checks that a record may replace what is known of the same verifier, provider and GPU.
+
+    The beacon round is the sequence. Raises `Refused` with REPLAYED (the same record again), STALE
+    (an older round), or EQUIVOCATION (two records of one round).
+    """
+    if known is None:
+        return
+    assert subject(record) == subject(known), "records of one verifier about one GPU"
+    if record == known:
+        raise Refused(Code.REPLAYED, "record: it is known already")
+    if record.beacon_round < known.beacon_round:
+        raise Refused(Code.STALE, f"record: round {known.beacon_round} is known already")
+    if record.beacon_round == known.beacon_round:
+        raise Refused(Code.EQUIVOCATION, f"record: two records of round {record.beacon_round}")
+
+
+def subject(record: AttestationRecord) -> tuple[Address, Address, Hash32]:
+    """Returns verifier, provider and GPU: only the newest record of each counts."""
+    return record.verifier, record.provider, record.gpu
+
+
+def claimed_twice(records: Iterable[AttestationRecord]) -> frozenset[Hash32]:
+    """Returns the GPUs that live records of several providers name.
+
+    None of these records counts.
+    """
+    owners: dict[Hash32, set[Address]] = {}
+    for record in records:
+        owners.setdefault(record.gpu, set()).add(record.provider)
+    return frozenset(gpu for gpu, found in owners.items() if len(found) > 1)
+
+
+class Attested(Struct, frozen=True):
+    """What the verifiers of one challenge say of one GPU: the medians of their figures.
+
+    Rates and elapsed time are the verifiers' word. Proof, memory and draw can be checked again.
+    """
+
+    gpu: Hash32
+    model: Hash32
+    beacon_round: Round
+    verifiers: int  # records that agree
+    verifiers_asked: int  # verifiers of the challenge
+    int8_operations: PerSecond
+    memory_bytes: PerSecond
+    vram_bytes: ByteCount
+    ratio: Ppm  # 0: nobody has measured the model
+    proof: Hash32
+    expires: UnixSeconds
+
+
+def attested(
+    records: Sequence[AttestationRecord], provider: Address, peer_key: Hash32, uuid: str
+) -> Attested:
+    """Returns what the records of one GPU's challenge say together.
+
+    The caller has validated each. All verifiers of the challenge must have signed one. Raises
+    `Refused` with NOT_YOURS for a record of another provider, key or GPU, STALE for records of
+    different challenges, and UNKNOWN if a verifier's record is missing.
+    """
+    if not 1 <= len(records) <= VERIFIERS_MAX:
+        raise Refused(Code.MALFORMED, f"records: 1 to {VERIFIERS_MAX} of one GPU")
+    expected = (provider, peer_key, seeds.gpu_hash(uuid))
+    if any((record.provider, record.peer_key, record.gpu) != expected for record in records):
+        raise Refused(Code.NOT_YOURS, "records: they belong to another provider, key or GPU")
+    first = records[0]
+    if any(_challenge(record) != _challenge(first) for record in records):
+        raise Refused(Code.STALE, "records: they belong to different challenges or proofs")
+    signers = {record.verifier for record in records}
+    if len(signers) != first.verifiers or len(records) != first.verifiers:
+        raise Refused(
+            Code.UNKNOWN, f"records: {len(signers)} verifiers signed of {first.verifiers}"
+        )
+    return Attested(
+        gpu=first.gpu,
+        model=first.model,
+        beacon_round=first.beacon_round,
+        verifiers=len(signers),
+        verifiers_asked=first.verifiers,
+        int8_operations=PerSecond(_median([record.int8_operations for record in records])),
+        memory_bytes=PerSecond(_median([record.memory_bytes for record in records])),
+        vram_bytes=first.vram_bytes,
+        ratio=Ppm(_median([record.ratio for record in records])),
+        proof=first.proof,
+        expires=min(record.expires for record in records),
+    )
+
+
+def _challenge(record: AttestationRecord) -> tuple[object, ...]:
+    return (
+        record.model,
+        record.beacon_round,
+        record.verifiers,
+        record.verifiers_root,
+        record.gpus,
+        record.vram_bytes,
+        record.proof,
+    )
+
+
+def _median(values: Sequence[int]) -> int:
+    """Returns the middle value; of an even count the lower one, so that nobody gains by silence."""
+    return sorted(values)[(len(values) - 1) // 2]

@@ -1,0 +1,121 @@
+"""Records count only for their own provider, key, GPU and round, once, and while they live."""
+
+from functools import cache
+
+import pytest
+
+from quorate_attestation import records
+from quorate_attestation.seeds import gpu_hash
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import AttestationRecord
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import PerSecond, Ppm, Round, Small, UnixSeconds
+from quorate_protocol.values import replace
+from quorate_runtime.keys.crypto import recover
+from support.attestation.challenges import DOMAIN, PEER_KEY, nonce
+from support.attestation.scene import ALL_KEYS, NOW, PROVIDER, Scene, claims, key, open_challenge
+
+
+@cache
+def signed() -> tuple[Envelope[AttestationRecord], ...]:
+    scene = Scene(open_challenge(claims()))
+    scene.run()
+    return tuple(scene.record(place, 0) for place in range(3))
+
+
+def messages() -> list[AttestationRecord]:
+    return [envelope.message for envelope in signed()]
+
+
+def code_of(found: list[AttestationRecord], uuid: str = "GPU-0") -> Code:
+    with pytest.raises(Refused) as refused:
+        records.attested(found, PROVIDER.address, PEER_KEY, uuid)
+    return refused.value.code
+
+
+@pytest.mark.rule("10.13", "10.15")
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"provider": key(3).address}, Code.NOT_YOURS),
+        ({"peer_key": nonce(1)}, Code.NOT_YOURS),
+        ({"gpu": gpu_hash("GPU-1")}, Code.NOT_YOURS),
+        ({"beacon_round": Round(8)}, Code.STALE),
+        ({"proof": nonce(1)}, Code.STALE),
+        ({"verifiers_root": nonce(1)}, Code.STALE),
+        ({"model": nonce(1)}, Code.STALE),
+        ({"gpus": Small(1), "verifiers": Small(2)}, Code.STALE),
+    ],
+)
+def test_a_record_of_another_challenge_does_not_count(
+    change: dict[str, object], code: Code
+) -> None:
+    one, two, three = messages()
+    assert code_of([one, replace(two, **change), three]) is code  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("10.13")
+def test_every_verifier_of_the_challenge_must_have_signed() -> None:
+    one, two, three = messages()
+    assert code_of([one, two]) is Code.UNKNOWN
+    assert code_of([one, two, two]) is Code.UNKNOWN
+    assert code_of([]) is code_of([one, two, three, three]) is Code.MALFORMED
+    assert code_of([one, two, three], "GPU-1") is Code.NOT_YOURS
+
+
+@pytest.mark.rule("10.6")
+def test_one_lying_verifier_does_not_move_the_median_beyond_the_others() -> None:
+    one, two, three = messages()
+    rates = sorted(record.int8_operations for record in (one, two))
+    for lie in (1, 10**18):
+        false = replace(three, int8_operations=PerSecond(lie), ratio=Ppm(lie % 2**32))
+        found = records.attested([one, two, false], PROVIDER.address, PEER_KEY, "GPU-0")
+        assert rates[0] <= found.int8_operations <= rates[1]
+
+
+@pytest.mark.rule("10.15")
+def test_only_a_later_round_replaces_a_record() -> None:
+    known = messages()[0]
+    records.check_newer(known, None)
+    records.check_newer(replace(known, beacon_round=Round(10)), known)
+    for record, code in (
+        (known, Code.REPLAYED),
+        (replace(known, beacon_round=Round(8)), Code.STALE),
+        (replace(known, ratio=Ppm(1)), Code.EQUIVOCATION),
+    ):
+        with pytest.raises(Refused) as refused:
+            records.check_newer(record, known)
+        assert refused.value.code is code
+
+
+@pytest.mark.rule("10.13", "10.15")
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"issued": UnixSeconds(NOW + 61), "expires": UnixSeconds(NOW + 100)}, Code.TOO_EARLY),
+        ({"issued": UnixSeconds(NOW - 9), "expires": UnixSeconds(NOW)}, Code.EXPIRED),
+        ({"expires": UnixSeconds(NOW + 24 * 3600 + 1)}, Code.EXPIRED),
+        ({"expires": UnixSeconds(0)}, Code.EXPIRED),
+    ],
+)
+def test_records_live_for_a_day(change: dict[str, UnixSeconds], code: Code) -> None:
+    wrong = seal(DOMAIN, replace(messages()[0], **change), ALL_KEYS[0].sign)
+    with pytest.raises(Refused) as refused:
+        records.validate(wrong, DOMAIN, recover, NOW)
+    assert refused.value.code is code
+
+
+@pytest.mark.rule("10.13")
+def test_a_changed_record_has_another_signer() -> None:
+    good = signed()[0]
+    assert records.validate(good, DOMAIN, recover, NOW) == ALL_KEYS[0].address
+    changed = Envelope(replace(good.message, int8_operations=PerSecond(1)), good.sig)
+    assert records.validate(changed, DOMAIN, recover, NOW) != ALL_KEYS[0].address
+
+
+@pytest.mark.rule("10.17")
+def test_a_gpu_of_two_providers_is_noticed() -> None:
+    one, two, _ = messages()
+    assert records.claimed_twice([one, two]) == frozenset()
+    copied = replace(two, provider=key(5).address)
+    assert records.claimed_twice([one, copied]) == {gpu_hash("GPU-0")}
