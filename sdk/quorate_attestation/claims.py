@@ -1,9 +1,13 @@
 """What a provider claims of its machine: one claim a GPU or MIG partition, or one for its CPU."""
 
+from collections.abc import Callable
+
 from quorate_attestation.catalogue import CPU, Model, model_of_driver_name
-from quorate_attestation.challenge import GpuClaim
-from quorate_attestation.parameters import CPU_PARAMETERS, PAGE_BYTES, parameters_for
+from quorate_attestation.challenge import ChallengeOpened, GpuClaim
+from quorate_attestation.measured_figures import model_of
+from quorate_attestation.parameters import CPU_PARAMETERS, PAGE_BYTES, Parameters, parameters_for
 from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
 
 
@@ -20,6 +24,28 @@ def cpu_claim(peer_key: Hash32) -> GpuClaim:
     """Returns the claim of a machine's CPU; its peer key stands for a UUID."""
     memory = CPU_PARAMETERS.pages * PAGE_BYTES
     return GpuClaim(f"cpu-{peer_key.hex()}", CPU.name, memory, CPU_PARAMETERS)
+
+
+def standard_sizes(claim: GpuClaim) -> Parameters:
+    """Returns the sizes that a challenge of this claim has. The claim's model must be known."""
+    return parameters_for(model_of(claim), claim.vram_bytes)
+
+
+def check_sizes(
+    challenge: ChallengeOpened, standard: Callable[[GpuClaim], Parameters] = standard_sizes
+) -> None:
+    """Checks that every GPU is challenged with the standard sizes of its model.
+
+    Verifiers call it before they take part: smaller sizes prove less. Raises
+    `Refused(BAD_AMOUNT)`.
+    """
+    for claim in challenge.gpus:
+        if claim.parameters != standard(claim):
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"challenge: gpus: {claim.uuid}: parameters are not the standard ones of a "
+                f"{claim.model} with this memory",
+            )
 
 
 def _claims(device: GpuDevice) -> tuple[GpuClaim, ...]:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from quorate_attestation import proof_document, verifier_draw
 from quorate_attestation.arithmetic import proof_check
 from quorate_attestation.arithmetic.proof_check import SecretKeeper
-from quorate_attestation.measured_figures import model_of
+from quorate_attestation.challenge import ChallengeOpened, GpuClaim
+from quorate_attestation.claims import check_sizes, standard_sizes
+from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof
-from quorate_attestation.records import attested, verifiers_root
+from quorate_attestation.records import attested, check_challenge
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
@@ -36,6 +38,7 @@ def recheck(
     recover: Recover,
     verify_round: VerifyRound,
     is_key_of: IsKeyOf | None = None,
+    standard: Callable[[GpuClaim], Parameters] = standard_sizes,
 ) -> Report:
     """Returns all checks of one GPU's proof and records.
 
@@ -48,6 +51,7 @@ def recheck(
         return Report((Check("proof:form", False, str(refused)),))
     checks = [Check("proof:form", True, f"{len(document)} bytes")]
     checks += _beacon(proof, beacon_key, verify_round)
+    checks.append(_passes("sizes", lambda: _sizes(proof, standard)))
     checks.append(_passes("draw", lambda: _draw(proof)))
     keeper = SecretKeeper(secret)
     checks.append(_passes("arithmetic", lambda: _arithmetic(proof, domain, keeper)))
@@ -63,11 +67,21 @@ def _passes(name: str, action: Callable[[], str]) -> Check:
         return Check(name, False, refused.detail)
 
 
+def _challenge(records: Sequence[AttestationRecord], challenge: ChallengeOpened) -> str:
+    check_challenge(records, challenge)
+    return "they name this round, these verifiers and these GPUs"
+
+
 def _beacon(proof: Proof, beacon_key: bytes, verify_round: VerifyRound) -> Iterator[Check]:
     beacon = proof.header.challenge.beacon
     is_signed = verify_round(beacon_key, beacon.round, beacon.signature)
     is_good = is_signed and beacon.randomness == sha256(beacon.signature)
     yield Check("signature:beacon", is_good, f"round {beacon.round}")
+
+
+def _sizes(proof: Proof, standard: Callable[[GpuClaim], Parameters]) -> str:
+    check_sizes(proof.header.challenge, standard)
+    return f"order {proof.header.parameters.order}, {proof.header.parameters.tiles} tiles"
 
 
 def _draw(proof: Proof) -> str:
@@ -107,16 +121,9 @@ def _records(
 ) -> Iterator[Check]:
     challenge = proof.header.challenge
     claim = challenge.gpus[proof.header.gpu]
-    is_named = all(
-        record.proof == sha256(document)
-        and record.beacon_round == challenge.beacon.round
-        and record.verifiers_root == verifiers_root(challenge)
-        and record.gpus == len(challenge.gpus)
-        and record.model == model_of(claim).id()
-        and record.verifier in challenge.verifiers
-        for record in records
-    )
-    yield Check("records:proof", is_named, "they name this proof, round and these verifiers")
+    is_named = all(record.proof == sha256(document) for record in records)
+    yield Check("records:proof", is_named, "they name this proof")
+    yield _passes("records:challenge", lambda: _challenge(records, challenge))
     yield _passes(
         "records:subject",
         lambda: (

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from quorate_attestation import seeds
+from quorate_attestation import seeds, verifier_draw
 from quorate_attestation.challenge import ChallengeOpened
 from quorate_attestation.measured_figures import Figures, model_of
 from quorate_attestation.proof_document import Proof
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused
@@ -24,22 +24,17 @@ from quorate_protocol.units import (
     PerSecond,
     Ppm,
     Round,
+    Seconds,
     Small,
     UnixSeconds,
 )
 
-LIFETIME_SECONDS = 24 * 3600
 CLOCK_SKEW_SECONDS = 60
 VERIFIERS_MAX = 3
 
 
-def verifiers_root(challenge: ChallengeOpened) -> Hash32:
-    """Returns the hash of the verifiers and of the list from which they were drawn."""
-    return hash_tuple("verifiers", challenge.draw.eligible_root, *challenge.verifiers)
-
-
 def record_of(
-    proof: Proof, place: Small, found: Figures, ratio: Ppm, now: UnixSeconds
+    proof: Proof, place: Small, found: Figures, ratio: Ppm, now: UnixSeconds, ttl: Seconds
 ) -> AttestationRecord:
     """Returns the record that the verifier at this place signs after the checks passed."""
     challenge = proof.header.challenge
@@ -52,7 +47,7 @@ def record_of(
         model=model_of(claim).id(),
         beacon_round=challenge.beacon.round,
         verifiers=Small(len(challenge.verifiers)),
-        verifiers_root=verifiers_root(challenge),
+        challenge=challenge.digest(),
         gpus=Small(len(challenge.gpus)),
         int8_operations=PerSecond(found.int8_operations_per_second),
         memory_bytes=PerSecond(found.memory_bytes_per_second),
@@ -61,12 +56,16 @@ def record_of(
         elapsed_ms=found.elapsed_ms,
         proof=sha256(proof.encode()),
         issued=now,
-        expires=UnixSeconds(now + LIFETIME_SECONDS),
+        expires=UnixSeconds(now + ttl),
     )
 
 
 def validate(
-    envelope: Envelope[AttestationRecord], domain: Domain, recover: Recover, now: UnixSeconds
+    envelope: Envelope[AttestationRecord],
+    domain: Domain,
+    recover: Recover,
+    now: UnixSeconds,
+    ttl: Seconds,
 ) -> Address:
     """Checks the times and the signature of a record, and returns the key that signed.
 
@@ -76,8 +75,8 @@ def validate(
     record = envelope.message
     if record.issued > now + CLOCK_SKEW_SECONDS:
         raise Refused(Code.TOO_EARLY, "record: issued lies in the future; look at the clock")
-    if not record.issued < record.expires <= record.issued + LIFETIME_SECONDS:
-        raise Refused(Code.EXPIRED, f"record: expires lies 1 to {LIFETIME_SECONDS} s after issued")
+    if not record.issued < record.expires <= record.issued + ttl:
+        raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
     if record.expires <= now:
         raise Refused(Code.EXPIRED, "record: ask for a new challenge")
     return signer(domain, envelope, recover)
@@ -140,7 +139,8 @@ def attested(
 ) -> Attested:
     """Returns what the records of one GPU's challenge say together.
 
-    The caller has validated each. All verifiers of the challenge must have signed one. Raises
+    The caller has validated each, and compares them with the challenge (`check_challenge`), without
+    which a provider could name verifiers of its own. All verifiers must have signed one. Raises
     `Refused` with NOT_YOURS for a record of another provider, key or GPU, STALE for records of
     different challenges, and UNKNOWN if a verifier's record is missing.
     """
@@ -172,12 +172,35 @@ def attested(
     )
 
 
+def check_challenge(records: Sequence[AttestationRecord], challenge: ChallengeOpened) -> None:
+    """Checks records against the document of their challenge, which has some kilobytes.
+
+    It checks the draw of the verifiers too. It does not check the beacon's signature, nor that
+    `verifiers[0]` is a coordinator. Raises `Refused` with NOT_YOURS, or DOES_NOT_OPEN for the draw.
+    """
+    challenge.validate()
+    verifier_draw.check(challenge)
+    named = {(seeds.gpu_hash(claim.uuid), model_of(claim).id()) for claim in challenge.gpus}
+    is_theirs = all(
+        record.challenge == challenge.digest()
+        and record.beacon_round == challenge.beacon.round
+        and record.verifier in challenge.verifiers
+        and record.verifiers == len(challenge.verifiers)
+        and record.gpus == len(challenge.gpus)
+        and (record.provider, record.peer_key) == (challenge.provider, challenge.peer_key)
+        and (record.gpu, record.model) in named
+        for record in records
+    )
+    if not is_theirs:
+        raise Refused(Code.NOT_YOURS, "records: the challenge names other verifiers or GPUs")
+
+
 def _challenge(record: AttestationRecord) -> tuple[object, ...]:
     return (
         record.model,
         record.beacon_round,
         record.verifiers,
-        record.verifiers_root,
+        record.challenge,
         record.gpus,
         record.vram_bytes,
         record.proof,

@@ -97,6 +97,10 @@ class Limits(Struct, frozen=True):
     # From this run time on, audited pay is checked against the auditor's time; None = no check.
     usage_check_from_ms: int | None
     offer_ttl: Seconds
+    # All GPUs are challenged together, by the first beacon round of each period.
+    attestation_every: Seconds
+    attestation_start_within: Seconds  # of that round
+    attestation_ttl: Seconds  # lifetime of a record
 
 
 MAINNET = Limits(
@@ -139,6 +143,9 @@ MAINNET = Limits(
     heartbeat_alive=Seconds(60),
     usage_check_from_ms=60_000,
     offer_ttl=Seconds(15 * 60),
+    attestation_every=Seconds(HOUR),
+    attestation_start_within=Seconds(60),
+    attestation_ttl=Seconds(24 * HOUR),
 )
 
 DEVNET = Limits(
@@ -181,6 +188,9 @@ DEVNET = Limits(
     heartbeat_alive=Seconds(10),
     usage_check_from_ms=None,
     offer_ttl=Seconds(15 * 60),
+    attestation_every=Seconds(30),
+    attestation_start_within=Seconds(10),
+    attestation_ttl=Seconds(300),
 )
 
 BY_NAME: dict[str, Limits] = {limits.name: limits for limits in (MAINNET, DEVNET)}

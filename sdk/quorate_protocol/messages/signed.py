@@ -308,7 +308,7 @@ class AttestationRecord(Struct, frozen=True):
     model: Hash32  # hash of the model's name in the catalogue
     beacon_round: Round  # of the challenge; a record of a later round replaces this one
     verifiers: Small  # count of verifiers of the challenge, this one included
-    verifiers_root: Hash32  # H("verifiers", eligible root, accounts of the verifiers)
+    challenge: Hash32  # CID digest of ChallengeOpened: verifiers, their draw, GPUs, sizes
     gpus: Small  # GPUs of the provider that were challenged together
     int8_operations: PerSecond
     memory_bytes: PerSecond

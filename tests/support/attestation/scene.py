@@ -21,6 +21,7 @@ from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_attestation.verifier_session import VerifierState
 from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.rules.audit_draw import StakeSlot
@@ -193,7 +194,7 @@ class Scene:
         ratio = judge(claim, figures, reference(claim), NETWORK_MS)
         account = self.challenge.verifiers[place]
         signing = next(each for each in ALL_KEYS if each.address == account)
-        made = records.record_of(proof, Small(place), figures, ratio, NOW)
+        made = records.record_of(proof, Small(place), figures, ratio, NOW, MAINNET.attestation_ttl)
         return seal(DOMAIN, made, signing.sign)
 
 

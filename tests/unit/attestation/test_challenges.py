@@ -8,6 +8,7 @@ from quorate_attestation import records, verifier_session
 from quorate_attestation.challenge import STAGES
 from quorate_attestation.measured_figures import Figures, figures, judge
 from quorate_attestation.seeds import gpu_hash
+from quorate_protocol.limits import MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, Milliseconds, Small
 from quorate_protocol.values import replace
@@ -44,7 +45,10 @@ def test_three_verifiers_sign_one_record_each() -> None:
     assert len(scene.states) == 3
     for gpu in range(2):
         found = [scene.record(place, gpu) for place in range(3)]
-        signers = {records.validate(envelope, DOMAIN, recover, NOW) for envelope in found}
+        signers = {
+            records.validate(envelope, DOMAIN, recover, NOW, MAINNET.attestation_ttl)
+            for envelope in found
+        }
         assert signers == set(scene.challenge.verifiers)
         messages = [envelope.message for envelope in found]
         summary = records.attested(messages, PROVIDER.address, PEER_KEY, f"GPU-{gpu}")

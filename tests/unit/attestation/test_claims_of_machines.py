@@ -4,7 +4,7 @@ import pytest
 
 from quorate_attestation.arithmetic.proof_check import SecretKeeper, check
 from quorate_attestation.challenge import GpuClaim
-from quorate_attestation.claims import claims_of, cpu_claim
+from quorate_attestation.claims import check_sizes, claims_of, cpu_claim
 from quorate_attestation.measured_figures import figures, judge, model_of
 from quorate_attestation.provers.engine_choice import engine_of
 from quorate_attestation.provers.numpy_engine import NumpyEngine
@@ -18,7 +18,9 @@ from support.gpu.recorded_inventories import FakeLibraryProbe, recorded
 
 
 def challenge_of(found: tuple[GpuClaim, ...]) -> None:
-    replace(challenge(), gpus=found).validate()
+    opened = replace(challenge(), gpus=found)
+    opened.validate()
+    check_sizes(opened)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,15 @@ def test_a_machine_without_gpus_is_attested_as_a_cpu() -> None:
     assert isinstance(engine_of(claim), NumpyEngine)
     opened = replace(challenge(), gpus=(claim,))
     check(prove(opened), DOMAIN, SecretKeeper(b"\x01" * 32))
+
+
+@pytest.mark.rule("10.11")
+def test_smaller_sizes_than_the_standard_are_refused() -> None:
+    (claim,) = claims_of(recorded("one-t4"), PEER_KEY)
+    for change in ({"tiles": 1}, {"order": 256}, {"page_rounds": 1}, {"chains_opened": 1}):
+        weak = replace(claim, parameters=replace(claim.parameters, **change))
+        with pytest.raises(Refused, match="not the standard ones"):
+            check_sizes(replace(challenge(), gpus=(weak,)))
 
 
 @pytest.mark.rule("10.18")

@@ -13,7 +13,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import recover
 from support.attestation.challenges import DOMAIN, nonce
-from support.attestation.scene import BEACON_SECRET, Scene, claims, open_challenge
+from support.attestation.scene import BEACON_SECRET, PARAMETERS, Scene, claims, open_challenge
 
 Records = tuple[Envelope[AttestationRecord], ...]
 
@@ -35,6 +35,7 @@ def report(document: bytes, found: Records, is_chain_known: bool = True) -> Repo
         recover,
         bls.verify_round,
         (lambda account, key: account == key) if is_chain_known else None,
+        lambda claim: PARAMETERS,
     )
 
 
@@ -57,9 +58,9 @@ def test_honest_documents_pass_and_times_are_labelled() -> None:
     ("change", "names"),
     [
         ({"proof": nonce(1)}, {"records:proof", "records:subject"}),
-        ({"model": nonce(1)}, {"records:proof", "records:subject"}),
-        ({"gpus": Small(4)}, {"records:proof", "records:subject"}),
-        ({"gpu": nonce(1)}, {"records:subject"}),
+        ({"model": nonce(1)}, {"records:challenge", "records:subject"}),
+        ({"gpus": Small(4)}, {"records:challenge", "records:subject"}),
+        ({"gpu": nonce(1)}, {"records:challenge", "records:subject"}),
         ({"vram_bytes": ByteCount(1)}, {"records:memory", "records:subject"}),
         ({"elapsed_ms": Milliseconds(1)}, set()),
     ],
@@ -76,6 +77,8 @@ def test_a_changed_document_is_noticed() -> None:
     assert wrong_names(document[:-1], found) == {"proof:form"}
     last = document[:-1] + bytes([document[-1] ^ 1])
     assert wrong_names(last, found) == {"arithmetic", "records:proof"}
+    weak = recheck(document, found, DOMAIN, b"", b"\x77" * 32, recover, bls.verify_round)
+    assert {"sizes", "signature:beacon"} == {c.name for c in weak.checks if not c.is_good}
 
 
 @pytest.mark.rule("10.3", "10.4", "10.12")

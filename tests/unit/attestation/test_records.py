@@ -6,6 +6,7 @@ import pytest
 
 from quorate_attestation import records
 from quorate_attestation.seeds import gpu_hash
+from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused
@@ -17,9 +18,15 @@ from support.attestation.scene import ALL_KEYS, NOW, PROVIDER, Scene, claims, ke
 
 
 @cache
-def signed() -> tuple[Envelope[AttestationRecord], ...]:
+def a_scene() -> Scene:
     scene = Scene(open_challenge(claims()))
     scene.run()
+    return scene
+
+
+@cache
+def signed() -> tuple[Envelope[AttestationRecord], ...]:
+    scene = a_scene()
     return tuple(scene.record(place, 0) for place in range(3))
 
 
@@ -42,7 +49,7 @@ def code_of(found: list[AttestationRecord], uuid: str = "GPU-0") -> Code:
         ({"gpu": gpu_hash("GPU-1")}, Code.NOT_YOURS),
         ({"beacon_round": Round(8)}, Code.STALE),
         ({"proof": nonce(1)}, Code.STALE),
-        ({"verifiers_root": nonce(1)}, Code.STALE),
+        ({"challenge": nonce(1)}, Code.STALE),
         ({"model": nonce(1)}, Code.STALE),
         ({"gpus": Small(1), "verifiers": Small(2)}, Code.STALE),
     ],
@@ -101,16 +108,37 @@ def test_only_a_later_round_replaces_a_record() -> None:
 def test_records_live_for_a_day(change: dict[str, UnixSeconds], code: Code) -> None:
     wrong = seal(DOMAIN, replace(messages()[0], **change), ALL_KEYS[0].sign)
     with pytest.raises(Refused) as refused:
-        records.validate(wrong, DOMAIN, recover, NOW)
+        records.validate(wrong, DOMAIN, recover, NOW, MAINNET.attestation_ttl)
     assert refused.value.code is code
 
 
 @pytest.mark.rule("10.13")
 def test_a_changed_record_has_another_signer() -> None:
     good = signed()[0]
-    assert records.validate(good, DOMAIN, recover, NOW) == ALL_KEYS[0].address
+    assert (
+        records.validate(good, DOMAIN, recover, NOW, MAINNET.attestation_ttl) == ALL_KEYS[0].address
+    )
     changed = Envelope(replace(good.message, int8_operations=PerSecond(1)), good.sig)
-    assert records.validate(changed, DOMAIN, recover, NOW) != ALL_KEYS[0].address
+    assert (
+        records.validate(changed, DOMAIN, recover, NOW, MAINNET.attestation_ttl)
+        != ALL_KEYS[0].address
+    )
+
+
+@pytest.mark.rule("10.3", "10.13")
+def test_verifiers_that_were_not_drawn_do_not_count() -> None:
+    """A provider could sign three records with keys of its own; the challenge shows the draw."""
+    found, opened = messages(), a_scene().challenge
+    records.check_challenge(found, opened)
+    friend = key(12).address
+    with pytest.raises(Refused) as refused:
+        records.check_challenge([replace(found[0], verifier=friend), *found[1:]], opened)
+    assert refused.value.code is Code.NOT_YOURS
+    forged = replace(opened, verifiers=(opened.verifiers[0], friend, key(13).address))
+    named = [replace(record, challenge=forged.digest()) for record in found]
+    with pytest.raises(Refused) as refused:
+        records.check_challenge(named, forged)
+    assert refused.value.code is Code.DOES_NOT_OPEN
 
 
 @pytest.mark.rule("10.17")
