@@ -6,7 +6,7 @@ verifiers' word. The eligible list behind the draw is the coordinator's word, as
 
 from collections.abc import Callable, Iterator, Sequence
 
-from quorate_attestation import proof_document, verifier_draw
+from quorate_attestation import proof_document
 from quorate_attestation.arithmetic import proof_check
 from quorate_attestation.arithmetic.proof_check import SecretKeeper
 from quorate_attestation.challenge import ChallengeOpened, GpuClaim
@@ -14,6 +14,7 @@ from quorate_attestation.claims import check_sizes, standard_sizes
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof
 from quorate_attestation.records import attested, check_challenge
+from quorate_attestation.sessions import verifier_draw
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.envelope import Envelope, Recover, signer

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate_attestation import prover_session, records, verifier_draw, verifier_session
+from quorate_attestation import records
 from quorate_attestation.arithmetic.proof_check import SecretKeeper, check
 from quorate_attestation.catalogue import Measured, Model
 from quorate_attestation.challenge import (
@@ -19,7 +19,8 @@ from quorate_attestation.proof_document import Proof
 from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
-from quorate_attestation.verifier_session import VerifierState
+from quorate_attestation.sessions import prover_session, verifier_draw, verifier_session
+from quorate_attestation.sessions.verifier_session import VerifierState
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal

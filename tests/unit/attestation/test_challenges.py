@@ -4,10 +4,11 @@ from functools import cache
 
 import pytest
 
-from quorate_attestation import records, verifier_session
+from quorate_attestation import records
 from quorate_attestation.challenge import STAGES
 from quorate_attestation.measured_figures import Figures, figures, judge
 from quorate_attestation.seeds import gpu_hash
+from quorate_attestation.sessions import verifier_session
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, Milliseconds, Small

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_attestation.schedule import challenge_round, check_start
+from quorate_attestation.sessions.schedule import challenge_round, check_start
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorate_attestation import verifier_draw
 from quorate_attestation.challenge import ChallengeOpened
+from quorate_attestation.sessions import verifier_draw
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Small
