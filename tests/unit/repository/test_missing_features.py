@@ -22,7 +22,6 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import TakenFromChain
-from quorate_protocol.messages.signed import MESSAGE_TYPES
 from quorate_protocol.messages.views import PlanView, ProviderView
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
@@ -43,11 +42,6 @@ def sources(*left_out: str) -> str:
         if path.name not in left_out
     )
     return "\n".join(path.read_text(encoding="utf-8") for path in found)
-
-
-@pytest.mark.rule("2.7", "3.6")
-def test_key_bindings_are_not_checked() -> None:
-    assert "KeyBinding" in MESSAGE_TYPES and "KeyBinding" not in sources("signed.py")
 
 
 def entries(kind: str) -> set[str]:
