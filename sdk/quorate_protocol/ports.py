@@ -230,6 +230,62 @@ class Peers(Protocol):
         """Closes all connections."""
 
 
+class PeerServer(Peers, Protocol):
+    """The peers that dialed in, over one transport or several."""
+
+    def network_of(self, peer: Address) -> str:
+        """The IP address from which a connected peer was seen; "" if it is not connected."""
+
+    def connection_number(self, peer: Address) -> int:
+        """Counts the connections of the program. A newer one has a higher number; 0 is none."""
+
+
+# ------------------------------------------------------------------------------------------- gossip
+
+GOSSIP_BYTES_MAX = 8192  # of one message
+
+
+class Verdict(StrEnum):
+    """What becomes of a gossiped message."""
+
+    ACCEPT = "accept"  # taken, and passed on to other peers
+    IGNORE = "ignore"  # neither taken nor passed on; nobody is to blame
+    REJECT = "reject"  # invalid: the peer that passed it on is blamed, and cut off if it goes on
+
+
+Validate = Callable[[bytes, str], Verdict]
+"""Judges a message. Its arguments are the message and the name of the peer that passed it on.
+
+It is called in the thread of the network, so it must be thread-safe, and quick (about 1 ms): all
+other messages wait meanwhile. Rates are its business: it charges a message to the owner that signed
+it, never to the peer that passed it on. If it raises, the message is ignored and the bug is logged.
+"""
+
+
+class Gossip(Protocol):
+    """Messages to everybody who listens to one topic, at most GOSSIP_BYTES_MAX bytes each.
+
+    Messages may be lost, repeated after minutes, and arrive in any order. A member neither judges
+    nor receives its own messages.
+    """
+
+    async def publish(self, data: bytes) -> None:
+        """Sends a message to the topic.
+
+        Refused(OVERSIZE) for more than GOSSIP_BYTES_MAX bytes. Unavailable if no neighbour listens.
+        """
+
+    def subscribe(self, validate: Validate) -> AsyncIterator[bytes]:
+        """The messages that `validate` accepts, from now on. One subscription for each member.
+
+        The iterator holds a bounded number of messages. If its reader falls behind, it drops the
+        oldest ones.
+        """
+
+    async def close(self) -> None:
+        """Leaves the topic. The iterator ends."""
+
+
 # ------------------------------------------------------------------------------------------- signer
 
 

@@ -18,7 +18,9 @@ if version("libp2p") != LIBP2P_VERSION:
 with warnings.catch_warnings():
     # Its dependencies import modules that are deprecated.
     warnings.simplefilter("ignore")
-    importlib.import_module("libp2p.pubsub.gossipsub")
+    for name in ("libp2p.pubsub.gossipsub", "libp2p.network.auto_connector"):
+        importlib.import_module(name)
 
 # Strangers can make libp2p log as much as they like. What owners must know, this project logs.
 logging.getLogger("libp2p").setLevel(logging.CRITICAL)
+logging.getLogger("libp2p.network.auto_connector").setLevel(logging.NOTSET)  # it sets INFO

@@ -1,0 +1,90 @@
+"""Yamux with the bounds that libp2p 0.8.1 does not hold against the other side.
+
+- A peer that ignores the receive window made libp2p buffer without end.
+- A peer could open any number of streams on one connection.
+- Window updates were sent for each read, which halved the throughput.
+- A reset looked like a clean end of the stream.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from libp2p.abc import ISecureConn
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamReset
+from libp2p.stream_muxer.yamux import yamux
+
+FRAME_BYTES_MAX = 1 << 20
+WINDOW_BYTES_MAX = 4 << 20  # to which the receive window of one stream grows
+BUFFER_BYTES_MAX = 2 * WINDOW_BYTES_MAX  # above every window that we grant
+INBOUND_STREAMS_MAX = 512  # of one connection
+
+log = logging.getLogger(__name__)
+
+
+class _Buffer(bytearray):
+    """Received bytes that nobody has read yet. Yamux closes the connection on TooSlowError."""
+
+    def extend(self, data: Any) -> None:
+        """Appends, up to the bound."""
+        if len(self) + len(data) > BUFFER_BYTES_MAX:
+            raise trio.TooSlowError("the peer sent more than its window")
+        super().extend(data)
+
+
+class _Buffers(dict[int, bytearray]):
+    def __setitem__(self, stream_id: int, buffer: bytearray) -> None:
+        super().__setitem__(stream_id, _Buffer(buffer))
+
+
+class _Streams(dict[int, yamux.YamuxStream]):
+    def __setitem__(self, stream_id: int, stream: yamux.YamuxStream) -> None:
+        if not stream.is_initiator and len(self) >= INBOUND_STREAMS_MAX:
+            raise trio.TooSlowError("the peer opened too many streams")
+        super().__setitem__(stream_id, stream)
+
+
+class GuardedYamux(yamux.Yamux):
+    """A connection whose frames, buffers and streams are bounded. Over a bound it is closed."""
+
+    def __init__(
+        self,
+        secured_conn: ISecureConn,
+        peer_id: ID,
+        is_initiator: bool | None = None,
+        on_close: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
+        super().__init__(secured_conn, peer_id, is_initiator, on_close)
+        self.stream_buffers = _Buffers()
+        self.streams = _Streams()
+
+    async def _read_data_body(self, length: int) -> bytes:
+        if length > FRAME_BYTES_MAX:
+            raise trio.TooSlowError(f"a frame of {length} bytes")
+        return await super()._read_data_body(length)
+
+
+class GuardedStream(yamux.YamuxStream):
+    """A stream that grants its window in large steps and tells a reset from an end."""
+
+    async def read(self, n: int | None = -1) -> bytes:
+        """See `YamuxStream.read`. MuxedStreamEOF only after the other side's FIN."""
+        try:
+            return await super().read(n)
+        except MuxedStreamEOF as error:
+            if self.reset_received or not self.recv_closed:
+                raise MuxedStreamReset("the stream was reset, or its connection ended") from error
+            raise
+
+    async def _auto_tune_and_send_window_update(self, *, bytes_read: int = 0) -> None:
+        async with self.window_lock:
+            buffered = len(self.conn.stream_buffers.get(self.stream_id, b""))
+            missing = self.target_recv_window - (self.recv_window + buffered)
+            if missing < self.target_recv_window // 2:
+                return
+            granted = self._grow_to_delta(buffered)
+            if self.target_recv_window < WINDOW_BYTES_MAX:
+                granted += self._apply_autotune_epoch(buffered)
+        await self.send_window_update(granted)

@@ -1,0 +1,119 @@
+"""The trio side of one libp2p stream: moves bytes between it and a `StreamSocket`."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import trio
+from libp2p.abc import INetStream
+from libp2p.io.exceptions import IOException
+from libp2p.network.connection.exceptions import RawConnError
+from libp2p.network.exceptions import SwarmException
+from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
+
+from quorate_protocol.crypto.peer_ids import peer_key_of_bytes
+from quorate_runtime.p2p.stream_socket import RemotePeer, StreamSocket, split_messages
+
+READ_BYTES = 256 << 10
+WRITE_BYTES = 256 << 10  # joined into one write
+LINGER_SECONDS = 2.0  # between our end of the stream and the other side's
+
+ENDS = (IOException, RawConnError, SwarmException, MuxedConnError, MuxedStreamError, OSError)
+
+log = logging.getLogger(__name__)
+
+
+def remote_of(stream: INetStream) -> RemotePeer:
+    """The proved other side of a stream. Refused(UNSUPPORTED) if its key is not Ed25519."""
+    address = stream.get_remote_address()
+    key = peer_key_of_bytes(stream.muxed_conn.peer_id.to_bytes())
+    return RemotePeer(key, address[0] if address else "")
+
+
+class StreamPump:
+    """Reads and writes one stream until it ends or the socket is closed."""
+
+    def __init__(
+        self, stream: INetStream, socket: StreamSocket, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Call it in the trio thread. `socket` belongs to `loop`."""
+        self._stream, self._socket, self._loop = stream, socket, loop
+        self._work, self._room = trio.Event(), trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def post(function: Callable[[], object]) -> None:
+            try:
+                token.run_sync_soon(function, idempotent=True)
+            except trio.RunFinishedError as error:
+                raise ConnectionError("the libp2p host has ended") from error
+
+        socket.connect_pump(post, self._wake, self._resume)
+
+    async def run(self) -> None:
+        """Pumps until the stream ends."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read, nursery.cancel_scope)
+                nursery.start_soon(self._write, nursery.cancel_scope)
+        finally:
+            self._tell(self._socket.ended)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER_SECONDS):
+                await self._stream.reset()  # nothing is sent if both sides have ended it
+
+    async def _read(self, scope: trio.CancelScope) -> None:
+        buffer = bytearray()
+        try:
+            while True:
+                buffer += await self._stream.read(READ_BYTES)
+                messages = split_messages(buffer)
+                if messages:
+                    self._socket.unread.add(sum(map(len, messages)))
+                    self._tell(lambda taken=messages: self._socket.arrived(taken))  # type: ignore[misc]
+                while self._socket.unread.is_full:
+                    self._room = trio.Event()
+                    if self._socket.unread.is_full:
+                        await self._room.wait()
+        except ENDS:
+            pass  # not re-raised: the stream has ended
+        except ValueError as error:
+            # Not re-raised: the peer sent no message.
+            log.warning("the stream of a peer is closed: %s", error)
+        scope.cancel()
+
+    async def _write(self, scope: trio.CancelScope) -> None:
+        outbox = self._socket.outbox
+        try:
+            while outbox or not self._socket.is_closing:
+                if not outbox:
+                    self._work = trio.Event()
+                    if not outbox and not self._socket.is_closing:
+                        await self._work.wait()
+                    continue
+                await self._write_some()
+            await self._stream.close()
+            await trio.sleep(LINGER_SECONDS)
+        except ENDS:
+            pass  # not re-raised: the stream has ended
+        scope.cancel()
+
+    async def _write_some(self) -> None:
+        outbox, size = self._socket.outbox, 0
+        parts: list[bytes] = []
+        while outbox and (not parts or size + len(outbox[0]) <= WRITE_BYTES):
+            parts.append(outbox.popleft())
+            size += len(parts[-1])
+        await self._stream.write(b"".join(parts))
+        if self._socket.unsent.take(size):
+            self._tell(self._socket.room_again)
+
+    def _wake(self) -> None:
+        self._work.set()
+
+    def _resume(self) -> None:
+        self._room.set()
+
+    def _tell(self, function: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            log.debug("the loop of a stream's socket has ended")
