@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import aiohttp
 from aiohttp import web
@@ -70,6 +71,12 @@ async def authorize(account: Address, key: Address) -> bool:
     return account in (ADA, BOB) and SIGNERS[account].address == key
 
 
+class Dialer(Protocol):
+    """What the dialers of all transports have."""
+
+    async def run(self) -> None: ...
+
+
 class Site:
     """A real HTTP server with the peers' route. Tests stop it and start it again on the same
     port.
@@ -109,7 +116,7 @@ class Site:
 
 
 @asynccontextmanager
-async def running(*dialers: WebSocketDialer) -> AsyncIterator[None]:
+async def running(*dialers: Dialer) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(dialer.run()) for dialer in dialers]
     try:
         yield

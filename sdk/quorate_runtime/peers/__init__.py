@@ -1,1 +1,1 @@
-"""Adapters of the `Peers` port."""
+"""Adapters of the ports `Peers` and `Gossip` that need no libp2p."""

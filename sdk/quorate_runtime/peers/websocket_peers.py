@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -22,10 +21,11 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.ports import Clock, Handler, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Signature
-from quorate_runtime.http.client_networks import network_of
 from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX, Channel
+from quorate_runtime.peers.hello_places import HelloPlaces
+from quorate_runtime.peers.peer_connections import PeerConnections
 
 HELLO_TAG = "quorate-peers/1"
 HELLO_BYTES_MAX = 1024
@@ -33,7 +33,6 @@ HELLO_SECONDS = 10
 PING_SECONDS = 15
 CLOSE_SECONDS = 2.0  # the other side has so long to answer a close
 CONNECTIONS_MAX = 4096
-HELLOS_MAX, NETWORK_HELLOS_MAX = 512, 256  # connections that have not said hello yet
 RETRY_FIRST_SECONDS = 0.25
 RETRY_MAX_SECONDS = 30.0
 CLOSE_REFUSED = 4003  # WebSocket close code of a refused hello; the reason is the refusal code
@@ -124,11 +123,10 @@ class WebSocketPeers:
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
         self._account, self._handler, self._authorize = account, handler, authorize
-        self._channels: dict[Address, tuple[Channel, WebSocket]] = {}
+        self._connections = PeerConnections()
+        self._sockets: dict[int, WebSocket] = {}  # by the number of the connection
         self._count = 0
-        self._saying_hello: Counter[str] = (
-            Counter()
-        )  # network -> connections that have not said hello yet
+        self._hellos = HelloPlaces()
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
         """The routes to add to an aiohttp application."""
@@ -136,33 +134,30 @@ class WebSocketPeers:
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers`."""
-        entry = self._channels.get(peer)
-        if entry is None:
-            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
-        return await entry[0].request(frame, deadline)
+        return await self._connections.request(peer, frame, deadline)
 
     def connected(self) -> frozenset[Address]:
         """See `ports.Peers`."""
-        return frozenset(self._channels)
+        return self._connections.connected()
+
+    def network_of(self, peer: Address) -> str:
+        """See `ports.PeerServer`."""
+        return self._connections.network_of(peer)
+
+    def connection_number(self, peer: Address) -> int:
+        """See `ports.PeerServer`."""
+        return self._connections.connection_number(peer)
 
     async def close(self) -> None:
         """Ends all connections. The dialers reconnect when a server listens again."""
         # All at once: a peer that does not answer a close takes seconds, and a thousand of them
         # must not take a thousand times as long.
         await asyncio.gather(
-            *(
-                _hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY)
-                for _, ws in list(self._channels.values())
-            )
+            *(_hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY) for ws in list(self._sockets.values()))
         )
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
-        network = network_of(request.remote)
-        is_crowded = (
-            self._saying_hello.total() >= HELLOS_MAX
-            or self._saying_hello[network] >= NETWORK_HELLOS_MAX
-        )
-        if self._count >= CONNECTIONS_MAX or is_crowded:
+        if self._count >= CONNECTIONS_MAX or self._hellos.is_crowded(request.remote or ""):
             # Strangers must not take the places of peers that have proved their accounts.
             raise Busy("too many connections; try again later", HELLO_SECONDS)
         ws = web.WebSocketResponse(
@@ -174,16 +169,15 @@ class WebSocketPeers:
         await ws.prepare(request)
         self._count += 1
         try:
-            await self._converse(ws, request.remote or "?")
+            await self._converse(ws, request.remote or "")
         finally:
             self._count -= 1
         return ws
 
     async def _converse(self, ws: web.WebSocketResponse, remote: str) -> None:
-        network = network_of(remote)
-        self._saying_hello[network] += 1
         try:
-            account = await self._check_hello(ws)
+            with self._hellos.place(remote):
+                account = await self._check_hello(ws)
         except Refused as refusal:
             # Not re-raised: the close code tells the peer.
             log.warning("peer at %s: hello refused: %s", remote, refusal)
@@ -195,25 +189,22 @@ class WebSocketPeers:
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
             return
-        finally:
-            self._saying_hello[network] -= 1
-            if not self._saying_hello[network]:
-                del self._saying_hello[network]
         channel = Channel(_WsSocket(ws), "0x" + account.hex(), self._handler)
-        older = self._channels.get(account)
-        self._channels[account] = (channel, ws)
+        older = self._connections.newest(account)
+        connection = self._connections.add(account, channel, remote)
+        self._sockets[connection.number] = ws
         log.info("peer 0x%s connected from %s", account.hex(), remote)
         try:
             await ws.send_str(canonical.encode(Welcome(self._account)).decode())
-            if older is not None:
-                await _hang_up(older[1], aiohttp.WSCloseCode.OK, b"replaced")
+            if older is not None and older.number in self._sockets:
+                await _hang_up(self._sockets[older.number], aiohttp.WSCloseCode.OK, b"replaced")
             await channel.run()
         except ConnectionError:
             # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
-            if self._channels.get(account, (None,))[0] is channel:
-                del self._channels[account]
+            del self._sockets[connection.number]
+            self._connections.remove(account, connection)
 
     async def _check_hello(self, ws: web.WebSocketResponse) -> Address:
         """The account of the dialer. `Refused` when it cannot prove it."""

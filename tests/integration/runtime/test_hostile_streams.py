@@ -25,7 +25,7 @@ from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_node.ops.node_gateway import Gateway
 from quorate_runtime.http.listener_limits import ListenerLimits
-from quorate_runtime.peers import websocket_peers
+from quorate_runtime.peers import hello_places, websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
 from support.markets.coordinator_stage import Stage, deployed_stage, running
 from support.requirements import FILES_MIN, require
@@ -337,7 +337,7 @@ async def test_connections_without_a_hello_do_not_take_all_places(
     market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 3.0)
-    monkeypatch.setattr(websocket_peers, "NETWORK_HELLOS_MAX", 20)
+    monkeypatch.setattr(hello_places, "NETWORK_HELLOS_MAX", 20)
     found = [await upgraded(market, "127.0.4.3") for _ in range(40)]
     heads = [head.split(b"\r\n")[0] for _, head in found]
     assert (

@@ -1,8 +1,9 @@
-"""The `Peers` port: the WebSocket adapter and the hub in memory keep the same promises."""
+"""The `Peers` port: WebSocket, libp2p and the hub in memory keep the same promises."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -19,12 +20,14 @@ from support.peer_sites import (
     BOB,
     EVE,
     SERVER,
+    SIGNERS,
     TIMEOUT,
     EchoHandler,
     Site,
     eventually,
     running,
 )
+from support.requirements import require
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Network:
     dialers: dict[Address, tuple[Peers, EchoHandler]]
 
 
-@pytest.fixture(params=["ws", "memory"])
+@pytest.fixture(params=["ws", "libp2p", "memory"])
 async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
     handlers = {account: EchoHandler(b"dialer") for account in (ADA, BOB)}
     if request.param == "memory":
@@ -47,6 +50,11 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
                 handler,
                 {a: (hub.join(a, d.handle), d) for a, d in handlers.items()},
             )
+        return
+    if request.param == "libp2p":
+        require("libp2p")
+        async with libp2p_network(handlers) as found:
+            yield found
         return
     site = Site(EchoHandler(b"server"))
     await site.start()
@@ -60,6 +68,28 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
         )
         yield Network(site.peers, site.handler, {a: (dialers[a], handlers[a]) for a in dialers})
     await site.stop()
+
+
+@asynccontextmanager
+async def libp2p_network(handlers: dict[Address, EchoHandler]) -> AsyncIterator[Network]:
+    from support.p2p.p2p_nodes import P2pSite, greeter_of, node_of, nodes_up, seed_of
+
+    site = P2pSite(EchoHandler(b"server"))
+    nodes = {account: node_of(account) for account in handlers}
+    async with nodes_up(site.node, *nodes.values()):
+        dialers = {
+            a: site.dialer(nodes[a], a, h, greeter_of(a, seed_of(a), SIGNERS[a]))
+            for a, h in handlers.items()
+        }
+        async with running(*dialers.values()):
+            await eventually(
+                lambda: (
+                    site.peers.connected() == set(handlers)
+                    and all(d.connected() for d in dialers.values())
+                )
+            )
+            yield Network(site.peers, site.handler, {a: (dialers[a], handlers[a]) for a in dialers})
+            await site.peers.close()
 
 
 async def test_both_sides_can_ask_and_see_the_sender(network: Network) -> None:

@@ -1,0 +1,92 @@
+"""The `Peers` port over libp2p, dialing side: one stream to one server. It reconnects by itself."""
+
+import logging
+import random
+from collections.abc import Callable
+
+from quorate_protocol.ports import Clock, Handler
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Seconds
+from quorate_runtime.p2p.binding_hello import Greeter
+from quorate_runtime.p2p.host_config import PEERS_PROTOCOL, PeerAddress
+from quorate_runtime.p2p.p2p_node import P2pNode
+from quorate_runtime.p2p.stream_socket import StreamSocket
+from quorate_runtime.peers.channel import Channel
+from quorate_runtime.peers.websocket_peers import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
+
+OPEN_SECONDS = Seconds(15)
+
+log = logging.getLogger(__name__)
+
+
+class Libp2pDialer:
+    """`ports.Peers` with one server, over a node that runs."""
+
+    def __init__(
+        self,
+        node: P2pNode,
+        server: PeerAddress,
+        peer: Address,
+        greeter: Greeter,
+        handler: Handler,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+        retry_max: float = RETRY_MAX_SECONDS,
+    ) -> None:
+        """`server` belongs to `peer`, and `greeter` speaks for the dialer's account.
+
+        The pause between tries grows to `retry_max` seconds.
+        """
+        self._node, self._server, self._peer = node, server, peer
+        self._greeter, self._handler, self._clock = greeter, handler, clock
+        self._jitter, self._retry_max = jitter, retry_max
+        self.connections = 0  # how many were made
+        self._channel: Channel | None = None
+        self._stream: StreamSocket | None = None
+        self._is_closed = False
+
+    async def run(self) -> None:
+        """Dials until `close` or until cancelled. Raises the bugs of its handler."""
+        delay = RETRY_FIRST_SECONDS
+        while not self._is_closed:
+            try:
+                await self._connect()
+                delay = RETRY_FIRST_SECONDS
+            except (TimeoutError, ConnectionError, Refused) as error:
+                # Not re-raised: the server is away, refuses this provider or sends malformed
+                # data. The next try may succeed.
+                log.warning("0x%s: no libp2p connection: %s", self._peer.hex(), error)
+            if not self._is_closed:
+                await self._clock.sleep(delay * (0.5 + self._jitter()))
+                delay = min(2 * delay, self._retry_max)
+
+    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
+        """See `ports.Peers`."""
+        if self._channel is None or peer != self._peer:
+            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
+        return await self._channel.request(frame, deadline)
+
+    def connected(self) -> frozenset[Address]:
+        """See `ports.Peers`."""
+        return frozenset() if self._channel is None else frozenset([self._peer])
+
+    async def close(self) -> None:
+        """Ends the connection. `run` returns after its current pause, or its owner cancels it."""
+        self._is_closed = True
+        if self._stream is not None:
+            await self._stream.close("")
+
+    async def _connect(self) -> None:
+        """Dials, says hello and reads until the stream ends."""
+        await self._node.wait_until_up()
+        stream = await self._node.open_stream(self._server, PEERS_PROTOCOL, OPEN_SECONDS)
+        try:
+            await self._greeter.dial(stream, self._peer)
+            channel = Channel(stream, "0x" + self._peer.hex(), self._handler)
+            self._channel, self._stream = channel, stream
+            self.connections += 1
+            log.info("connected to 0x%s over libp2p", self._peer.hex())
+            await channel.run()
+        finally:
+            self._channel, self._stream = None, None
+            await stream.close("")
