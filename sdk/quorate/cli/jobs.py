@@ -75,6 +75,12 @@ def run(
         Path | None, typer.Option("--output", "-o", help="New directory for the output.")
     ] = None,
     host_class: ClassOption = "",
+    ipfs: Annotated[
+        bool, typer.Option("--ipfs", help="Upload nothing: image and inputs are in IPFS already.")
+    ] = False,
+    ipfs_gateway: Annotated[
+        str, typer.Option(help="IPFS gateway that tells the sizes of inputs named by CID.")
+    ] = "http://127.0.0.1:8080",
     accept_unverified: Annotated[
         bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
     ] = False,
@@ -107,6 +113,8 @@ def run(
         accept_unverified=accept_unverified,
         outputs=output,
         host_class=host_class,
+        source="ipfs" if ipfs else "",
+        ipfs_gateway=ipfs_gateway,
     )
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 
