@@ -133,7 +133,7 @@ class P2pNode:
         """Stops the host. `run` returns."""
         self._is_closed = True
         if self._running is not None:
-            await self._running[0].stop()
+            await _stop(self._running[0])
 
     async def _run_once(self) -> None:
         thread = TrioThread(self._session())
@@ -146,7 +146,7 @@ class P2pNode:
                 await asyncio.shield(asyncio.wrap_future(thread.done))
         finally:
             self._running = None
-            await finish_before_cancel(thread.stop())
+            await finish_before_cancel(_stop(thread))
 
     def _session(self) -> Callable[[], AbstractAsyncContextManager[HostSession]]:
         loop = asyncio.get_running_loop()
@@ -180,6 +180,14 @@ class P2pNode:
         finally:
             await finish_before_cancel(stream.close(""))
             self._conversations -= 1
+
+
+async def _stop(thread: TrioThread[HostSession]) -> None:
+    try:
+        await thread.stop()
+    except TimeoutError:
+        # Not re-raised: the thread ends with the process, or when the machine is less busy.
+        log.error("the libp2p host did not stop in time")
 
 
 def _first(error: BaseException) -> BaseException:
