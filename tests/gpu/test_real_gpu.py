@@ -26,7 +26,6 @@ LARGE = Parameters(
     pages=1 << 22,
     page_rounds=256,
     chains=1 << 22,
-    batches=8,
     chains_opened=128,
 )
 
