@@ -38,6 +38,7 @@ from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import STORE_BYTES, StagingQuota
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.urls import web_url
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
@@ -69,6 +70,7 @@ def up(
     archive_gib: options.ArchiveGib = ARCHIVE_GIB,
     archive_days: options.ArchiveDays = ARCHIVE_DAYS,
     store_gib: options.StoreGib = STORE_BYTES // GIB,
+    ipfs_gateway: options.IpfsGateways = None,
     documents_gib: options.DocumentsGib = DOCUMENTS_GIB,
     documents_days: options.DocumentsDays = DOCUMENTS_DAYS,
     begin_anew: options.MayStartEmpty = None,
@@ -105,8 +107,18 @@ def up(
         proxies=proxies_of(settings.trusted_proxies, settings.proxy_header),
         begin_anew=lost,
         is_newest=journal_is_newest,
+        ipfs_gateways=_gateways(ipfs_gateway),
     )
     _run(config, keys)
+
+
+def _gateways(texts: list[str] | None) -> tuple[str, ...]:
+    try:
+        return tuple(
+            web_url("--ipfs-gateway", text, "http://127.0.0.1:8080") for text in texts or ()
+        )
+    except Refused as refused:
+        raise fail(refused.detail, EXIT_USAGE) from refused
 
 
 def _read_settings(folder: Path) -> Settings:

@@ -102,6 +102,13 @@ ArchiveDays = Annotated[
 StoreGib = Annotated[
     int, typer.Option("--store-gib", min=1, help="Disk space for what clients and providers upload")
 ]
+IpfsGateways = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ipfs-gateway",
+        help="IPFS gateway from which inputs that clients did not upload are taken; repeatable",
+    ),
+]
 DocumentsGib = Annotated[
     int, typer.Option("--documents-gib", min=1, help="Disk space for own specs and receipts")
 ]

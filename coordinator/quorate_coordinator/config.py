@@ -59,6 +59,7 @@ class Config:
         False  # the operator says that this journal is the newest, whatever others show
     )
     database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
+    ipfs_gateways: tuple[str, ...] = ()  # that have inputs which clients did not upload
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from quorate_content.transfer.fetch_order import gateway_source
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX
@@ -44,6 +45,7 @@ from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
+from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
@@ -367,11 +369,18 @@ class _Parts:
                 group.create_task(keeping.run(), name="keeping of runs")
                 staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
                 group.create_task(staging, name="staging")
+                if service.config.ipfs_gateways:
+                    group.create_task(self._input_fetcher().run(), name="inputs")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(gc_tuning.collect_periodically(clock), name="memory")
                 service.announce(self.core.rules.coordinator)
         finally:
             service.is_stopping = True
+
+    def _input_fetcher(self) -> InputFetcher:
+        urls = self.service.config.ipfs_gateways
+        sources = tuple(gateway_source("gateway", url) for url in urls)
+        return InputFetcher(self.core.state, self.staging, sources, self.service.clock)
 
     def _follower(self, actor: Actor[ev.Event, Effect]) -> ContractFollower:
         clock, coordinator = self.service.clock, self.core.rules.coordinator

@@ -126,7 +126,7 @@ class StageCommitted(Struct, frozen=True):
     gpu: Small  # place in ChallengeOpened.gpus
     stage: Small
     nonces: tuple[Hash32, ...]  # of all verifiers, in their order
-    roots: tuple[Hash32, ...]  # one a round for PRODUCTS, else one
+    roots: tuple[Hash32, ...]  # one a round for PRODUCTS, else one a batch
 
 
 class SampleOpened(Struct, frozen=True):
@@ -138,4 +138,4 @@ class SampleOpened(Struct, frozen=True):
 
 def roots_expected(parameters: Parameters, stage: int) -> int:
     """Returns the count of roots that a stage commits."""
-    return parameters.rounds if stage == PRODUCTS else 1
+    return parameters.rounds if stage == PRODUCTS else parameters.batches

@@ -20,7 +20,10 @@ PAGES_MAX = 1 << 30
 PAGE_ROUNDS_MAX = 4096
 CHAINS_MAX = 1 << 28
 CHAINS_OPENED_MAX = 1024
+BATCHES_MAX = 1024
+GIB = 1 << 30
 VRAM_SHARE_PERCENT = 93  # of the claimed memory that pages cover; matrices take the rest
+SMALL_SHARE_PERCENT = 85  # of less than 8 GiB, as small MIG partitions have
 
 
 class Parameters(Struct, frozen=True):
@@ -31,7 +34,8 @@ class Parameters(Struct, frozen=True):
     tiles: int  # t: tiles opened, over all rounds
     pages: int  # pages of 1 KiB that must stay in memory
     page_rounds: int  # ChaCha double rounds of a page: what it costs to make it again
-    chains: int  # chains of 16 page reads in each of two passes; a power of two
+    chains: int  # chains of 16 page reads in each batch; a power of two
+    batches: int  # of chains in each of two passes, each seeded by the root of the one before
     chains_opened: int  # chains opened in each pass
 
     def validate(self) -> None:
@@ -45,6 +49,7 @@ class Parameters(Struct, frozen=True):
             and 1 <= self.page_rounds <= PAGE_ROUNDS_MAX
             and BUCKET <= self.chains <= CHAINS_MAX
             and self.chains.bit_count() == 1
+            and 1 <= self.batches <= BATCHES_MAX
             and 1 <= self.chains_opened <= CHAINS_OPENED_MAX
         )
         if not is_good:
@@ -77,11 +82,18 @@ class Parameters(Struct, frozen=True):
     @property
     def pass_bytes(self) -> int:
         """Bytes of pages that the chains of one pass read."""
-        return self.chains * CHAIN_STEPS * PAGE_BYTES
+        return self.batches * self.chains * CHAIN_STEPS * PAGE_BYTES
 
 
 CPU_PARAMETERS = Parameters(
-    order=1024, rounds=4, tiles=256, pages=1 << 15, page_rounds=4, chains=1 << 12, chains_opened=32
+    order=1024,
+    rounds=4,
+    tiles=256,
+    pages=1 << 15,
+    page_rounds=4,
+    chains=1 << 12,
+    batches=1,
+    chains_opened=32,
 )
 """For a machine without a GPU: some seconds on one core, 32 MiB of pages."""
 
@@ -89,18 +101,27 @@ CPU_PARAMETERS = Parameters(
 def parameters_for(model: Model, vram_bytes: int) -> Parameters:
     """Returns the sizes for a GPU that claims so much memory, or for the CPU.
 
-    Estimates until models are measured: 128 products of order 16,384 take about 1 s on an H200 and
-    20 s on a T4; 2^25 chains read 512 GiB.
+    Smaller GPUs get smaller matrices, because matrices and pages must fit together. Estimates until
+    models are measured: each of the last two stages takes about 1 s on an H200, and some seconds
+    on a T4.
     """
     if model == CPU:
         return CPU_PARAMETERS
+    if vram_bytes >= 40 * GIB - GIB:
+        order, rounds, batches = ORDER_MAX, 128, 64
+    elif vram_bytes >= 14 * GIB:
+        order, rounds, batches = 8192, 512, 16
+    else:
+        order, rounds, batches = 4096, 1024, 8
+    share = VRAM_SHARE_PERCENT if vram_bytes >= 8 * GIB else SMALL_SHARE_PERCENT
     return Parameters(
-        order=ORDER_MAX,
-        rounds=128,
+        order=order,
+        rounds=rounds,
         tiles=1024,
-        pages=max(1, vram_bytes * VRAM_SHARE_PERCENT // 100 // PAGE_BYTES),
+        pages=max(1, vram_bytes * share // 100 // PAGE_BYTES),
         page_rounds=1024 if model.architecture == "ada" else 256,
-        chains=1 << 25,
+        chains=1 << 22,
+        batches=batches,
         chains_opened=128,
     )
 

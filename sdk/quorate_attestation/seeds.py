@@ -15,6 +15,9 @@ MASK = (1 << 64) - 1
 Tile = tuple[int, int, int]
 """Round, row and block of an opened tile."""
 
+Chain = tuple[int, int]
+"""Batch and number of an opened chain."""
+
 
 def gpu_hash(uuid: str) -> Hash32:
     """Returns the name of a GPU in records: SHA-256 of a tag and its UUID."""
@@ -75,6 +78,11 @@ def round_seeds(seed: Hash32, number: int, earlier_root: bytes) -> tuple[int, in
     )
 
 
+def batch_seed(seed: Hash32, number: int, earlier_root: bytes) -> int:
+    """Returns the stream seed of a batch: of the states in which its chains start."""
+    return stream_seed(seed, b"chain", number, earlier_root)
+
+
 def drawn_tiles(seed: Hash32, parameters: Parameters) -> tuple[Tile, ...]:
     """Returns the tiles that the sample opens. A tile can be drawn twice."""
     return tuple(
@@ -87,11 +95,13 @@ def drawn_tiles(seed: Hash32, parameters: Parameters) -> tuple[Tile, ...]:
     )
 
 
-def drawn_chains(seed: Hash32, parameters: Parameters, number: int) -> tuple[int, ...]:
+def drawn_chains(seed: Hash32, parameters: Parameters, number: int) -> tuple[Chain, ...]:
     """Returns the chains of pass `number` (0 or 1) that the sample opens."""
     label = b"chain%d" % number
     words = (_word(seed, label, index) for index in range(parameters.chains_opened))
-    return tuple(_below(word, 0, parameters.chains) for word in words)
+    return tuple(
+        (_below(word, 0, parameters.batches), _below(word, 8, parameters.chains)) for word in words
+    )
 
 
 def _word(seed: Hash32, label: bytes, number: int) -> bytes:

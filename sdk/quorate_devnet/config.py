@@ -81,6 +81,8 @@ class DevnetConfig:
     has_default_ports: bool = False
     claims_for_all: bool = True  # whether the coordinator claims for its providers
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
+    # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
+    ipfs_gateways: tuple[str, ...] = ()
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None
 

@@ -169,6 +169,7 @@ class _Startup:
             port,
             str(ready / "coordinator.json"),
             config.claims_for_all,
+            config.ipfs_gateways,
         )
         crash_point("devnet.before-settings")
         process_settings.write(ready / "coordinator.settings", settings)
@@ -326,6 +327,7 @@ class _Startup:
                 lie_key=lie_key,
                 ready_file=str(ready / f"provider-{index}.json"),
                 declined_keep_seconds=config.declined_keep_seconds,
+                ipfs_gateways=config.ipfs_gateways,
             )
             process_settings.write(ready / f"provider-{index}.settings", settings)
 

@@ -3,7 +3,12 @@
 cid_mb_s: CID of a local file in the page cache. fetch_mb_s: a whole `get` (fetch, verify, write,
 fsync, rename) over loopback. fetch_verify_write_vs_curl: its ratio to curl writing the same CAR to
 the same disk. rss_growth_mb: peak memory of the fetching process above its start. hit_ms: a `get`
-of stored content. Usage: content.py [MiB, default 128] [folder, default a temporary one].
+of stored content.
+
+With the Go peer (.ci/make-gopeer; else null): bitswap_path_mb_s: a `get` through a gateway that
+fetches from another peer by bitswap meanwhile. boxo_get_mb_s: a `get` from that gateway when it has
+the content. absent_cid_s: until a `get` of what that network lacks fails, at most 15.
+Usage: content.py [MiB, default 128] [folder, default a temporary one]; PYTHONPATH=tests.
 """
 
 import asyncio
@@ -14,13 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
 
+from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_protocol.refusals import Unavailable
+from support.go_peer import go_peer
+from support.requirements import GO_PEER
 
 MIB = 1 << 20
 ROUNDS = 3
@@ -95,6 +106,35 @@ def timed_curl(url: str, target: Path) -> float | None:
     return seconds
 
 
+async def through_ipfs(size_mib: int, folder: Path) -> dict[str, float | None]:
+    """The figures with peers made of go-libp2p and boxo."""
+    if not GO_PEER.exists():
+        return dict.fromkeys(("bitswap_path_mb_s", "boxo_get_mb_s", "absent_cid_s"))
+    data = os.urandom(size_mib * MIB)
+    async with go_peer() as holder, go_peer() as gateway:
+        await gateway.connect(holder)
+        cid, source = await holder.add(data), Source(gateway.ipfs_url, searches=True)
+        paths = []
+        for name in ("bitswap", "boxo"):
+            store = ContentStore(folder / name, 1 << 40)
+            start = time.perf_counter()
+            (await store.get(cid, [source], 1 << 40, 600.0, "bench")).release()
+            paths.append(len(data) / 1e6 / (time.perf_counter() - start))
+            await store.close()
+            shutil.rmtree(folder / name)
+        store = ContentStore(folder / "absent", 1 << 40)
+        start = time.perf_counter()
+        with suppress(Unavailable):
+            await store.get(raw_cid(b"nobody has this"), [source], MIB, 600.0, "bench")
+        absent = time.perf_counter() - start
+        await store.close()
+    return {
+        "bitswap_path_mb_s": round(paths[0], 1),
+        "boxo_get_mb_s": round(paths[1], 1),
+        "absent_cid_s": round(absent, 2),
+    }
+
+
 def measure(size_mib: int, folder: Path) -> dict[str, float | None]:
     make_file(folder / "data", size_mib)
     megabytes = size_mib * MIB / 1e6
@@ -128,6 +168,7 @@ def measure(size_mib: int, folder: Path) -> dict[str, float | None]:
         "fetch_verify_write_vs_curl": round(min(known) / fetching, 3) if known else None,
         "rss_growth_mb": round(max(get["growth_kib"] for get in gets) / 1000, 1),
         "hit_ms": round(1000 * min(get["hit"] for get in gets), 3),
+        **asyncio.run(through_ipfs(size_mib, folder)),
     }
 
 

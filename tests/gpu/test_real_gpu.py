@@ -26,6 +26,7 @@ LARGE = Parameters(
     pages=1 << 22,
     page_rounds=256,
     chains=1 << 22,
+    batches=8,
     chains_opened=128,
 )
 

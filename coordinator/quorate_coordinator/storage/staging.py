@@ -16,6 +16,7 @@ from aiohttp import web
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.index import Owner, PinNeed, PinTransfer
+from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import (
     KEEP_SECONDS,
@@ -252,7 +253,31 @@ class Staging:
             is_awaited=True,
         )
 
-    def _for_client(self, client: Client, line: UploadThrottle) -> UploadGrant:
+    async def take_in(
+        self,
+        cid: Cid,
+        client: Address,
+        bytes_max: int,
+        sources: tuple[Source, ...],
+        deadline_seconds: float,
+    ) -> None:
+        """Fetches an input that the client did not upload, unless a store has it. It counts for the
+        client like an upload.
+
+        Raises `Refused(OVERSIZE)` beyond `bytes_max`, `Refused(QUOTA)` beyond the client's share,
+        `Unavailable` if no source has it.
+        """
+        for store in (self.uploads, self.small):
+            if await store.resolve(cid.digest) is not None:
+                return
+        found = self._state.clients.get(client)
+        if found is None:
+            raise Refused(Code.NOT_REGISTERED, f"{_name(client)} has no allocation here")
+        grant = self._for_client(found, None)
+        async with await grant.store.get(cid, sources, bytes_max, deadline_seconds, grant.owner):
+            await grant.store.pin(cid, grant.owner, grant.until)
+
+    def _for_client(self, client: Client, line: UploadThrottle | None) -> UploadGrant:
         shares, unspent = self._shares, _unspent(client)
         bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
         each = (

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quorate_content.transfer.fetch_order import Source, host_name, in_order
+from quorate_content.transfer.fetch_order import Source, gateway_source, host_name, in_order
 from quorate_content.transfer.kubo import Kubo
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -37,16 +37,6 @@ def job_sources(named: Iterable[str], stores: Iterable[Source], may_be_private: 
         if url.rstrip("/") not in known
     )
     return JobSources(found, own)
-
-
-def gateway_source(kind: str, url: str) -> Source:
-    """The source of an IPFS gateway that the owner configured, with or without /ipfs at its end.
-    It may be in the owner's private network, because the owner named it.
-    """
-    base = url.rstrip("/")
-    if not base.endswith("/ipfs"):
-        base += "/ipfs"
-    return Source(base, name=host_name(kind, base), searches=True)
 
 
 class OwnerGateways:

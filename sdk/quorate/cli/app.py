@@ -9,6 +9,7 @@ import typer
 
 from quorate.cli import jobs, market_history, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
+from quorate.cli.data import data_app
 from quorate.cli.os_errors import explain_os_error
 from quorate.cli.plugins import PluginGroup, Version
 from quorate.errors import QuorateError, RefusedError, UsageError
@@ -82,6 +83,7 @@ for _name, _command in (
     app.command(_name)(_command)
 app.command("offer", hidden=True)(setup.offers)
 app.add_typer(setup.image_app, name="image")
+app.add_typer(data_app, name="data")
 
 
 def answer(words: list[str]) -> int:

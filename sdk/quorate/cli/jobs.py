@@ -29,6 +29,17 @@ PRICE_MISSING = (
     "(see `quorate offers`)"
 )
 
+IPFS_GATEWAY = "http://127.0.0.1:8080"
+FromIpfs = Annotated[
+    bool, typer.Option("--ipfs", help="Upload nothing: image and inputs are in IPFS already.")
+]
+IpfsGateway = Annotated[
+    str, typer.Option(help="IPFS gateway that tells the sizes of inputs named by CID.")
+]
+AcceptUnverified = Annotated[
+    bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
+]
+
 
 def apply(
     ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
@@ -75,9 +86,9 @@ def run(
         Path | None, typer.Option("--output", "-o", help="New directory for the output.")
     ] = None,
     host_class: ClassOption = "",
-    accept_unverified: Annotated[
-        bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
-    ] = False,
+    ipfs: FromIpfs = False,
+    ipfs_gateway: IpfsGateway = IPFS_GATEWAY,
+    accept_unverified: AcceptUnverified = False,
     yes: Yes = False,
     detach: Detach = False,
     json: JsonFlag = False,
@@ -107,6 +118,8 @@ def run(
         accept_unverified=accept_unverified,
         outputs=output,
         host_class=host_class,
+        source="ipfs" if ipfs else "",
+        ipfs_gateway=ipfs_gateway,
     )
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 

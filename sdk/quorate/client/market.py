@@ -17,12 +17,15 @@ from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
-from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
+from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError, translated
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
+from quorate_content.dag.cid import parse
+from quorate_content.transfer.fetch_order import gateway_source
+from quorate_content.transfer.root_size import root_size
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import (
@@ -336,11 +339,25 @@ class Market:
             stat = await self._client_session.api.stat_content(named.cid)
             if stat.size_bytes is not None:
                 sizes[named.cid] = stat.size_bytes
+            elif job.source:
+                sizes[named.cid] = await self._size_in_ipfs(job, named)
             if not stat.is_stored:
                 absent.append(named)
         packed = await asyncio.to_thread(pack, job, sizes)
         sent = {item.cid for item in packed.uploads}
-        return replace(packed, not_stored=tuple(item for item in absent if item.cid not in sent))
+        not_stored = () if job.source else (item for item in absent if item.cid not in sent)
+        return replace(packed, not_stored=tuple(not_stored))
+
+    async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
+        gateway = gateway_source("gateway", job.ipfs_gateway).url
+        try:
+            with translated():
+                return await root_size(self._http_session, gateway, parse(named.cid))
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"{named.field}: the size of {named.cid} is not known: {error}; name a gateway "
+                "that has it (ipfs_gateway)"
+            ) from error
 
     async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(

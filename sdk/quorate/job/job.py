@@ -22,6 +22,8 @@ from quorate_protocol.messages.job_spec import MIB, EnvVar, Resources
 from quorate_protocol.units import Amount, Hash32, Price, Seconds, VerifyTier
 
 FEE_BPS_DEFAULT = 1_000
+IPFS_GATEWAY = "http://127.0.0.1:8080"  # of a Kubo on this machine
+SOURCES = ("", "ipfs")
 TIERS = {
     tier.name.lower(): tier
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
@@ -48,6 +50,9 @@ class Job:
 
     sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
 
+    source: "ipfs" uploads nothing: image and inputs are in IPFS already, local paths only give
+    their CIDs, and sizes come from root blocks read from `ipfs_gateway`.
+
     max_price: US dollars per run slot and hour. budget: US dollars for everything;
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
 
@@ -73,6 +78,8 @@ class Job:
     accept_unverified: bool = False
     accept_unwitnessed: bool = False
     outputs: Path | None = None
+    source: str = ""
+    ipfs_gateway: str = IPFS_GATEWAY
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its
@@ -85,6 +92,10 @@ class Job:
         self.host()
         if self.budget is not None:
             self.budget_amount()
+        if self.source not in SOURCES:
+            raise UsageError(
+                f'source: {str(self.source)[:64]!r}; write "ipfs", or leave it out to upload'
+            )
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
 

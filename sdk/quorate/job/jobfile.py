@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quorate.errors import UsageError
-from quorate.job.job import Job
+from quorate.job.job import IPFS_GATEWAY, Job
 from quorate.job.jobfile_keys import explain_unknown
 from quorate.job.yaml_reader import load_yaml
 
@@ -72,6 +72,8 @@ class JobFileModel(BaseModel):
     max_price: Quantity
     budget: Quantity | None = None
     verify: VerifyModel = VerifyModel()
+    source: Text = ""
+    ipfs_gateway: Text = IPFS_GATEWAY
 
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -167,6 +169,8 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         accept_unverified=model.verify.accept_unverified,
         accept_unwitnessed=model.verify.accept_unwitnessed,
         outputs=folder / model.outputs if model.outputs else None,
+        source=model.source,
+        ipfs_gateway=model.ipfs_gateway,
     )
 
 

@@ -10,6 +10,7 @@ from quorate.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.quantities import parse_size
 from quorate_content.content_limits import Bounds
+from quorate_content.dag.cid import typed_cid
 from quorate_content.dag.disk_tree import build_path
 from quorate_content.dag.unixfs import V1_2025
 from quorate_content.images.archive_reader import read_archive
@@ -23,6 +24,7 @@ from quorate_protocol.units import JobKind
 # Size bound of an input given by CID if neither job nor store gives one.
 CID_INPUT_BYTES = 4 * jobs.GIB
 CID_IMAGE_BYTES = 8 * jobs.GIB
+V0_TEXT_LENGTH = 46
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,10 @@ def named_cids(job: Job) -> tuple[NamedCid, ...]:
         if not is_path(value)
     ]
     if isinstance(job.image, str) and not is_path(job.image):
-        _named_image(job.image, {})  # a wrong image is reported before the store is asked for it
-        if jobs.is_image_cid(job.image):
-            named.append(NamedCid("image", job.image))
+        # A wrong image is reported before the store is asked for it.
+        image, _ = _named_image(job.image, {})
+        if jobs.is_image_cid(image):
+            named.append(NamedCid("image", image))
     return tuple({item.cid: item for item in named}.values())
 
 
@@ -115,7 +118,8 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         jobs.validate(spec)
     except Refused as refused:
         raise UsageError(f"job: {refused.detail}") from refused
-    return PackedJob(spec, tuple(uploads.values()))
+    # With source: ipfs the content is in IPFS already, so nothing is sent.
+    return PackedJob(spec, () if job.source else tuple(uploads.values()))
 
 
 def is_path(value: str | Path) -> bool:
@@ -157,6 +161,7 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
 
 def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
     try:
+        image = canonical_cid(image)
         jobs.image_digest(image)
     except Refused as refused:
         remedy = (
@@ -187,13 +192,23 @@ def _input(
 def _named_input(mount: str, value: str | Path) -> str:
     """Returns the CID of an input. A wrong one is reported before the store is asked for it."""
     try:
-        cids.cid_parts(str(value))
+        cid = canonical_cid(str(value))
+        cids.cid_parts(cid)
     except Refused as refused:
         raise UsageError(
             f"inputs.{mount}: {str(value)[:80]!r} is neither a CID nor a file here; write a "
             "path as ./name"
         ) from refused
-    return str(value)
+    return cid
+
+
+def canonical_cid(text: str) -> str:
+    """Returns the CIDv1 of a CIDv0 (`Qm...`); any other text as it is. Specs hold only CIDv1.
+
+    Raises `Refused(MALFORMED)` for a text that looks like version 0 and is none.
+    """
+    is_version_0 = len(text) == V0_TEXT_LENGTH and text.startswith("Qm")
+    return str(typed_cid(text)) if is_version_0 else text
 
 
 def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:

@@ -13,7 +13,7 @@ from quorate_attestation.arithmetic.word_stream import fingerprints, words_at
 from quorate_attestation.challenge import PAGES, PRODUCTS
 from quorate_attestation.parameters import BUCKET, TILE
 from quorate_attestation.proof_document import Proof, chain_stages, product_roots
-from quorate_attestation.seeds import Tile
+from quorate_attestation.seeds import Chain, Tile
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
@@ -116,18 +116,31 @@ def check_chains(proof: Proof, of_stages: list[Hash32], sample: Hash32) -> None:
     count = parameters.chains_opened
     buckets = np.frombuffer(sections.buckets, dtype="<u8").reshape(-1, BUCKET)
     for number, stage in enumerate(chain_stages()):
-        chains = seeds.drawn_chains(sample, parameters, number)
-        root = proof.header.stages[stage].roots[0]
-        start = seeds.stream_seed(of_stages[stage], b"chain")
-        starts = words_at(start, np.array(chains, dtype=np.uint64))
+        drawn = seeds.drawn_chains(sample, parameters, number)
+        roots = proof.header.stages[stage].roots
+        starts = _starts(of_stages[stage], roots, drawn)
         ends = final_states(of_stages[PAGES], starts, parameters.pages, parameters.page_rounds)
-        for place, chain in enumerate(chains):
+        for place, (batch, chain) in enumerate(drawn):
             at = number * count + place
             leaf = digest_tree.leaf(sections.buckets[at * bucket_bytes : (at + 1) * bucket_bytes])
             path = sections.chain_paths[at * path_bytes : (at + 1) * path_bytes]
             is_right = buckets[at, chain % BUCKET] == ends[place]
-            if not is_right or digest_tree.root_of(leaf, chain // BUCKET, path) != root:
+            if not is_right or digest_tree.root_of(leaf, chain // BUCKET, path) != roots[batch]:
                 raise Refused(
                     Code.DOES_NOT_OPEN,
-                    f"proof: chain {chain} of pass {number} is wrong: memory is missing or skipped",
+                    f"proof: chain {chain} of batch {batch} in pass {number} is wrong: memory is "
+                    "missing or skipped",
                 )
+
+
+def _starts(
+    seed: Hash32, roots: tuple[Hash32, ...], drawn: tuple[Chain, ...]
+) -> npt.NDArray[np.uint64]:
+    """Returns the state in which each opened chain starts."""
+    places = np.array(drawn, dtype=np.int64)
+    found = np.empty(len(drawn), dtype=np.uint64)
+    for batch in np.unique(places[:, 0]):
+        mine = places[:, 0] == batch
+        stream = seeds.batch_seed(seed, int(batch), roots[batch - 1] if batch else b"")
+        found[mine] = words_at(stream, places[mine, 1].astype(np.uint64))
+    return found

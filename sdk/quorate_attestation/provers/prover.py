@@ -8,6 +8,7 @@ need a thousand times the memory.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from quorate_attestation import seeds
 from quorate_attestation.challenge import PAGES, PAGES_AGAIN, PRODUCTS, STAGES
@@ -35,14 +36,20 @@ class Prover:
         earlier = tuple(root for roots in self._roots for root in roots)
         seed = seeds.stage_seed(self._base, len(self._roots), nonces, earlier)
         self._stage_seeds.append(seed)
-        roots = self._products() if len(self._roots) == PRODUCTS else (self._chains(seed),)
+        roots = self._products() if len(self._roots) == PRODUCTS else self._chains(seed)
         self._roots.append(roots)
         return roots
 
-    def _chains(self, seed: Hash32) -> Hash32:
+    def _chains(self, seed: Hash32) -> tuple[Hash32, ...]:
         if len(self._stage_seeds) == 1:
             self._engine.fill(seed)
-        return Hash32(self._engine.run_chains(seeds.stream_seed(seed, b"chain")))
+        roots: list[Hash32] = []
+        for number in range(self._parameters.batches):
+            roots.append(self._batch(seed, number, roots[-1] if roots else b""))
+        return tuple(roots)
+
+    def _batch(self, seed: Hash32, number: int, earlier_root: bytes) -> Hash32:
+        return Hash32(self._engine.run_chains(seeds.batch_seed(seed, number, earlier_root)))
 
     def _products(self) -> tuple[Hash32, ...]:
         roots: list[Hash32] = []
@@ -56,9 +63,9 @@ class Prover:
 
     def open(self, sample_seed: Hash32) -> Sections:
         """Opens what the sample draws, and returns the binary sections of the proof."""
-        first = self._open_chains(sample_seed, 0, self._stage_seeds[PAGES])
+        first = self._open_chains(sample_seed, 0, PAGES)
         tiles = self._open_tiles(sample_seed)
-        second = self._open_chains(sample_seed, 1, self._stage_seeds[PAGES_AGAIN])
+        second = self._open_chains(sample_seed, 1, PAGES_AGAIN)
         return Sections(
             tiles.tiles,
             tiles.rows,
@@ -67,25 +74,38 @@ class Prover:
             first.paths + second.paths,
         )
 
-    def _open_chains(self, sample_seed: Hash32, number: int, seed: Hash32) -> OpenedChains:
-        self._engine.run_chains(seeds.stream_seed(seed, b"chain"))
-        return self._engine.open_chains(seeds.drawn_chains(sample_seed, self._parameters, number))
+    def _open_chains(self, sample_seed: Hash32, pass_number: int, stage: int) -> OpenedChains:
+        drawn = seeds.drawn_chains(sample_seed, self._parameters, pass_number)
+        shown: dict[int, OpenedChains] = {}
+        for number, places in _by_first(drawn).items():
+            self._batch(self._stage_seeds[stage], number, self._root_before(stage, number))
+            for place in places:
+                shown[place] = self._engine.open_chains([drawn[place][1]])
+        ordered = [shown[place] for place in range(len(drawn))]
+        return OpenedChains(*(b"".join(parts) for parts in zip(*ordered, strict=True)))
 
     def _open_tiles(self, sample_seed: Hash32) -> OpenedTiles:
         drawn = seeds.drawn_tiles(sample_seed, self._parameters)
-        of_round: dict[int, list[int]] = defaultdict(list)
-        for place, (number, _, _) in enumerate(drawn):
-            of_round[number].append(place)
         shown: dict[int, OpenedTiles] = {}
-        roots = self._roots[PRODUCTS]
-        for number, places in of_round.items():
-            self._product(number, roots[number - 1] if number else b"")
+        for number, places in _by_first(drawn).items():
+            self._product(number, self._root_before(PRODUCTS, number))
             for place in places:
                 _, row, block = drawn[place]
                 shown[place] = self._engine.open_tiles([(row, block)])
         ordered = [shown[place] for place in range(len(drawn))]
         return OpenedTiles(*(b"".join(parts) for parts in zip(*ordered, strict=True)))
 
+    def _root_before(self, stage: int, number: int) -> bytes:
+        return self._roots[stage][number - 1] if number else b""
+
     def close(self) -> None:
         """Releases the engine's memory."""
         self._engine.close()
+
+
+def _by_first(drawn: Sequence[tuple[int, ...]]) -> dict[int, list[int]]:
+    """Returns the places of what is drawn, by its round or batch."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for place, item in enumerate(drawn):
+        found[item[0]].append(place)
+    return found

@@ -110,7 +110,7 @@ def _check_roots(state: VerifierState, committed: StageCommitted, now_ms: Millis
         raise Refused(Code.STALE, "roots: nonces: this verifier sent another one")
     parameters = state.challenge.gpus[committed.gpu].parameters
     if len(committed.roots) != roots_expected(parameters, committed.stage):
-        raise Refused(Code.MALFORMED, "roots: one a round for the products, else one")
+        raise Refused(Code.MALFORMED, "roots: one a round for the products, else one a batch")
     if now_ms - state.opened_ms[state.stage] > STAGE_MS_MAX:
         raise Refused(Code.TOO_LATE, f"roots: at most {STAGE_MS_MAX} ms after the nonce")
     return False

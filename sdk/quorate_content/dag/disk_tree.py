@@ -52,6 +52,8 @@ class TreeWriter:
         self.nodes: Nodes = {}
         self.is_replaying = False  # resume in place: the bytes that come are already in the file
         self.journal: BinaryIO | None = None  # receives every new node, for a resume after a crash
+        self.progress: Callable[[int], None] | None = None  # told the bytes written so far
+        self._written = 0
         self._bounds, self._reserve, self._resume = bounds, reserve, resume
         self._directories: list[int] = []
         self._file: int | None = None
@@ -113,6 +115,9 @@ class TreeWriter:
                     raise DiskFull(str(self.target)) from error
                 raise
             view, offset = view[count:], offset + count
+        if self.progress is not None:
+            self._written += len(data)
+            self.progress(self._written)
 
     def close(self, path: TreePath, size: int) -> None:
         """Cuts the file to its size and makes it read-only."""

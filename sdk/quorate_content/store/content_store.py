@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from quorate_content.content_limits import MIB, BadSource, Bounds
@@ -24,7 +25,14 @@ from quorate_content.dag.disk_tree import LocalBlocks, path_in_tree
 from quorate_content.dag.walk import ExpectedBlock
 from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.car_export import car_pieces
-from quorate_content.store.index import Owner, PinNeed, PinTransfer, StoredObject, owner_of
+from quorate_content.store.index import (
+    ListedObject,
+    Owner,
+    PinNeed,
+    PinTransfer,
+    StoredObject,
+    owner_of,
+)
 from quorate_content.store.lease import Lease, Stat
 from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
@@ -89,9 +97,10 @@ class ContentStore:
         until: float | None = None,
         bytes_max: int | None = None,
         deadline_seconds: float = DAY_SECONDS,
+        progress: Progress | None = None,
     ) -> Stat:
         """Copies in a file, a directory, bytes or a stream, and pins it for `owner` until `until`
-        (unix seconds; None: until unpinned).
+        (unix seconds; None: until unpinned). `progress` is told of a path's bytes, in a thread.
 
         Raises `Refused(QUOTA | OVERSIZE | MALFORMED)`, or `Unavailable` if the disk is full or the
         stream is too slow.
@@ -101,8 +110,8 @@ class ContentStore:
         owner = owner_of(owner)
         job = ObjectBuilder(self._files, work, owner, bounds, stop)
         if isinstance(content, Path):
-            source = content
-            return await self._bring_in(work, owner, until, stop, lambda: job.copy(source))
+            copy = partial(job.copy, content, progress)
+            return await self._bring_in(work, owner, until, stop, copy)
         stream = _once(content) if isinstance(content, bytes) else content
         reader = StreamReader(stream, asyncio.get_running_loop(), stop, bounds.bytes_max)
         return await self._bring_in(work, owner, until, stop, lambda: job.read(reader))
@@ -183,6 +192,10 @@ class ContentStore:
         """Returns what is stored under the CID, or None."""
         entry = await in_thread(self._threads, lambda: self._files.entry(cid))
         return None if entry is None else Stat(cid, entry.size)
+
+    async def objects(self) -> list[ListedObject]:
+        """Returns all stored objects, sorted by their CIDs."""
+        return await in_thread(self._threads, self._files.index.objects)
 
     async def resolve(self, digest: bytes) -> Cid | None:
         """Returns the stored CID with this digest, or None. Messages carry digests, which do not

@@ -103,6 +103,15 @@ class StoredObject:
     stored: int
 
 
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """A stored object as lists show it. `size` counts the bytes of its files."""
+
+    cid: str
+    size: int
+    is_pinned: bool
+
+
 class PinNeed(Enum):
     """Who needs stored content: nobody, its owner, or another account to which the store has
     promised it.
@@ -187,6 +196,13 @@ class Index:
         """Returns the CIDs of all objects."""
         with self._locked():
             return [str(row[0]) for row in self._base.execute("select cid from object")]
+
+    def objects(self) -> list[ListedObject]:
+        """Returns all objects, sorted by their CIDs."""
+        with self._transaction():
+            self._delete_expired_pins()
+            rows = self._base.execute("select cid, size, pins > 0 from object order by cid")
+            return [ListedObject(cid, size, bool(pinned)) for cid, size, pinned in rows]
 
     def touch(self, cid: str) -> None:
         """Records a use."""

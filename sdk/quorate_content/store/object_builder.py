@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_content.content_limits import Bounds
-from quorate_content.dag.car import read_car
+from quorate_content.dag.car import Progress, read_car
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import Nodes, TreeWriter, build_path, keep_nodes
 from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder
@@ -44,10 +44,11 @@ class ObjectBuilder:
         self._bounds = bounds
         self._stop = stop
 
-    def copy(self, source: Path) -> FinishedObject:
-        """Copies a local file or directory."""
+    def copy(self, source: Path, progress: Progress | None = None) -> FinishedObject:
+        """Copies a local file or directory. `progress` is told the bytes copied so far."""
         nodes: Nodes = {}
         writer = self._writer()
+        writer.progress = progress
         try:
             built = build_path(source, V1_2025, keep_nodes(nodes), writer, self._bounds)
         finally:

@@ -56,6 +56,16 @@ def in_order(*groups: Iterable[Source]) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
+def gateway_source(kind: str, url: str) -> Source:
+    """Returns the source of an IPFS gateway from this machine's settings, with or without /ipfs at
+    its end. It may be in a private network, because its user named it.
+    """
+    base = url.rstrip("/")
+    if not base.endswith("/ipfs"):
+        base += "/ipfs"
+    return Source(base, name=host_name(kind, base), searches=True)
+
+
 def host_name(kind: str, url: str) -> str:
     """Returns a source's name for byte counts: its kind and its host, without a path."""
     try:

@@ -28,6 +28,7 @@ class CoordinatorSettings(Struct, frozen=True):
     port: int
     ready_file: str
     claims_for_all: bool = True
+    ipfs_gateways: tuple[str, ...] = ()
 
 
 class ProviderSettings(Struct, frozen=True):
@@ -50,6 +51,7 @@ class ProviderSettings(Struct, frozen=True):
     ready_file: str
     images: tuple[str, ...] = ()  # images that the owner allows; empty means any
     declined_keep_seconds: int = 600
+    ipfs_gateways: tuple[str, ...] = ()
 
 
 def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:

@@ -57,6 +57,7 @@ def main() -> None:
         staging=StagingQuota(20 * GIB),
         ready_file=Path(settings.ready_file),
         claims_for_all=settings.claims_for_all,
+        ipfs_gateways=settings.ipfs_gateways,
     )
     try:
         asyncio.run(serve(Service(config, keys)))

@@ -39,6 +39,7 @@ async def serve(settings: ProviderSettings) -> None:
         noop_milliseconds=settings.noop_milliseconds,
         images=settings.images,
         declined_keep_seconds=settings.declined_keep_seconds,
+        ipfs_gateways=settings.ipfs_gateways,
         cpu_millis=1000
         * len(
             os.sched_getaffinity(0)

@@ -104,6 +104,11 @@ async def too_short(writer: asyncio.StreamWriter, car: bytes) -> None:
     writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % (len(car) // 2) + car)
 
 
+async def lie_in_the_last_block(writer: asyncio.StreamWriter, car: bytes) -> None:
+    lie = car[:-1] + bytes([car[-1] ^ 1])
+    writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(lie) + lie)
+
+
 async def too_long(writer: asyncio.StreamWriter, car: bytes) -> None:
     writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % (10 * len(car)) + car[:-1])
 
@@ -143,6 +148,7 @@ LIARS: list[Talk] = [
     chunks_without_end,
     empty_blocks_without_end,
     too_short,
+    lie_in_the_last_block,
     too_long,
     negative,
     redirect,

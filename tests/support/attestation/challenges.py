@@ -16,7 +16,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Small
 
 DOMAIN = Domain(31337, Address(b"\x22" * 20))
 SMALL = Parameters(
-    order=256, rounds=2, tiles=24, pages=512, page_rounds=2, chains=256, chains_opened=8
+    order=256, rounds=2, tiles=24, pages=512, page_rounds=2, chains=256, batches=2, chains_opened=8
 )
 PEER_KEY = Hash32(b"\x33" * 32)
 GIB = 1 << 30

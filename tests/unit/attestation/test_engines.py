@@ -8,15 +8,24 @@ import pytest
 
 from quorate_attestation import digest_tree
 from quorate_attestation.arithmetic.proof_check import SecretKeeper, check
-from quorate_attestation.parameters import Parameters
+from quorate_attestation.catalogue import Model, models
+from quorate_attestation.parameters import Parameters, parameters_for
 from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from support.attestation.challenges import DOMAIN, SMALL, challenge, prove
 from support.gpu.cpu_device import CpuDevice
 
+CONTEXT_BYTES = 450 << 20  # of the driver itself
 OTHER = Parameters(
-    order=512, rounds=3, tiles=40, pages=777, page_rounds=5, chains=1024, chains_opened=16
+    order=512,
+    rounds=3,
+    tiles=40,
+    pages=777,
+    page_rounds=5,
+    chains=1024,
+    batches=3,
+    chains_opened=16,
 )
 
 
@@ -51,3 +60,35 @@ def test_an_engine_can_begin_again_after_it_closed(make: type[Engine]) -> None:
     engine.close()
     engine.begin(SMALL, 1)
     assert engine.multiply(2, 3) == first
+
+
+class CountingDevice:
+    """A device of which only the memory is counted."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def allocate(self, size: int) -> int:
+        self.used += size
+        return self.used
+
+    def write(self, address: int, data: bytes) -> None: ...
+
+    def read(self, address: int, size: int) -> bytes:
+        return bytes(size)
+
+    def launch(self, kernel: str, threads: int, *arguments: int) -> None: ...
+
+    def multiply(self, left: int, right: int, product: int, order: int) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
+def test_matrices_and_pages_fit_into_the_memory_of_every_model(model: Model) -> None:
+    """Drivers report 6 % less than the datasheet where memory has error correction."""
+    for reported in (model.vram_bytes, model.vram_bytes * 94 // 100):
+        device = CountingDevice()
+        KernelEngine(device).begin(parameters_for(model, reported), 1)
+        assert device.used + CONTEXT_BYTES < reported

@@ -173,6 +173,7 @@ def test_sizes_of_every_model_are_within_bounds() -> None:
         {"chains": 100},
         {"chains": 16},
         {"chains_opened": 0},
+        {"batches": 0},
         {"page_rounds": 5000},
     ],
 )
