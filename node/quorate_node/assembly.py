@@ -115,7 +115,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     coordinators = _coordinators(given, operator_keys)
     dialers = _dialers(given, terms, actor, coordinators, operator_keys, store)
     job_runner = _job_runner(given, terms, store)
-    announcements = Announcements(terms, dialers, operator_keys, clock)
+    announcements = Announcements(core, dialers, operator_keys, clock)
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
     )

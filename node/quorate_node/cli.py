@@ -1,4 +1,4 @@
-"""`quorate node init|check|up|health|status|drain|rotate`: the commands of a provider's owner."""
+"""`quorate node ...`: the commands of a provider's owner."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import typer
 
 from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
-from quorate_node.cli_control import drain, health, status
+from quorate_node.cli_control import drain, health, price, status
 from quorate_node.cli_init import init
 from quorate_node.cli_options import EXIT_REFUSED, EXIT_UNAVAILABLE, fail, hex_text, home_of
 from quorate_node.config import Config
@@ -179,5 +179,5 @@ def rotate(
     typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
 
 
-for command in (init, check, up, health, status, drain, rotate):
+for command in (init, check, up, health, status, drain, price, rotate):
     app.command()(command)

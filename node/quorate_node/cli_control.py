@@ -1,4 +1,4 @@
-"""`quorate node health|status|drain`: commands that ask the running daemon over its gateway."""
+"""Commands that ask the running daemon over its gateway: health, status, drain and price."""
 
 import asyncio
 import json
@@ -8,9 +8,11 @@ from pathlib import Path
 import typer
 
 from quorate_node import cli_options as options
+from quorate_node import settings as settings_file
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd
+from quorate_protocol.values import replace
 
 CONTROL_SECONDS = 5.0
 
@@ -47,10 +49,9 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
     typer.echo(
         f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{draining}"
     )
-    typer.echo(
-        f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · "
-        f"jury duties {len(tree['jury'])}"
-    )
+    typer.echo(f"coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}")
+    for slot in tree.get("slots", []):
+        typer.echo(f"  {slot_line(slot)}")
     for lease in tree["leases"]:
         typer.echo(f"  lease {lease['lease'][:18]} {lease['phase']}")
     for item in tree["earnings"]:
@@ -63,6 +64,16 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
         typer.echo(f"  declined: {item['reason']}: {item['text']}")
     for item in tree.get("unpaid", [])[-5:]:
         typer.echo(f"  unpaid: lease {item['lease'][:18]}: {item['why']}")
+
+
+def slot_line(slot: canonical.Json) -> str:
+    """Returns one line about the run slots of a host class: "1/2 run slots free at 0.10 USD"."""
+    gpus = f" of {slot['gpus']} x {slot['gpu']}" if slot["gpu"] else ""
+    each = f" ({usd(int(slot['pricePerGpu']))} per GPU-hour)" if slot["gpu"] else ""
+    return (
+        f"{slot['free']}/{slot['count']} run slots{gpus} free, at {usd(int(slot['price']))} USD "
+        f"per slot-hour{each}"
+    )
 
 
 def drain(
@@ -78,6 +89,35 @@ def drain(
         typer.echo(json.dumps({"draining": not off}))
     else:
         typer.echo("taking work again" if off else "draining: the provider takes no new work")
+
+
+def price(
+    amount: options.PriceAmount, home: options.Home = None, as_json: options.AsJson = False
+) -> None:
+    """Change the price of CPU slots, also while the provider is up. Running jobs keep their price.
+
+    The price is kept in node.json, so it holds after a restart.
+    """
+    folder = options.home_of(home)
+    is_up = True
+    try:
+        wanted = settings_file.usd_price(amount)
+        before = settings_file.read(folder)
+        after = settings_file.changed(folder, replace(before, price=wanted), {"price"})
+        settings_file.write(folder, after)
+        try:
+            asyncio.run(_ask_daemon(folder, "POST", f"/v1/price?microUsd={wanted}"))
+        except Unavailable as error:
+            # Not re-raised: the setting counts from the next start.
+            is_up = False
+            typer.echo(f"the provider does not run now ({error})", err=True)
+    except (Refused, Unavailable) as error:
+        options.fail(error, as_json)
+    if as_json:
+        typer.echo(json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up}))
+    else:
+        when = "is offered now" if is_up else "counts from the next start"
+        typer.echo(f"price {usd(wanted)} USD per slot-hour {when}")
 
 
 async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:

@@ -52,6 +52,7 @@ LimitsName = Annotated[
     typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor"),
 ]
 PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
+PriceAmount = Annotated[str, typer.Argument(help="USD per slot-hour, such as 0.25")]
 PriceFloorText = Annotated[
     str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
 ]

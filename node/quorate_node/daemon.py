@@ -11,7 +11,7 @@ import asyncio
 import logging
 import shlex
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
@@ -32,6 +32,7 @@ from quorate_node.messaging.inventory import publish_inventory
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.health_monitor import HealthMonitor
 from quorate_node.ops.node_gateway import Gateway
+from quorate_node.ops.price_change import PriceChange
 from quorate_node.ops.status import Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -71,7 +72,7 @@ class ProviderDaemon:
         async with AsyncExitStack() as stack:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())
-            infos = tuple([await self._meet(session, url) for url in self.config.coordinators])
+            self.config, infos = await self._meet_all(session)
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             surroundings = Surroundings(
@@ -104,6 +105,28 @@ class ProviderDaemon:
         if self.drain is not None:
             drain = self.drain
             await (drain.drain_for_exit() if self.config.drain_seconds else drain.announce_exit())
+
+    async def _meet_all(
+        self, session: aiohttp.ClientSession
+    ) -> tuple[Config, tuple[InfoView, ...]]:
+        """Returns the configuration with the coordinators that are known, and what they say.
+
+        One that is away and was never reached keeps the provider from no other. Raises Unavailable
+        if no coordinator is known.
+        """
+        known: dict[str, InfoView] = {}
+        away: list[Unavailable] = []
+        for url in self.config.coordinators:
+            try:
+                known[url] = await self._meet(session, url)
+            except Unavailable as error:
+                log.warning("%s", error)
+                away.append(error)
+        if not known:
+            raise away[0]
+        text = "; ".join(str(error) for error in away)
+        self.board.put("unknown coordinator", text)
+        return replace(self.config, coordinators=tuple(known)), tuple(known.values())
 
     async def _meet(self, session: aiohttp.ClientSession, url: str) -> InfoView:
         home = self.config.home
@@ -147,7 +170,10 @@ class ProviderDaemon:
         def status() -> Status:
             return self._status(parts)
 
-        gateway = Gateway(parts.store, config.home, status, parts.drain.set_by_owner)
+        price_change = PriceChange(parts.core, parts.actor, self.is_on_offer)
+        gateway = Gateway(
+            parts.store, config.home, status, parts.drain.set_by_owner, price_change.set_by_owner
+        )
         stack.push_async_callback(gateway.close)
         self.url = await gateway.listen(config.listen_host, config.listen_port)
         addresses = (config.public_url or self.url,)

@@ -55,7 +55,9 @@ class MarketEntry:
             await self._register()
         echo = StatementEcho(parts.core.statements.get, parts.dialers, self.clock)
         self.group.create_task(echo.run(), name="statements")
-        await self._connect()
+        is_any_connected = asyncio.Event()
+        self.group.create_task(self._connect(is_any_connected), name="coordinators")
+        await is_any_connected.wait()
         if was_registered:
             await self._register()
         self.is_on_offer.set()
@@ -78,15 +80,18 @@ class MarketEntry:
             clock,
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
-        offers = periodic.renew_offer(parts.core, parts.actor, clock)
+        offers = periodic.renew_offer(parts.core, parts.actor, parts.announcements, clock)
         self.group.create_task(heartbeats, name="heartbeats")
         self.group.create_task(offers, name="offers")
         self.group.create_task(rotation.run(), name="rotation")
 
     # --------------------------------------------------------------------------------- coordinators
 
-    async def _connect(self) -> None:
-        """Checks each coordinator against the chain, and connects to it once that succeeds."""
+    async def _connect(self, is_any_connected: asyncio.Event) -> None:
+        """Checks each coordinator against the chain, and connects to it once that succeeds.
+
+        One that is away or unregistered keeps the provider from no other.
+        """
         unchecked = dict(self.parts.coordinators)
         while unchecked:
             for address, coordinator in list(unchecked.items()):
@@ -100,6 +105,7 @@ class MarketEntry:
                 del unchecked[address]
                 dialer = self.parts.dialers[address]
                 self.group.create_task(dialer.run(), name=f"peer {coordinator.url}")
+                is_any_connected.set()
             if unchecked:
                 await self.clock.sleep(RETRY_SECONDS)
 

@@ -7,10 +7,12 @@ import random
 from collections.abc import Callable
 
 from quorate_node.core import events
-from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Sequence, UnixSeconds
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.log_throttle import LogThrottle
 
@@ -41,14 +43,43 @@ async def send_heartbeats(
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 
-async def renew_offer(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
-    """Publishes a new offer now, and again after a third of its lifetime.
+async def renew_offer(
+    core: ProviderCore, actor: EventSink, announcements: Announcements, clock: Clock
+) -> None:
+    """Publishes a new offer now, and refreshes it whenever a third of its lifetime has passed.
 
-    The interval varies by a fifth, so that the offers of many providers do not come at once.
+    Only the first offer and changed ones are journaled. A refresh is lost in a crash, and the next
+    start publishes a new offer. The interval varies by a fifth, so that the offers of many
+    providers do not come at once.
     """
+    await actor.submit(events.OfferDue())
+    base, number = core.scalars.offer_seq, 0
     while True:
-        await actor.submit(events.OfferDue())
-        await clock.sleep(core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2))
+        period = core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2)
+        await clock.sleep(period)
+        if core.scalars.offer_seq != base:
+            base, number = core.scalars.offer_seq, 0  # the offer has changed since
+        number += 1
+        if number >= OFFER_NUMBERS:
+            await actor.submit(events.OfferDue())
+        elif not core.scalars.is_draining:
+            await _refresh(core, announcements, clock, Sequence(base + number), period)
+
+
+async def _refresh(
+    core: ProviderCore, announcements: Announcements, clock: Clock, seq: Sequence, seconds: float
+) -> None:
+    """Sends one refresh until all coordinators have it, the offer changes or the time is over."""
+    base, until = core.scalars.offer_seq, clock.now() + seconds / 2
+    expires = UnixSeconds(int(clock.now()) + core.terms.limits.offer_ttl)
+    while core.scalars.offer_seq == base and clock.now() < until:
+        try:
+            await announcements.send_offer(seq, expires, base)
+            return
+        except Unavailable as error:
+            # Not re-raised: those that took it have it, and the others may come back.
+            log.debug("the refresh of the offer is sent again: %s", error)
+            await clock.sleep(max(1.0, error.retry_after))
 
 
 async def write_status(write: Callable[[], None], clock: Clock) -> None:

@@ -172,6 +172,8 @@ def _check(settings: Settings) -> None:
             Code.MALFORMED,
             f"region {settings.region[:80]!r}: at most {REGION_MAX} letters, on one line",
         )
+    if not settings.price:
+        raise Refused(Code.MALFORMED, "price: no job is matched at 0; name one above 0")
     if settings.price < settings.price_floor:
         floor = f"the price floor of {usd(settings.price_floor)}"
         raise Refused(

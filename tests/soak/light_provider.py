@@ -135,7 +135,7 @@ class _Member:
         )
         dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers
-        announcements = Announcements(terms, peers, operator_keys, clock)
+        announcements = Announcements(core, peers, operator_keys, clock)
         gateway_url = f"http://{config.listen_host}:{config.listen_port}"
         announcements.bind(
             OfferDetails(hardware.digest(), "", keys.peer_public, keys.box_public, (gateway_url,))
@@ -192,6 +192,7 @@ class _Member:
                 name="heartbeats",
             )
             group.create_task(
-                periodic.renew_offer(self.core, self.actor, self.clock), name="offers"
+                periodic.renew_offer(self.core, self.actor, self.announcements, self.clock),
+                name="offers",
             )
             connected()

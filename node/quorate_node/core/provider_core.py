@@ -29,6 +29,9 @@ EXECUTIONS_KEPT_MAX = 200_000
 # Beyond this the oldest is forgotten. If its Assignment comes again, the core decides again.
 DECLINED_KEPT_MAX = 1_000
 CASES_KEPT_MAX = 1_000
+# Sequence numbers from one journaled offer to the next. Refreshes in between take them in turn and
+# are not journaled. So an offer after a restart has a higher number than all refreshes before.
+OFFER_NUMBERS = 1 << 16
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
 # Beyond this the oldest is forgotten. One takes about 140 bytes. A million are seven days of 1.6
@@ -188,7 +191,7 @@ class ProviderCore(Tables):
             case events.StatementReceived():
                 return self._on_statement(event)
             case events.OfferDue():
-                seq = self.scalars.offer_seq + 1
+                seq = self.scalars.offer_seq + OFFER_NUMBERS
                 self._set_scalars(offer_seq=seq)
                 # A draining provider withdraws its offer. If it declined audit draws instead, it
                 # would not be drawn for longer (PROTOCOL §4), and each audit would lose a round.

@@ -79,13 +79,9 @@ class EffectPerformer:
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
-                try:
-                    await self._announcements.send_offer(
-                        effect.seq, effect.expires, self._core.scalars.offer_seq
-                    )
-                finally:
-                    # A coordinator matches nobody whose heartbeat did not follow its first offer.
-                    await self._announcements.send_heartbeat(self._core.free_slots())
+                await self._announcements.send_offer(
+                    effect.seq, effect.expires, self._core.scalars.offer_seq
+                )
             case (
                 effects.SendVote()
                 | effects.SendJuryReveal()

@@ -1,10 +1,11 @@
 """Signs the provider's offer and heartbeats, and sends them to every coordinator it serves."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from quorate_node.core.terms import Terms
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
@@ -40,15 +41,16 @@ class Announcements:
 
     def __init__(
         self,
-        terms: Terms,
+        core: ProviderCore,
         peers: Mapping[Address, Peers],
         operator_keys: OperatorKeys,
         clock: Clock,
     ) -> None:
-        self._terms, self._peers = terms, peers
+        self._core, self._peers = core, peers
         self._operator_keys, self._clock = operator_keys, clock
         self._details: OfferDetails | None = None
         self._heartbeat_seq = 0
+        self._taken: dict[Address, int] = {}  # the newest offer that each coordinator took
 
     def bind(self, details: OfferDetails) -> None:
         """Sets the details of the offer. They include the gateway's URL, which is known late."""
@@ -56,7 +58,7 @@ class Announcements:
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
         """Returns the offer with a sequence number, signed by one of the operator keys."""
-        terms, details = self._terms, self._details
+        terms, details = self._core.terms, self._details
         assert details is not None, "bind comes before the first offer"
         offer = Offer(
             provider=terms.provider,
@@ -74,53 +76,67 @@ class Announcements:
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """Sends the offer to every coordinator. Raises Unavailable if one of them did not take it.
+        """Sends the offer to each coordinator that has not taken it or a newer one, to all at the
+        same time. Raises Unavailable if one of them did not take it.
 
         Does nothing when the offer has expired or `newest` is a newer sequence number.
         """
         if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
-        failed = ""
-        for address in self._peers:
-            try:
-                await self._send(
-                    address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
-                )
-            except Unavailable as error:
-                failed = str(error)
-            except Refused as refused:
-                # A coordinator learns of registration and stake some blocks later, so these are
-                # retried. A retry would not help with any other refusal.
-                if refused.code in (Code.NOT_REGISTERED, Code.OVER_STAKE):
-                    failed = str(refused)
-                else:
-                    log.warning("0x%s refused the offer: %s", address.hex(), refused)
+        waiting = [address for address in self._peers if self._taken.get(address, -1) < seq]
+        is_first = any(address not in self._taken for address in waiting)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._offer_to(item, seq, expires)) for item in waiting]
+        if is_first and any(address in self._taken for address in waiting):
+            # A coordinator matches nobody whose heartbeat did not follow the first offer.
+            await self.send_heartbeat(self._core.free_slots())
+        failed = next((task.result() for task in tasks if task.result()), "")
         if failed:
             raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
 
+    async def _offer_to(self, address: Address, seq: Sequence, expires: UnixSeconds) -> str:
+        """Sends the offer to one coordinator. Returns why it is to be sent again, or ""."""
+        try:
+            await self._send(
+                address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
+            )
+        except Unavailable as error:
+            return str(error)
+        except Refused as refused:
+            # A coordinator learns of registration and stake some blocks later, so these are
+            # retried. A retry would not help with any other refusal.
+            if refused.code in (Code.NOT_REGISTERED, Code.OVER_STAKE):
+                return str(refused)
+            log.warning("0x%s refused the offer: %s", address.hex(), refused)
+        self._taken[address] = max(seq, self._taken.get(address, -1))
+        return ""
+
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
-        """Sends one heartbeat to every connected coordinator and returns how many took it."""
+        """Sends one heartbeat to all coordinators at the same time and returns how many took it.
+        One that does not answer delays no other.
+        """
         # The sequence number must grow, also over restarts. The time in milliseconds does so and
         # needs no storage.
         now = self._clock.now()
         self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
         message = Heartbeat(
-            self._terms.provider, Sequence(self._heartbeat_seq), free, UnixSeconds(int(now))
+            self._core.terms.provider, Sequence(self._heartbeat_seq), free, UnixSeconds(int(now))
         )
-        taken = 0
-        for address in self._peers:
-            try:
-                await self._send(
-                    address,
-                    lambda signer: frames.HeartbeatSent(
-                        seal(self._terms.domain, message, signer.sign)
-                    ),
-                )
-                taken += 1
-            except (Unavailable, Refused) as error:
-                # Not re-raised: the next heartbeat is due in a few seconds.
-                log.debug("heartbeat to 0x%s: %s", address.hex(), error)
-        return taken
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._beat_to(item, message)) for item in self._peers]
+        return sum(task.result() for task in tasks)
+
+    async def _beat_to(self, address: Address, message: Heartbeat) -> bool:
+        domain = self._core.terms.domain
+        try:
+            await self._send(
+                address, lambda signer: frames.HeartbeatSent(seal(domain, message, signer.sign))
+            )
+        except (Unavailable, Refused) as error:
+            # Not re-raised: the next heartbeat is due in a few seconds.
+            log.debug("heartbeat to 0x%s: %s", address.hex(), error)
+            return False
+        return True
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
         """Sends a frame under the current operator key.

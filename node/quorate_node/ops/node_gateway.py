@@ -1,7 +1,7 @@
 """The provider's HTTP server.
 
 Anybody may read the content store through it (a trustless gateway) and ask whether the provider is
-ready. The owner also gets status and drain, with the token in the provider's home.
+ready. The owner also gets status, drain and price, with the token in the provider's home.
 """
 
 import hmac
@@ -16,6 +16,7 @@ from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_node.ops.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Price
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
@@ -24,6 +25,7 @@ from quorate_runtime.http.listener_limits import ListenerLimits
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
 TOKEN_CHARACTERS = 64
+PRICE_DIGITS_MAX = 13
 LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
 
 
@@ -36,13 +38,16 @@ class Gateway:
         home: Path,
         status: Callable[[], Status],
         drain: Callable[[bool], Awaitable[None]],
+        set_price: Callable[[Price], Awaitable[None]],
     ) -> None:
-        self._status, self._drain, self._token = status, drain, control_token(home)
+        self._status, self._drain, self._set_price = status, drain, set_price
+        self._token = control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
         self._app.on_response_prepare.append(mark_started)
         self._app.router.add_get("/v1/ready", self._get_ready)
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
+        self._app.router.add_post("/v1/price", self._post_price)
         add_gateway_routes(self._app, store)
         self._runner = web.AppRunner(
             self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None
@@ -80,6 +85,15 @@ class Gateway:
     async def _post_drain(self, request: web.Request) -> web.Response:
         self._check(request)
         await self._drain(request.query.get("off") is None)
+        return web.json_response({})
+
+    async def _post_price(self, request: web.Request) -> web.Response:
+        """Takes a new price: `?microUsd=`, per slot-hour."""
+        self._check(request)
+        text = request.query.get("microUsd", "")
+        if not (text.isascii() and text.isdecimal() and len(text) <= PRICE_DIGITS_MAX):
+            raise Refused(Code.MALFORMED, "price: microUsd must be a whole number")
+        await self._set_price(Price(int(text)))
         return web.json_response({})
 
     def _check(self, request: web.Request) -> None:

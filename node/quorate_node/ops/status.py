@@ -8,8 +8,10 @@ from msgspec import Struct
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.offer import price_per_gpu_hour
+from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
 
 SHOWN_MAX = 50
@@ -53,6 +55,22 @@ class UnpaidStatus(Struct, frozen=True):
     why: str
 
 
+class SlotStatus(Struct, frozen=True):
+    """The run slots of one host class on offer. Prices are in millionths of a USD, by the hour.
+
+    `gpu` is the model of the GPUs, of which one slot has `gpus`; it is "" for CPU slots, which have
+    no price per GPU-hour.
+    """
+
+    host_class: Hash32
+    gpu: str
+    gpus: int
+    count: int
+    free: int
+    price: Price
+    price_per_gpu: Price
+
+
 class Status(Struct, frozen=True):
     """The whole status.
 
@@ -76,6 +94,7 @@ class Status(Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     unpaid: tuple[UnpaidStatus, ...] = ()
     bytes_by_source: dict[str, int] = {}  # verified bytes of content, since the daemon started
+    slots: tuple[SlotStatus, ...] = ()
 
 
 def status_of(
@@ -94,6 +113,7 @@ def status_of(
         for lease in list(table)[-SHOWN_MAX:]
     ]
     declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
+    offered = core.offered(has_disk_space=all(problem.name != "disk" for problem in problems))
     return Status(
         provider=terms.provider,
         operator=operator,
@@ -102,12 +122,7 @@ def status_of(
         pid=os.getpid(),
         is_draining=core.scalars.is_draining,
         host_classes=tuple(slot.host.id() for slot in terms.slots),
-        free_slots=tuple(
-            int(item.free)
-            for item in core.offered(
-                has_disk_space=all(problem.name != "disk" for problem in problems)
-            )
-        ),
+        free_slots=tuple(int(item.free) for item in offered),
         connected=connected,
         leases=tuple(
             LeaseStatus(
@@ -135,6 +150,24 @@ def status_of(
             UnpaidStatus(item.assignment_hash, why) for item in over if (why := item.unpaid())
         )[-SHOWN_MAX:],
         bytes_by_source=bytes_by_source or {},
+        slots=_slots(core, offered),
+    )
+
+
+def _slots(core: ProviderCore, free: tuple[FreeSlots, ...]) -> tuple[SlotStatus, ...]:
+    """Returns what each host class offers. `free` are the free run slots of the heartbeats."""
+    by_class = {item.host_class: int(item.free) for item in free}
+    return tuple(
+        SlotStatus(
+            slot.host.id(),
+            slot.gpu,
+            slot.host.world_size if slot.gpu else 0,
+            int(slot.count),
+            by_class.get(slot.host.id(), 0),
+            slot.on_demand,
+            price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
+        )
+        for slot in core.terms.slots
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.ops.node_gateway import Gateway
 from quorate_protocol.limits import DAY
@@ -31,13 +32,13 @@ async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_pa
         NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST}
     )
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
-    await bench.fetch(LEASE, spec, (), 5.0)
+    await bench.fetch(LEASE, spec, JobSources(), 5.0)
     await bench.start(LEASE, spec, HOST.id())
     output = await bench.collect(LEASE, ExitStatus(0))
     cid = await bench.seal(LEASE, output.digest, SALT)
     await bench.remove(LEASE)
     # neither is asked
-    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None)  # type: ignore[arg-type,return-value]
+    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None, lambda price: None)  # type: ignore[arg-type,return-value]
     url = await gateway.listen("127.0.0.1", 0)
     async with (
         aiohttp.ClientSession() as session,

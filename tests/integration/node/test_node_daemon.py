@@ -1,6 +1,7 @@
 """The provider daemon against a scripted coordinator, with real sockets, chain and contracts."""
 
 import asyncio
+import dataclasses
 import json
 import time
 
@@ -155,6 +156,34 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
     lease = await market.assign(daemon, 2)
     declined = await coordinator.first(frames.DeclineSent)
     assert declined.decline.message.reason is DeclineReason.DRAINING
+
+
+@pytest.mark.rule("3.52")
+async def test_a_coordinator_that_is_away_keeps_a_provider_from_no_other(market: Stage) -> None:
+    daemon = market.daemon(market.coordinator.url)
+    urls = ("http://127.0.0.1:1", market.coordinator.url)
+    daemon.config = dataclasses.replace(daemon.config, coordinators=urls)
+    async with running(market, daemon):
+        assert (await market.coordinator.first(frames.OfferSent)).offer.offer.slots
+        [problem] = [item for item in daemon.board.problems() if item.name == "unknown coordinator"]
+        assert "http://127.0.0.1:1" in problem.text and "start again" in problem.text
+
+
+async def test_a_new_price_is_offered_while_the_provider_is_up(market: Stage) -> None:
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        await market.coordinator.first(frames.OfferSent)
+        headers = {TOKEN_HEADER: control_token(market.home)}
+        url = f"{daemon.url}/v1/price?microUsd="
+        async with aiohttp.ClientSession() as session:
+            async with session.post(f"{url}250000") as response:
+                assert response.status == 403, "the price is the owner's"
+            for wrong in ("", "-1", "0", "1.5", "9" * 14):
+                async with session.post(url + wrong, headers=headers) as response:
+                    assert response.status in (400, 422)
+            async with session.post(f"{url}250000", headers=headers) as response:
+                assert response.status == 200
+        sent = await until(lambda: market.coordinator.got(frames.OfferSent)[1:] or None, 10)
+        assert sent[0].offer.offer.slots[0].on_demand == 250_000
 
 
 @pytest.mark.rule("4.12")

@@ -104,7 +104,9 @@ async def a_provider(
     async def drain(_: bool) -> None:
         return
 
-    gateway = Gateway(store, folder, lambda: pytest.fail("no test asks for the status"), drain)
+    gateway = Gateway(
+        store, folder, lambda: pytest.fail("no test asks for the status"), drain, drain
+    )
     await gateway.listen("127.0.0.1", 0)
     try:
         yield gateway, store

@@ -30,7 +30,7 @@ class Daemon:
 def make_drain(driver: Driver, daemon: Daemon, marker: Path) -> Drain:
     """Returns a drain without coordinators."""
     clock = VirtualClock()
-    announcements = Announcements(driver.core.terms, {}, None, clock)  # type: ignore[arg-type]
+    announcements = Announcements(driver.core, {}, None, clock)  # type: ignore[arg-type]
     return Drain(driver.core, daemon, announcements, clock, marker, Board(), asyncio.Event())
 
 

@@ -384,3 +384,16 @@ def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
         "with an empty one anybody could give the owner's commands"
     )
     assert (tmp_path / "control-token").stat().st_mode & 0o077 == 0
+
+
+def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, password: str) -> None:
+    home = tmp_path / "home"
+    more = ("--limits", "devnet", "--password-file", password, "--price-floor", "0.05")
+    assert run(home, "init", "--coordinator", URL, *more)[0] == 0
+    code, text = run(home, "price", "0.25", "--json")
+    assert code == 0 and json.loads(text) == {"priceMicroUsd": 250_000, "isOffered": False}
+    assert settings.read(home).price == 250_000
+    for wrong in ("0.04", "0", "much", "1234567"):
+        code, text = run(home, "price", wrong, "--json")
+        assert code == EXIT_REFUSED and "price" in json.loads(text)["detail"]
+    assert settings.read(home).price == 250_000

@@ -242,7 +242,7 @@ def test_offer_numbers_grow_over_restarts() -> None:
     twin.core.restore(driver.core.snapshot())
     (second,) = twin.do(events.OfferDue())
     assert isinstance(first, effects.SendOffer) and isinstance(second, effects.SendOffer)
-    assert (first.seq, second.seq) == (1, 2)
+    assert second.seq > first.seq > 0
 
 
 # ----------------------------------------------------------------------------------- reconciliation

@@ -1,0 +1,211 @@
+"""Offers and heartbeats to several coordinators, refreshes, and a price that changes."""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorate_node import periodic
+from quorate_node.core import events
+from quorate_node.core.effects import SendOffer
+from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
+from quorate_node.keys.operator_keys import OperatorKeys
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.announcements import Announcements, OfferDetails
+from quorate_node.ops.price_change import PriceChange
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.offer import WITHDRAWN, Offer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
+from quorate_runtime.clock import VirtualClock, run_virtual
+from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, Driver, make_terms
+
+FIRST, SECOND = Address(b"\x21" * 20), Address(b"\x22" * 20)
+ANSWER = frames.encode(frames.Ok())
+
+
+@dataclass
+class Connection:
+    """A connection to one coordinator (`ports.Peers`). While it hangs, nothing is answered."""
+
+    taken: list[frames.Frame] = field(default_factory=list)
+    hangs: bool = False
+    refusal: Refused | Unavailable | None = None
+
+    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
+        """Takes a frame, hangs until the deadline, or refuses."""
+        if self.hangs:
+            await asyncio.sleep(deadline)
+            raise Unavailable("no answer", 1.0)
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append(frames.decode(frame))
+        return ANSWER
+
+    def connected(self) -> frozenset[Address]:
+        """Not asked by these tests."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Holds nothing."""
+
+    def offers(self) -> list[Offer]:
+        """The offers that were taken."""
+        return [item.offer.offer for item in self.taken if isinstance(item, frames.OfferSent)]
+
+    def heartbeats(self) -> int:
+        """How many heartbeats were taken."""
+        return sum(1 for item in self.taken if isinstance(item, frames.HeartbeatSent))
+
+
+@dataclass
+class Node:
+    """A core with announcements to two coordinators, and the actor that the loops need."""
+
+    clock: VirtualClock
+    driver: Driver = field(default_factory=lambda: Driver(ProviderCore(make_terms())))
+    first: Connection = field(default_factory=Connection)
+    second: Connection = field(default_factory=Connection)
+    journaled: list[events.Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        keys = ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, STRANGER)
+        peers = {FIRST: self.first, SECOND: self.second}
+        self.announcements = Announcements(self.core, peers, OperatorKeys(keys), self.clock)
+        self.announcements.bind(OfferDetails(ZERO_HASH, "eu", ZERO_HASH, ZERO_HASH, ()))
+
+    @property
+    def core(self) -> ProviderCore:
+        """The core."""
+        return self.driver.core
+
+    async def submit(self, event: events.Event) -> object:
+        """Steps an event and sends its offer, as actor and performer do."""
+        self.journaled.append(event)
+        self.driver.now = UnixSeconds(int(self.clock.now()))
+        for effect in self.driver.do(event):
+            if isinstance(effect, SendOffer):
+                try:
+                    newest = self.core.scalars.offer_seq
+                    await self.announcements.send_offer(effect.seq, effect.expires, newest)
+                except Unavailable:
+                    pass  # the outbox would try again
+        return None
+
+
+@pytest.mark.rule("3.52")
+def test_a_coordinator_that_does_not_answer_delays_no_other() -> None:
+    async def main(clock: VirtualClock) -> None:
+        node = Node(clock)
+        node.first.hangs = True
+        async with asyncio.timeout(60):
+            task = asyncio.create_task(node.submit(events.OfferDue()))
+            await asyncio.sleep(0.1)
+            assert len(node.second.offers()) == 1
+            await task
+            beats = asyncio.create_task(node.announcements.send_heartbeat(()))
+            await asyncio.sleep(0.1)
+            assert node.second.heartbeats() >= 1
+            assert await beats == 1
+
+    run_virtual(main)
+
+
+@pytest.mark.rule("3.52")
+@pytest.mark.parametrize(
+    "refusal",
+    [Refused(Code.NOT_REGISTERED, ""), Refused(Code.OVER_STAKE, ""), Unavailable("away", 1.0)],
+)
+def test_only_the_coordinator_that_lacks_an_offer_gets_it_again(
+    refusal: Refused | Unavailable,
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        node, expires = Node(clock), UnixSeconds(int(clock.now()) + 900)
+        node.first.refusal = refusal
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await node.announcements.send_offer(Sequence(1), expires, 1)
+        assert len(node.second.offers()) == 1 and node.second.heartbeats() >= 1
+        node.first.refusal = None
+        await node.announcements.send_offer(Sequence(1), expires, 1)
+        assert len(node.first.offers()) == len(node.second.offers()) == 1
+
+    run_virtual(main)
+
+
+@pytest.mark.rule("3.47")
+def test_a_heartbeat_follows_the_first_offer_at_once() -> None:
+    async def main(clock: VirtualClock) -> None:
+        node = Node(clock)
+        await node.submit(events.OfferDue())
+        for connection in (node.first, node.second):
+            kinds = [type(item).__name__ for item in connection.taken]
+            assert kinds == ["OfferSent", "HeartbeatSent"]
+
+    run_virtual(main)
+
+
+@pytest.mark.rule("3.46")
+def test_a_provider_journals_its_first_offer_and_no_refresh() -> None:
+    async def main(clock: VirtualClock) -> None:
+        node = Node(clock)
+        loop = periodic.renew_offer(node.core, node, node.announcements, clock)
+        task = asyncio.create_task(loop)
+        await asyncio.sleep(10 * DEVNET.offer_ttl)
+        task.cancel()
+        assert node.journaled == [events.OfferDue()]
+        numbers = [offer.seq for offer in node.first.offers()]
+        assert len(numbers) > 20 and numbers == sorted(set(numbers))
+        assert numbers[0] == OFFER_NUMBERS and numbers[-1] < 2 * OFFER_NUMBERS
+        ends = [offer.expires for offer in node.first.offers()]
+        assert all(later - sooner < DEVNET.offer_ttl for sooner, later in itertools.pairwise(ends))
+        restarted = Node(clock, Driver(node.core))
+        await restarted.submit(events.OfferDue())
+        assert restarted.first.offers()[0].seq > numbers[-1]
+
+    run_virtual(main)
+
+
+@pytest.mark.rule("3.46")
+def test_a_refresh_is_sent_until_it_is_taken_and_not_while_draining() -> None:
+    async def main(clock: VirtualClock) -> None:
+        node = Node(clock)
+        loop = periodic.renew_offer(node.core, node, node.announcements, clock)
+        task = asyncio.create_task(loop)
+        await asyncio.sleep(1)
+        node.first.refusal = Unavailable("away", 1.0)
+        await asyncio.sleep(DEVNET.offer_ttl * 0.41)
+        node.first.refusal = None
+        await asyncio.sleep(5)
+        assert [item.seq for item in node.first.offers()] == [
+            item.seq for item in node.second.offers()
+        ]
+        await node.submit(events.DrainRequested(True))
+        await node.submit(events.OfferDue())
+        await asyncio.sleep(3 * DEVNET.offer_ttl)
+        task.cancel()
+        assert node.first.offers()[-1].expires == WITHDRAWN
+
+    run_virtual(main)
+
+
+async def test_a_new_price_is_journaled_and_offered() -> None:
+    node, is_on_offer = Node(VirtualClock()), asyncio.Event()
+    change = PriceChange(node.core, node, is_on_offer)
+    await change.set_by_owner(Price(70_000))
+    assert node.core.terms.slots[0].on_demand == 70_000 and not node.first.offers()
+    is_on_offer.set()
+    await change.set_by_owner(Price(80_000))
+    assert [item.slots[0].on_demand for item in node.first.offers()] == [80_000]
+
+
+@pytest.mark.parametrize("price", [0, 49_999, 10**12 + 1])
+async def test_a_price_out_of_bounds_changes_nothing(price: int) -> None:
+    node = Node(VirtualClock())
+    before = node.core.snapshot()
+    with pytest.raises(Refused, match="is not between 0.050000 and") as caught:
+        await PriceChange(node.core, node, asyncio.Event()).set_by_owner(Price(price))
+    assert caught.value.code is Code.BAD_AMOUNT
+    assert node.core.snapshot() == before and not node.journaled
