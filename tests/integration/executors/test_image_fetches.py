@@ -13,6 +13,7 @@ import pytest
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.docker.image_fetches import FETCHES_MAX
 from quorate_node.images.registry_http import TransferRate
+from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol import values
 from quorate_protocol.refusals import Unavailable
@@ -141,7 +142,7 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
             )
             spec = values.replace(make_spec(), image=name)
             with pytest.raises(Unavailable, match="deadline"):
-                await bench.fetch(new_lease(), spec, (), SECONDS)
+                await bench.fetch(new_lease(), spec, JobSources(), SECONDS)
             assert time.monotonic() - begun < 20.0
             await until_closed(asked)
     finally:
