@@ -48,6 +48,7 @@ class HttpServer:
     board: Board
     clock: Clock
     is_stopping: Callable[[], bool]
+    peer_id: str
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
         """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
@@ -124,4 +125,5 @@ class HttpServer:
             fee_bps=rules.fee_bps,
             limits=deployment.limits,
             version=VERSION,
+            peer_id=self.peer_id,
         )

@@ -50,6 +50,7 @@ from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
+from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
@@ -339,6 +340,7 @@ class _Parts:
             service.board,
             service.clock,
             lambda: service.is_stopping,
+            peer_id(service.keys.peer.public),
         )
 
     async def _authorize(self, account: Address, key: Address) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.units import Price
-from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
 
 PROVIDERS_MAX = 250  # each has its own network (/24) in 127.0.0.0/16
 PRICE = Price(3_600_000)
@@ -73,7 +73,7 @@ def provider_keys(seed: bytes, index: int) -> ProviderKeys:
         KeySigner(hash_tuple("soak", seed, role, index)) for role in ("owner", "operator")
     )
     peer, box = (hash_tuple("soak", seed, role, index) for role in ("peer", "box"))
-    return ProviderKeys(owner.address, owner.address, operator, peer, box, owner)
+    return ProviderKeys(owner.address, owner.address, operator, PeerKey(peer), box, owner)
 
 
 def listen_host(index: int) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, read_private
 
 OPERATORS_MAX = 8  # a coordinator remembers as many
@@ -33,7 +34,7 @@ class ProviderKeys:
     account: Address
     payout: Address
     operator: Signer
-    peer_public: Hash32
+    peer: PeerKey
     box_public: Hash32
     owner: Signer | None = None
     past: tuple[Signer, ...] = ()
@@ -41,6 +42,11 @@ class ProviderKeys:
     def operators(self) -> tuple[Signer, ...]:
         """Returns all operator keys, oldest first."""
         return (*self.past, self.operator)
+
+    @property
+    def peer_public(self) -> Hash32:
+        """Returns the public peer key, which offers name."""
+        return self.peer.public
 
 
 def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
@@ -68,9 +74,7 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
         keystore.account(name) for name in operator_names(keystore.folder) or ("operator",)
     ]
     peer, box = keystore.peer(), keystore.box()
-    return ProviderKeys(
-        account, payout or account, operator, peer.public, box.public, signer, tuple(past)
-    )
+    return ProviderKeys(account, payout or account, operator, peer, box.public, signer, tuple(past))
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:

@@ -47,6 +47,9 @@ class InfoView(Struct, frozen=True):
     fee_bps: Bps
     limits: str  # name of the limits in use: mainnet or devnet
     version: str
+    peer_id: str = ""  # of its peer key, which a libp2p connection proves
+    # Multiaddrs of its libp2p host, without /p2p/...; none = it serves over WebSocket only.
+    addresses: tuple[str, ...] = ()
 
 
 class AckView(Struct, frozen=True):

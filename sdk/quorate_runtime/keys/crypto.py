@@ -100,10 +100,11 @@ class KeySigner:
 
 
 class PeerKey:
-    """The Ed25519 key of one node's p2p identity."""
+    """The Ed25519 key of one node's p2p identity. `seed` is its 32-byte secret."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = SigningKey(seed)
+        self.seed = bytes(self._key)
         self.public = Hash32(bytes(self._key.verify_key))
 
     def sign(self, message: bytes) -> Signature:

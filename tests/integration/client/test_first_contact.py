@@ -29,7 +29,7 @@ from quorate_protocol.units import Address, BlockNumber, Bps, Hash32, Seconds
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.http_server import on_loopback
 
 NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
@@ -281,7 +281,7 @@ async def test_an_owner_signs_only_for_the_markets_chain(tmp_path: Path) -> None
         owner.address,
         owner.address,
         KeySigner(b"\x08" * 32),
-        Hash32(bytes(32)),
+        PeerKey(bytes(32)),
         Hash32(bytes(32)),
         owner,
     )

@@ -29,7 +29,7 @@ from quorate_runtime.beacon import bls
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_port import Record
-from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
 
 
 async def test_only_health_is_answered_before_the_coordinator_is_ready() -> None:
@@ -79,7 +79,9 @@ async def test_a_start_with_many_pending_effects_waits_until_they_are_performed(
     await journal.close()
     nowhere, keys = (
         "http://127.0.0.1:1",
-        CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3))),
+        CoordinatorKeys(
+            *(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)), PeerKey(b"\x04" * 32)
+        ),
     )
     monkeypatch.setattr("quorate_runtime.actor.actor.PENDING_MAX", -1)
     in_its_place = tmp_path / "market.sqlite"

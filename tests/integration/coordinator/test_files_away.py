@@ -50,7 +50,7 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_port import Record
-from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.sqlite.durable import FileDamaged
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
@@ -348,7 +348,9 @@ async def worked(home: Path) -> AsyncIterator[Home]:
     await journal.close()
     nowhere, keys = (
         "http://127.0.0.1:1",
-        CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3))),
+        CoordinatorKeys(
+            *(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)), PeerKey(b"\x04" * 32)
+        ),
     )
     service = Service(Config(home, deployment, nowhere, nowhere, port=0), keys)
     running = asyncio.create_task(service.run())

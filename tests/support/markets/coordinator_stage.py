@@ -33,7 +33,7 @@ from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.markets.scripted_market import an_order
 
 READY_SECONDS = 60.0
@@ -154,7 +154,9 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
         aiohttp.ClientSession() as session,
     ):
         info = await fetch_info(beacon_url, session)
-        keys = CoordinatorKeys(*(KeySigner(dev_account(i)) for i in (1, 2, 3)))
+        keys = CoordinatorKeys(
+            *(KeySigner(dev_account(i)) for i in (1, 2, 3)), PeerKey(b"\x04" * 32)
+        )
         client = KeySigner(dev_account(4))
         deployment = await deploy(
             chain.url,

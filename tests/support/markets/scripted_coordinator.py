@@ -281,7 +281,7 @@ class Stage:
 
     def keys(self) -> ProviderKeys:
         """The provider's keys."""
-        peer, box = PeerKey(b"\x05" * 32).public, BoxKey(b"\x06" * 32).public
+        peer, box = PeerKey(b"\x05" * 32), BoxKey(b"\x06" * 32).public
         return ProviderKeys(OWNER.address, OWNER.address, OPERATOR, peer, box, OWNER)
 
     def daemon(

@@ -46,6 +46,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import (
     COORDINATOR,
     GENESIS,
@@ -305,7 +306,7 @@ def test_only_the_coordinators_own_store_may_be_in_the_owners_network(
         COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0"
     )
     operator_keys = OperatorKeys(
-        ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None)
+        ProviderKeys(PROVIDER, PROVIDER, OPERATOR, PeerKey(ZERO_HASH), ZERO_HASH, None)
     )
     # the test sends no request
     coordinator = Coordinator(

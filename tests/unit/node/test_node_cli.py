@@ -31,6 +31,7 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32, Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
+from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms
 
 URL = "http://127.0.0.1:7700"
@@ -328,7 +329,7 @@ def test_cpu_class_comes_from_the_first_processor() -> None:
 def keys(has_owner: bool = True) -> ProviderKeys:
     """The keys of a provider."""
     return ProviderKeys(
-        PROVIDER, PROVIDER, OPERATOR, SECRET, SECRET, STRANGER if has_owner else None
+        PROVIDER, PROVIDER, OPERATOR, PeerKey(SECRET), SECRET, STRANGER if has_owner else None
     )
 
 

@@ -31,7 +31,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, UnixSeconds
-from quorate_runtime.keys.crypto import KeySigner, recover
+from quorate_runtime.keys.crypto import KeySigner, PeerKey, recover
 from quorate_runtime.keys.keystore import Keystore
 from support.markets.provider_world import (
     COORDINATOR,
@@ -49,7 +49,7 @@ from support.markets.provider_world import (
 NEW = KeySigner(b"\x09" * 32)
 SINCE = UnixSeconds(NOW + 100)
 FOREVER = UnixSeconds(2**48 - 1)
-BOTH = ProviderKeys(PROVIDER, PROVIDER, NEW, ZERO_HASH, ZERO_HASH, STRANGER, (OPERATOR,))
+BOTH = ProviderKeys(PROVIDER, PROVIDER, NEW, PeerKey(ZERO_HASH), ZERO_HASH, STRANGER, (OPERATOR,))
 BEFORE = (
     KeyValidity(OPERATOR.address, NOW, FOREVER),
     KeyValidity(NEW.address, UnixSeconds(0), UnixSeconds(0)),
