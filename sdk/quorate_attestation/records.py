@@ -73,14 +73,18 @@ def validate(
     The caller checks that the key was the verifier's at that time. Raises `Refused` with EXPIRED,
     TOO_EARLY or BAD_SIGNATURE.
     """
-    record = envelope.message
+    check_times(envelope.message, now, ttl)
+    return signer(domain, envelope, recover)
+
+
+def check_times(record: AttestationRecord, now: UnixSeconds, ttl: Seconds) -> None:
+    """Raises `Refused` with EXPIRED or TOO_EARLY for a record that does not count now."""
     if record.issued > now + CLOCK_SKEW_SECONDS:
         raise Refused(Code.TOO_EARLY, "record: issued lies in the future; look at the clock")
     if not record.issued < record.expires <= record.issued + ttl:
         raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
     if record.expires <= now:
         raise Refused(Code.EXPIRED, "record: ask for a new challenge")
-    return signer(domain, envelope, recover)
 
 
 def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> None:

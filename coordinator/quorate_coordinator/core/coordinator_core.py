@@ -15,7 +15,7 @@ from quorate_coordinator.core.execution import deadlines, places, provider_answe
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.holds.windows import HoldQueue
 from quorate_coordinator.core.intake import client_signatures, orders
-from quorate_coordinator.core.matching import heartbeats, offers
+from quorate_coordinator.core.matching import attestations, heartbeats, offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
@@ -103,6 +103,9 @@ class CoordinatorCore:
                 places.match_waiting(context, self.queue)
             case ev.RevealReceived():
                 provider_answers.on_reveal(context, event)
+                places.match_waiting(context, self.queue)
+            case ev.AttestationReceived():
+                attestations.on_attestation(context, event)
                 places.match_waiting(context, self.queue)
             case ev.WitnessReceived():
                 client_signatures.on_witness(context, event)

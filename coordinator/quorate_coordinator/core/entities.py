@@ -117,6 +117,21 @@ class Provider(Struct, frozen=True):
         return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
 
 
+class Attestation(Struct, frozen=True):
+    """What the verifiers of one challenge say of GPUs of one model, or of a CPU.
+
+    It counts before `expires`. Disputed: another provider's live records name one of its GPUs.
+    """
+
+    record: Hash32  # digest of the attestation document
+    model: Hash32  # as records name it
+    gpus: tuple[Hash32, ...]  # hashes of their UUIDs
+    peer_key: Hash32
+    beacon_round: Round
+    expires: UnixSeconds
+    is_disputed: bool = False
+
+
 class HostList(Struct, frozen=True):
     """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position in the
     list.

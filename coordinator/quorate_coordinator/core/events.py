@@ -10,6 +10,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import (
     Accept,
+    AttestationRecord,
     Commit,
     Decline,
     Heartbeat,
@@ -94,6 +95,29 @@ class RevealReceived(Struct, frozen=True, tag=True):
 
     reveal: Reveal
     has_opened: bool
+
+
+class CheckedGpu(Struct, frozen=True):
+    """The records of one GPU. `keys` signed them, in the same order."""
+
+    uuid: str
+    records: tuple[Envelope[AttestationRecord], ...]
+    keys: tuple[Address, ...]
+
+
+class AttestationReceived(Struct, frozen=True, tag=True):
+    """The attestation document that a provider's offer names. Draw, proofs and signatures have
+    passed their checks.
+
+    `coordinator` challenged the provider. If it is another coordinator, `coordinator_key` is its
+    statement key by the chain.
+    """
+
+    provider: Address
+    record: Hash32  # digest of the document
+    coordinator: Address
+    coordinator_key: Address
+    gpus: tuple[CheckedGpu, ...]
 
 
 # ------------------------------------------------------------------------------------- from clients
@@ -341,6 +365,7 @@ Event = (
     | DeclineReceived
     | CommitReceived
     | RevealReceived
+    | AttestationReceived
     | OrderReceived
     | WitnessReceived
     | VoucherReceived

@@ -1,6 +1,7 @@
 """The coordinator's tables. Only the modules of the core write to them, inside one step."""
 
 from quorate_coordinator.core.entities import (
+    Attestation,
     Case,
     Client,
     EligibleSnapshot,
@@ -56,6 +57,12 @@ class StateTables(Tables):
         )
         self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
+        self.attestations: Table[Address, tuple[Attestation, ...]] = Table(
+            Address, tuple[Attestation, ...]
+        )
+        self.gpu_owners: Table[Hash32, Address] = Table(
+            Hash32, Address
+        )  # hash of a GPU's UUID -> the provider whose record named it last
         self.windows: Table[Address, Windows] = Table(Address, Windows)
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
         self.answers: Table[Address, tuple[bool, ...]] = Table(

@@ -3,13 +3,13 @@
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching import attestation_levels, offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec
-from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.messages.views import (
     AccountView,
     CaseView,
@@ -173,6 +173,10 @@ def offer_views(
                     strikes,
                     passed,
                     provider.is_alive(now),
+                    tuple(
+                        attestation_levels.level_of(state, provider, slot, now)
+                        for slot in provider.offer.slots
+                    ),
                 )
             )
     return views
@@ -294,18 +298,34 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
     ]
     if not live:
         return "no provider is alive"
-    prices = [
-        offers.price_of(slot)
+    fitting = [
+        (offer.provider, slot)
         for offer in live
         for slot in offer.slots
         if offers.price_of(slot) and offers.fits(offer, slot, spec)
     ]
+    prices = [
+        offers.price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)
+    ]
+    if fitting and not prices:
+        cheapest = min(offers.price_of(slot) for _, slot in fitting)
+        return (
+            f"none of the {len(fitting)} run slots that fit is attested at level "
+            f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "
+            "leave out attestation"
+        )
     if prices:
         return (
             f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above "
             f"{usd(price_max)}: raise max_price"
         )
     return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
+
+
+def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobSpec) -> bool:
+    provider = context.state.providers[owner]
+    level = attestation_levels.level_of(context.state, provider, slot, context.at)
+    return level >= spec.attestation_level
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:

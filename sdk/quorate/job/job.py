@@ -19,11 +19,12 @@ from quorate.job.quantities import (
 )
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.job_spec import MIB, EnvVar, Resources
-from quorate_protocol.units import Amount, Hash32, Price, Seconds, VerifyTier
+from quorate_protocol.units import Amount, Hash32, Price, Seconds, Small, VerifyTier
 
 FEE_BPS_DEFAULT = 1_000
 IPFS_GATEWAY = "http://127.0.0.1:8080"  # of a Kubo on this machine
 SOURCES = ("", "ipfs")
+ATTESTATION_LEVELS = {"": Small(0), "L0": Small(0), "L1": Small(1)}
 TIERS = {
     tier.name.lower(): tier
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
@@ -48,6 +49,8 @@ class Job:
     host_class: only this class of machines (`quorate classes`), by name or id; "" is any class with
     many established owners.
 
+    attestation: "L1" asks for a run slot whose GPU (or CPU) verifiers have challenged; "" for any.
+
     sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
 
     source: "ipfs" uploads nothing: image and inputs are in IPFS already, local paths only give
@@ -68,6 +71,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
     sandbox: str = ""
+    attestation: str = ""
     host_class: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
@@ -90,6 +94,7 @@ class Job:
         self.tier()
         self.limits()
         self.host()
+        self.attestation_level()
         if self.budget is not None:
             self.budget_amount()
         if self.source not in SOURCES:
@@ -123,6 +128,15 @@ class Job:
     def host(self) -> Hash32:
         """Returns the id of the host class, or zero for any."""
         return parse_host_class(self.host_class)
+
+    def attestation_level(self) -> Small:
+        """Returns the least attestation level of the run slot."""
+        if self.attestation not in ATTESTATION_LEVELS:
+            raise UsageError(
+                f"attestation: {str(self.attestation)[:64]!r}; write L1 for a run slot whose GPU "
+                "was challenged, or leave it out"
+            )
+        return ATTESTATION_LEVELS[self.attestation]
 
     def argv(self) -> tuple[str, ...]:
         """Returns the command's words, or () if it is a shell line."""

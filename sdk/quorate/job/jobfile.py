@@ -64,6 +64,7 @@ class JobFileModel(BaseModel):
     working_dir: Text = "/"
     sandbox: Text = ""
     host_class: Text = ""
+    attestation: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
     inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
@@ -160,6 +161,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         working_dir=model.working_dir,
         sandbox=model.sandbox,
         host_class=model.host_class,
+        attestation=model.attestation,
         resources=resources,
         max_duration=model.max_duration,
         max_price=model.max_price,

@@ -113,6 +113,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         max_duration=job.seconds(),
         compare=Compare(),
         sandbox=job.sandbox,
+        attestation_level=job.attestation_level(),
     )
     try:
         jobs.validate(spec)

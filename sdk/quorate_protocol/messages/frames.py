@@ -123,6 +123,15 @@ class LogsSent(Struct, frozen=True, tag=True):
     text: str  # at most LOG_TEXT_MAX characters
 
 
+# both directions
+
+
+class AttestationSent(Struct, frozen=True, tag=True):
+    """A message of a challenge of GPUs (PROTOCOL §10), whose form this module does not know."""
+
+    body: bytes  # see `quorate_attestation.session_messages`
+
+
 class Ok(Struct, frozen=True, tag=True):
     """The receiver has accepted the frame. A signed message in it is now stored durably."""
 
@@ -141,6 +150,7 @@ Frame = (
     | CommitSent
     | RevealSent
     | LogsSent
+    | AttestationSent
     | Ok
 )
 

@@ -14,7 +14,7 @@ from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds
+from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds, Small
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -26,6 +26,7 @@ DURATION_MAX = 30 * 24 * 3600
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
+ATTESTATION_LEVEL_MAX = 1  # no provider offers level 2 yet
 SANDBOXES = ("", *(kind.value for kind in Sandbox))
 RESERVED_ENV = ("LD_", "NVIDIA_", "QUORATE_", "DOCKER_")
 
@@ -92,6 +93,7 @@ class JobSpec(Struct, frozen=True):
     network: bool = False  # no provider offers it yet
     sealed: bool = False  # no provider offers it yet
     sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
+    attestation_level: Small = Small(0)  # least level of the run slot (PROTOCOL §10): 0 or 1
     version: int = 1
 
     def encode(self) -> bytes:
@@ -184,6 +186,7 @@ def validate(spec: JobSpec) -> None:
     _check(
         spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any"
     )
+    _check(spec.attestation_level <= ATTESTATION_LEVEL_MAX, "attestationLevel", "0 or 1")
     _validate_env(spec.env)
     _validate_inputs(spec.inputs)
     _validate_resources(spec.resources)

@@ -21,6 +21,7 @@ from quorate_protocol.units import (
     Price,
     Sequence,
     Signature,
+    Small,
     UnixSeconds,
     VerifyTier,
 )
@@ -71,6 +72,8 @@ class OfferView(Struct, frozen=True):
     strikes: int  # of the last 90 days
     audits_passed: int  # in a row, summed over the job classes
     is_alive: bool
+    # Attestation level of each slot that this coordinator has checked and believes now.
+    attestation_levels: tuple[Small, ...] = ()
 
     def envelope(self) -> OfferEnvelope:
         """The offer as its provider signed it."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from quorate_coordinator.core.entities import HostList, Provider
+from quorate_coordinator.core.matching import attestation_levels
 from quorate_coordinator.core.matching import row as rows
 from quorate_coordinator.core.matching.columns import Bucket
 from quorate_coordinator.core.matching.needs import sandbox_bits
@@ -119,7 +120,11 @@ class MarketIndex:
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
-        self._changed = (state.providers.follow(_changes_rows), state.trust.follow())
+        self._changed = (
+            state.providers.follow(_changes_rows),
+            state.trust.follow(),
+            state.attestations.follow(),
+        )
         self._changed_occupied = state.leases_in_slots.follow()
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
@@ -218,10 +223,14 @@ class MarketIndex:
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
+        until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
+        # A row is live before `until`, and is derived again at the next heartbeat.
+        if attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1)):
+            bits |= rows.ATTESTED
         return Row(
             rows.key_of(price, provider.index),
             bits,
-            0 if provider.is_frozen else min(provider.alive_until, offer.expires),
+            until,
             slot.memory_bytes,
             slot.cpu_millis,
             slot.vram_bytes,

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from quorate_coordinator.core.matching.row import (
+    ATTESTED,
     FREE,
     KIND_BIT,
     PRESENT,
@@ -18,7 +19,7 @@ from quorate_protocol.units import JobKind
 
 def needs_of(spec: JobSpec) -> Needs:
     """Returns the needs of a job: a machine that can run it, with a free run slot and a price."""
-    return _needs(spec.kind, spec.sandbox, spec.resources)
+    return _needs(spec.kind, spec.sandbox, spec.resources, spec.attestation_level)
 
 
 _SANDBOX_BITS = {kind.value: 1 << SANDBOX_BIT + index for index, kind in enumerate(Sandbox)}
@@ -33,8 +34,9 @@ def sandbox_bits(names: tuple[str, ...]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _needs(kind: JobKind, sandbox: str, resources: Resources) -> Needs:
+def _needs(kind: JobKind, sandbox: str, resources: Resources, attestation_level: int) -> Needs:
     bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
+    bits |= ATTESTED if attestation_level else 0
     gpu = resources.gpu
     if gpu is not None:
         return Needs(

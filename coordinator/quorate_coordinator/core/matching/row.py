@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # Features of a row. A row without any is a tombstone: it was replaced or removed.
-PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK = (1 << bit for bit in range(6))
+PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK, ATTESTED = (1 << bit for bit in range(7))
 KIND_BIT = 8  # and up: job kinds
 SANDBOX_BIT = 16  # and up: sandboxes, in the order of `ports.Sandbox`
 

@@ -1,0 +1,238 @@
+"""The core believes an attestation level only by checked records, and matches by it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from quorate_attestation.seeds import gpu_hash
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import views
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.signed import AttestationRecord
+from quorate_protocol.messages.views import PlanView
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    Address,
+    ByteCount,
+    Hash32,
+    Milliseconds,
+    PerSecond,
+    Ppm,
+    Price,
+    Round,
+    Small,
+    UnixSeconds,
+)
+from quorate_protocol.units import Sequence as Number
+from quorate_protocol.values import replace
+from quorate_runtime.keys.crypto import KeySigner
+from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party, a_spec
+
+CPU_MODEL = hash_tuple("gpu-model", "cpu")
+UUID = "cpu-of-provider-0"
+
+
+class Attested(Market):
+    """Four providers. The first is challenged; the coordinator and two others verify."""
+
+    def __init__(self) -> None:
+        super().__init__(*[Party(number) for number in range(4)])
+        self.everybody = list(self.parties.values())
+        self.first = self.everybody[0]
+
+    def peer_key(self, owner: Address) -> Hash32:
+        offer = self.core.state.providers[owner].offer
+        assert offer is not None
+        return offer.peer_key
+
+    def record(self, verifier: Address, **changes: object) -> AttestationRecord:
+        """A record about the first provider's CPU."""
+        record = AttestationRecord(
+            verifier=verifier,
+            provider=self.first.owner,
+            peer_key=self.peer_key(self.first.owner),
+            gpu=gpu_hash(UUID),
+            model=CPU_MODEL,
+            beacon_round=Round(400),
+            verifiers=Small(3),
+            challenge=hash_tuple("challenge"),
+            gpus=Small(1),
+            int8_operations=PerSecond(1),
+            memory_bytes=PerSecond(1),
+            vram_bytes=ByteCount(1 << 25),
+            ratio=Ppm(0),
+            elapsed_ms=Milliseconds(900),
+            proof=hash_tuple("proof"),
+            issued=UnixSeconds(self.at),
+            expires=UnixSeconds(self.at + DEVNET.attestation_ttl),
+        )
+        return replace(record, **changes)  # type: ignore[arg-type]
+
+    def event(
+        self,
+        document: str = "document",
+        keys: Sequence[KeySigner] = (),
+        uuid: str = UUID,
+        provider: Address | None = None,
+        **changes: object,
+    ) -> ev.AttestationReceived:
+        """The event of a document with three records."""
+        verifiers = [COORDINATOR.address, self.everybody[1].owner, self.everybody[2].owner]
+        signers = keys or (STATEMENT, self.everybody[1].key, self.everybody[2].key)
+        sealed = tuple(
+            seal(DOMAIN, self.record(verifier, **changes), key.sign)
+            for verifier, key in zip(verifiers, signers, strict=True)
+        )
+        found = ev.CheckedGpu(uuid, sealed, tuple(key.address for key in signers))
+        return ev.AttestationReceived(
+            provider or self.first.owner,
+            hash_tuple(document),
+            COORDINATOR.address,
+            STATEMENT.address,
+            (found,),
+        )
+
+    def claim(self, party: Party, document: str = "document", seq: int = 2) -> None:
+        """The provider's offer names a document and level 1."""
+        offer = self.core.state.providers[party.owner].offer
+        assert offer is not None
+        slot = replace(offer.slots[0], attestation_level=Small(1), record=hash_tuple(document))
+        changed = replace(offer, seq=Number(seq), slots=(slot,))
+        sealed = seal(DOMAIN, changed.signed(), party.key.sign)
+        self.send(ev.OfferReceived(OfferEnvelope(changed, sealed), party.key.address))
+
+    def levels(self) -> list[int]:
+        rows = views.offer_views(self.core.state, UnixSeconds(self.at), 10)
+        return [row.attestation_levels[0] for row in rows]
+
+    def plan_attested(self) -> PlanView:
+        """What a job that asks for level 1 would find."""
+        spec = replace(a_spec("attested"), attestation_level=Small(1))
+        return views.plan_view(
+            self.core.state,
+            self.core.rules,
+            UnixSeconds(self.at),
+            spec,
+            Price(200_000),
+            accepts_unverified=True,
+        )
+
+
+@pytest.mark.rule("10.13", "10.20")
+def test_a_claimed_level_counts_once_its_records_are_checked() -> None:
+    market = Attested()
+    market.claim(market.first)
+    assert market.levels() == [0, 0, 0, 0], "a claim alone is not believed"
+    market.send(market.event())
+    assert market.levels() == [1, 0, 0, 0]
+    market.at += DEVNET.attestation_ttl
+    assert market.levels() == [0, 0, 0, 0], "records expire"
+
+
+@pytest.mark.rule("10.21")
+def test_a_job_that_asks_for_level_1_meets_only_attested_slots() -> None:
+    market = Attested()
+    market.claim(market.first)
+    view = market.plan_attested()
+    assert view.offers == 0
+    assert "none of the 4 run slots that fit is attested at level 1" in view.nearest
+    assert "leave out attestation" in view.nearest
+    market.send(market.event())
+    assert market.plan_attested().offers == 1
+
+
+@pytest.mark.rule("10.20")
+def test_records_of_another_provider_key_gpu_or_signer_are_not_believed() -> None:
+    market = Attested()
+    second = market.everybody[1]
+    stranger = KeySigner(b"\x77" * 32)
+    market.claim(market.first)
+    cases = [
+        (market.event(provider=second.owner), Code.NOT_YOURS),
+        (market.event(peer_key=hash_tuple("another")), Code.NOT_YOURS),
+        (market.event(uuid="GPU-of-somebody"), Code.NOT_YOURS),
+        (market.event(keys=(STATEMENT, second.key, stranger)), Code.WRONG_SIGNER),
+        (market.event(keys=(stranger, second.key, market.everybody[2].key)), Code.WRONG_SIGNER),
+        (market.event(verifiers=Small(2)), Code.UNKNOWN),
+        (market.event(expires=UnixSeconds(market.at + 10_000)), Code.EXPIRED),
+        (market.event(issued=UnixSeconds(market.at + 100)), Code.TOO_EARLY),
+    ]
+    for event, code in cases:
+        with pytest.raises(Refused) as refused:
+            market.send(event)
+        assert refused.value.code is code
+    assert market.levels() == [0, 0, 0, 0]
+
+
+@pytest.mark.rule("10.3", "10.20")
+def test_a_provider_cannot_stand_in_for_the_coordinator() -> None:
+    market = Attested()
+    event = replace(market.event(), coordinator=market.everybody[3].owner)
+    with pytest.raises(Refused) as refused:
+        market.send(event)
+    assert refused.value.code is Code.WRONG_SIGNER
+
+
+@pytest.mark.rule("10.15")
+def test_replayed_and_older_records_are_refused() -> None:
+    market = Attested()
+    market.claim(market.first)
+    market.send(market.event())
+    with pytest.raises(Refused) as refused:
+        market.send(market.event())
+    assert refused.value.code is Code.REPLAYED
+    for number in (399, 400):
+        with pytest.raises(Refused) as refused:
+            market.send(market.event("older", beacon_round=Round(number)))
+        assert refused.value.code is Code.STALE
+    market.send(market.event("newer", beacon_round=Round(415)))
+    assert [item.beacon_round for item in market.core.state.attestations[market.first.owner]] == [
+        415
+    ]
+
+
+@pytest.mark.rule("10.17")
+def test_records_of_two_providers_that_name_one_gpu_do_not_count() -> None:
+    market = Attested()
+    rival = market.everybody[3]
+    market.claim(market.first)
+    market.claim(rival, "rival")
+    market.send(market.event())
+    assert market.levels() == [1, 0, 0, 0]
+    theirs = {"provider": rival.owner, "peer_key": market.peer_key(rival.owner)}
+    event = market.event("rival", beacon_round=Round(401))
+    (gpu,) = event.gpus
+    changed = tuple(
+        seal(DOMAIN, replace(item.message, **theirs), key.sign)
+        for item, key in zip(
+            gpu.records, (STATEMENT, market.everybody[1].key, market.everybody[2].key), strict=True
+        )
+    )
+    market.send(replace(event, provider=rival.owner, gpus=(replace(gpu, records=changed),)))
+    assert market.levels() == [0, 0, 0, 0]
+    market.send(market.event("again", beacon_round=Round(402)))
+    assert market.levels() == [0, 0, 0, 0], "while the rival's record lives"
+    market.at += DEVNET.attestation_ttl
+    market.send(market.event("later", beacon_round=Round(500)))
+    assert market.levels() == [1, 0, 0, 0]
+
+
+@pytest.mark.rule("10.20")
+def test_a_slot_has_the_level_only_with_enough_gpus_of_its_model() -> None:
+    market = Attested()
+    market.claim(market.first)
+    market.send(market.event(model=hash_tuple("gpu-model", "H100 SXM")))
+    assert market.levels() == [0, 0, 0, 0], "no GPU stands for a CPU"
+
+
+@pytest.mark.rule("10.21")
+def test_a_restored_core_believes_the_same() -> None:
+    market = Attested()
+    market.claim(market.first)
+    market.send(market.event())
+    data = market.core.snapshot()
+    market.core.restore(data)
+    assert market.levels() == [1, 0, 0, 0]
