@@ -1,6 +1,7 @@
 """Builds the parts of the provider daemon and connects them. It starts none of them."""
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +17,10 @@ from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config, store_spare_bytes
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.core.terms import Policy, SlotResources, Terms
+from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.gpu.gpu_slots import lay_out
+from quorate_node.gpu.gpu_watch import GpuWatch
 from quorate_node.jobs.content_sources import OwnerGateways
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
@@ -28,11 +31,13 @@ from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.drain import Drain
-from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
+from quorate_protocol.messages.gpu_inventory import GpuInventory
+from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock, Executor
+from quorate_protocol.ports import Clock, Executor, GpuProbe
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, Price, Small
+from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.chain import ChainClient, Rpc
@@ -42,7 +47,7 @@ from quorate_runtime.keys.crypto import SecretStream, recover
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from quorate_runtime.process.health import Board
 
-MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Parts:
     operator_keys: OperatorKeys
     coordinators: dict[Address, Coordinator]
     dialers: dict[Address, WebSocketDialer]
+    gpu_watch: GpuWatch
     job_runner: JobRunner
     announcements: Announcements
     jury_service: JuryService
@@ -84,6 +90,8 @@ class Surroundings:
     session: aiohttp.ClientSession
     infos: tuple[InfoView, ...]  # one per coordinator, in the order of `config.coordinators`
     hardware: Hardware
+    inventory: GpuInventory  # as it was when the daemon started
+    probe: GpuProbe
     is_on_offer: asyncio.Event  # set once the provider has sent its first offer
 
 
@@ -97,7 +105,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
     stack.push_async_callback(journal.close)
-    terms = terms_of(config, keys, given.executor, given.infos, given.hardware)
+    terms = terms_of(config, keys, given.executor, given.infos, given.hardware, given.inventory)
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     actor = Actor(core, journal, clock, _codec(), SecretStream())
     client = ChainClient(
@@ -114,7 +122,8 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
     dialers = _dialers(given, terms, actor, coordinators, operator_keys, store)
-    job_runner = _job_runner(given, terms, store)
+    gpu_watch = _gpu_watch(given, core, actor)
+    job_runner = _job_runner(given, terms, store, gpu_watch)
     announcements = Announcements(core, dialers, operator_keys, clock)
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
@@ -146,6 +155,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         operator_keys,
         coordinators,
         dialers,
+        gpu_watch,
         job_runner,
         announcements,
         jury_service,
@@ -165,6 +175,7 @@ def terms_of(
     executor: Executor,
     infos: tuple[InfoView, ...],
     hardware: Hardware,
+    inventory: GpuInventory,
 ) -> Terms:
     """Returns the provider's terms, from configuration, machine and deployment.
 
@@ -178,40 +189,27 @@ def terms_of(
                 "daemon for the other deployment",
                 0,
             )
-    memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
-    resources = SlotResources(
-        cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots,
-        memory_bytes=config.memory_bytes or memory,
-        scratch_bytes=config.scratch_bytes,
-        output_bytes=config.output_bytes,
-        input_bytes=config.job_input_bytes,
-    )
-    slot = SlotOffer(
-        host=detect_cpu_class(),
-        gpu="",
-        count=Small(config.slots),
-        vram_bytes=0,
-        cpu_millis=resources.cpu_millis,
-        memory_bytes=resources.memory_bytes,
-        spot=Price(0),
-        on_demand=config.price,
-        reserved=Price(0),
-    )
+    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    for problem in laid_out.problems:
+        log.warning("GPUs: %s", problem)
+    gpus = laid_out.classes if executor.sandbox in SANDBOXES_WITH_GPUS else ()
+    if laid_out.classes and not gpus:
+        log.warning("GPUs are not offered: %s", needs_engine(executor.sandbox))
     return Terms(
         provider=keys.account,
         domain=deployment.domain(),
         limits=deployment.constants(),
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
-        slots=(slot,),
+        classes=divide(config, hardware, detect_cpu_class(), gpus),
         sandbox=executor.sandbox,
         policy=Policy(
             config.price_floor,
             config.images,
             config.kinds,
-            resources,
             declined_keep_seconds=config.declined_keep_seconds,
         ),
+        driver=GpuDriver(inventory.driver_version, inventory.cuda_version),
     )
 
 
@@ -246,6 +244,7 @@ def _dialers(
             recover,
             partial(operator_keys.may_take_work, address),
             store.available_bytes,
+            given.executor.image_requirement,
         )
         dialers[address] = WebSocketDialer(
             coordinator.url.replace("http", "ws", 1) + "/v1/peers",
@@ -259,10 +258,19 @@ def _dialers(
     return dialers
 
 
-def _job_runner(given: Surroundings, terms: Terms, store: ContentStore) -> JobRunner:
+def _gpu_watch(
+    given: Surroundings, core: ProviderCore, actor: Actor[events.Event, effects.Effect]
+) -> GpuWatch:
+    return GpuWatch(given.probe, actor, given.clock, given.board, lambda: core.terms.gpus)
+
+
+def _job_runner(
+    given: Surroundings, terms: Terms, store: ContentStore, gpu_watch: GpuWatch
+) -> JobRunner:
     host_classes = {slot.host.id(): slot.host for slot in terms.slots}
-    gpus = tuple(gpu.uuid for gpu in given.hardware.gpus)
     config = given.config
     kubo = Kubo(given.session, config.ipfs_kubo) if config.ipfs_kubo else None
     gateways = OwnerGateways(config.ipfs_gateways, kubo)
-    return JobRunner(given.executor, store, config.home, given.clock, host_classes, gpus, gateways)
+    return JobRunner(
+        given.executor, store, config.home, given.clock, host_classes, gpu_watch.look, gateways
+    )

@@ -3,11 +3,13 @@
 import json
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from quorate_content.dag.cid import typed_cid
 from quorate_node import cli_options as options
+from quorate_node import gpu_settings
 from quorate_node import settings as settings_file
 from quorate_node.cli_options import hex_text
 from quorate_node.config import FEE_CAP_GWEI, ExecutorKind
@@ -21,9 +23,13 @@ from quorate_protocol.units import usd
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
 
+if TYPE_CHECKING:
+    from quorate_node.gpu.gpu_slots import LaidOut
+
 OPTIONS_OF = {
     "coordinators": {"coordinator", "devnet"},
     "is_devnet": {"limits", "devnet"},
+    "gpu_prices": {"gpu_price"},
     "images": {"image"},
     "ipfs_gateways": {"ipfs_gateway"},
     "listen_host": {"host"},
@@ -40,6 +46,8 @@ def init(
     price: options.PriceText = "0.10",
     price_floor: options.PriceFloorText = "0",
     slots: options.Slots = 1,
+    gpu_slots: options.GpuSlots = None,
+    gpu_price: options.GpuPrices = None,
     owner: options.OwnerText = "",
     payout: options.PayoutText = "",
     image: options.Images = None,
@@ -67,6 +75,8 @@ def init(
             owner=options.address_of(owner, "--owner"),
             payout=options.address_of(payout, "--payout"),
             slots=slots,
+            gpu_slots=gpu_settings.layouts_of(gpu_slots or []),
+            gpu_prices=gpu_settings.prices_of(gpu_price or []),
             price=settings_file.usd_price(price),
             price_floor=settings_file.usd_price(price_floor),
             images=tuple(_image(item) for item in image or ()),
@@ -88,9 +98,9 @@ def init(
     except (Refused, KeystoreError) as error:
         options.fail(error, as_json)
     if as_json:
-        typer.echo(json.dumps(_facts(folder, settings, keys)))
+        typer.echo(json.dumps(_facts(folder, settings, keys, _gpus(settings))))
     else:
-        _print_result(folder, settings, keys, is_first)
+        _print_result(folder, settings, keys, _gpus(settings), is_first)
         _print_next_step(folder, home, is_devnet=devnet is not None)
 
 
@@ -111,29 +121,50 @@ def _write(
     return keys
 
 
-def _stake_of(settings: Settings) -> int:
-    return settings.slots * (DEVNET if settings.is_devnet else MAINNET).slot_stake
+def _stake_of(settings: Settings, gpus: "LaidOut") -> int:
+    count = settings.slots + sum(len(item.groups) for item in gpus.classes)
+    return count * (DEVNET if settings.is_devnet else MAINNET).slot_stake
 
 
-def _facts(folder: Path, settings: Settings, keys: ProviderKeys) -> dict[str, object]:
+def _gpus(settings: Settings) -> "LaidOut":
+    """The GPU slots that this machine would offer with the settings."""
+    # Imported here: they load NVIDIA's library, and commands such as `health` must start fast.
+    from quorate_node.executors.host_class_probe import read_gpus
+    from quorate_node.gpu.gpu_slots import lay_out
+    from quorate_node.gpu.nvml_probe import NvmlProbe
+
+    return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
+
+
+def _facts(
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut"
+) -> dict[str, object]:
     return {
         "home": str(folder),
         "provider": hex_text(keys.account),
         "operator": hex_text(keys.operator.address),
         "payout": hex_text(keys.payout),
-        "stake": _stake_of(settings),
+        "stake": _stake_of(settings, gpus),
+        "gpu_slots": sum(len(item.groups) for item in gpus.classes),
         "has_owner_key": keys.owner is not None,
     }
 
 
-def _print_result(folder: Path, settings: Settings, keys: ProviderKeys, is_first: bool) -> None:
+def _print_result(
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut", is_first: bool
+) -> None:
     if is_first:
         typer.echo(f"Provider made in {folder}")
     else:
         typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
-    stake, operator = usd(_stake_of(settings)), hex_text(keys.operator.address)
+    stake, operator = usd(_stake_of(settings, gpus)), hex_text(keys.operator.address)
     typer.echo(f"  owner {hex_text(keys.account)}: needs {stake} USD of stake and gas to register")
     typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
+    for item in gpus.classes:
+        slots = f"{len(item.groups)} slots of {item.host.world_size}x {item.model}"
+        typer.echo(f"  GPUs: {slots} at {usd(item.price)} USD per slot-hour")
+    for problem in gpus.problems:
+        typer.echo(f"  GPUs: {problem}")
 
 
 def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:

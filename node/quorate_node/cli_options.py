@@ -57,7 +57,26 @@ PriceFloorText = Annotated[
     str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
 ]
 Slots = Annotated[
-    int, typer.Option("--slots", min=1, max=16, help="Run slots; each needs one stake slot")
+    int,
+    typer.Option(
+        "--slots", min=0, max=16, help="CPU run slots; each needs one stake slot (0: only GPUs)"
+    ),
+]
+GpuSlots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-slots",
+        help="GPU run slots as [MODEL:]GPUS[xSLOTS], such as 2x4, H100:8 or none; repeatable "
+        "(default: each GPU is a slot)",
+    ),
+]
+GpuPrices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-price",
+        help="USD per GPU-hour as [MODEL=]USD, such as 1.20 or H100=2.50; repeatable. GPUs "
+        "without a price are not offered",
+    ),
 ]
 OwnerText = Annotated[
     str,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
+
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
@@ -34,6 +36,25 @@ class ExecutorKind(StrEnum):
 FEE_CAP_GWEI = 500
 
 
+class GpuLayout(Struct, frozen=True):
+    """Which GPU slots to make: `count` slots with `size` GPUs each."""
+
+    model: str = ""  # as people call it; "" = GPUs of any model
+    size: int = 1  # GPUs of one slot
+    count: int = 0  # 0 = as many slots as there are GPUs for
+
+
+class GpuPrice(Struct, frozen=True):
+    """The price of one GPU and hour, in micro-USD; a slot of two GPUs costs twice."""
+
+    price: Price
+    model: str = ""  # "" = every model that has no price of its own
+
+
+EVERY_GPU = (GpuLayout(),)
+"""Each GPU is a slot of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """All settings of one daemon. Sizes are in bytes; prices in micro-USD per slot-hour."""
@@ -42,7 +63,9 @@ class Config:
     coordinators: tuple[str, ...]  # base URLs
     executor: ExecutorKind = ExecutorKind.AUTO
     is_devnet: bool = False  # allows the process executor
-    slots: int = 1  # run slots, each with its stake slot
+    slots: int = 1  # CPU run slots, each with its stake slot
+    gpu_slots: tuple[GpuLayout, ...] = EVERY_GPU
+    gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
     price: Price = Price(100_000)
     price_floor: Price = Price(0)
     images: tuple[str, ...] = ()  # allowed images; empty = any

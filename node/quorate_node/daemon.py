@@ -23,7 +23,8 @@ from quorate_node.config import Config
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
-from quorate_node.executors.host_class_probe import detect_hardware
+from quorate_node.executors.host_class_probe import detect_hardware, read_gpus
+from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.market_entry import MarketEntry
 from quorate_node.messaging.announcements import OfferDetails
@@ -36,7 +37,7 @@ from quorate_node.ops.price_change import PriceChange
 from quorate_node.ops.status import Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock, Executor, TaskState
+from quorate_protocol.ports import Clock, Executor, GpuProbe, TaskState
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
@@ -66,6 +67,7 @@ class ProviderDaemon:
     board: Board = field(default_factory=Board)
     notifier: Notifier = NO_NOTIFIER
     drain: Drain | None = None
+    probe: GpuProbe = field(default_factory=NvmlProbe)
 
     async def run(self) -> None:
         """Serves until cancelled. Raises Unavailable or Refused if it cannot begin."""
@@ -74,7 +76,8 @@ class ProviderDaemon:
             session = await stack.enter_async_context(plain_session())
             self.config, infos = await self._meet_all(session)
             await self.executor.check()
-            hardware = detect_hardware(self.config.home)
+            inventory = await asyncio.to_thread(read_gpus, self.probe)
+            hardware = detect_hardware(self.config.home, inventory)
             surroundings = Surroundings(
                 self.config,
                 self.keys,
@@ -84,6 +87,8 @@ class ProviderDaemon:
                 session,
                 infos,
                 hardware,
+                inventory,
+                self.probe,
                 self.is_on_offer,
             )
             parts = assemble(surroundings, stack)
@@ -216,6 +221,8 @@ class ProviderDaemon:
                 "watchdog": self.notifier.watch(clock),
                 "memory": gc_tuning.collect_periodically(clock),
             }
+            if parts.terms.gpus:
+                tasks["GPUs"] = parts.gpu_watch.run()
             for name, task in tasks.items():
                 group.create_task(task, name=name)
 
@@ -223,6 +230,8 @@ class ProviderDaemon:
         """Submits what changed while the daemon did not run."""
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))
+        if parts.terms.gpus or any(item.gpus for item in parts.core.live()):
+            await parts.gpu_watch.look()
         for event in failed:
             await parts.actor.submit(event)
         await parts.drain.undo_exit()

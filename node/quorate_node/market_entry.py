@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,13 +155,14 @@ class MarketEntry:
 
     async def _try_to_register(self, owner: Sender | None) -> str | None:
         """Returns None if the provider is registered and staked, else what is missing."""
-        host_class, count = self._wanted()
+        wanted = {slot.host.id(): int(slot.count) for slot in self.parts.terms.slots}
+        classes = " ".join(f"{host_class.hex()} {count}" for host_class, count in wanted.items())
         mark = (
             f"{self.parts.contracts.deployment.stakes.hex()} {self.keys.operator.address.hex()} "
-            f"{host_class.hex()} {count}"
+            f"{classes}"
         )
         try:
-            lacking, open_slots = await self._look_and_stake(owner, host_class, count)
+            lacking, open_slots = await self._look_and_stake(owner, wanted)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
             # is. Any other provider tries again.
@@ -169,15 +171,14 @@ class MarketEntry:
             return str(error)  # not re-raised: the caller shows it and tries again
         if lacking:
             return lacking
-        log.info(
-            "registered, with %d stake slots in host class %s", open_slots, host_class.hex()[:16]
-        )
+        names = ", ".join(host_class.hex()[:16] for host_class in wanted)
+        log.info("registered, with %d stake slots in host class %s", open_slots, names)
         self._marker.write_text(mark)
         self.board.put("stake")
         return None
 
     async def _look_and_stake(
-        self, owner: Sender | None, host_class: Hash32, count: int
+        self, owner: Sender | None, wanted: Mapping[Hash32, int]
     ) -> tuple[str, int]:
         """Returns (what is missing, number of open stake slots).
 
@@ -185,19 +186,14 @@ class MarketEntry:
         """
         client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
         fees = await client.fees()
-        found = await registration_state(client, contracts, keys, host_class, count)
+        found = await registration_state(client, contracts, keys, wanted)
         lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
         if any(item.is_blocking for item in lacks):
             return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
         if owner is not None:
             url = self.config.public_url or self.url
-            found = await register(client, contracts, keys, owner, host_class, count, url)
+            found = await register(client, contracts, keys, owner, wanted, url)
         return "", found.open_slots
-
-    def _wanted(self) -> tuple[Hash32, int]:
-        """Returns (host class, number of stake slots) that the offer needs."""
-        slot = self.parts.terms.slots[0]
-        return slot.host.id(), int(slot.count)
 
 
 def _read(path: Path) -> str:

@@ -62,7 +62,7 @@ async def renew_offer(
         number += 1
         if number >= OFFER_NUMBERS:
             await actor.submit(events.OfferDue())
-        elif not core.scalars.is_draining:
+        elif not core.is_withdrawn():
             await _refresh(core, announcements, clock, Sequence(base + number), period)
 
 

@@ -10,7 +10,16 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import fields
 
-from quorate_node.config import FEE_CAP_GWEI, Config, ExecutorKind, store_bytes
+from quorate_node import gpu_settings
+from quorate_node.config import (
+    EVERY_GPU,
+    FEE_CAP_GWEI,
+    Config,
+    ExecutorKind,
+    GpuLayout,
+    GpuPrice,
+    store_bytes,
+)
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
@@ -50,6 +59,8 @@ class Settings(Struct, frozen=True):
     chain_url: str = ""  # empty = what the first coordinator names
     fee_cap_gwei: int = FEE_CAP_GWEI
     ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
+    gpu_slots: tuple[GpuLayout, ...] = EVERY_GPU
+    gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
     ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
 
     def config(
@@ -71,6 +82,8 @@ class Settings(Struct, frozen=True):
             executor=executor or self.executor,
             is_devnet=self.is_devnet,
             slots=self.slots,
+            gpu_slots=self.gpu_slots,
+            gpu_prices=self.gpu_prices,
             price=self.price,
             price_floor=self.price_floor,
             images=self.images,
@@ -146,7 +159,7 @@ def read(home: Path) -> Settings:
 
 def _check(settings: Settings) -> None:
     bounds = (
-        ("slots", settings.slots, 1, SLOTS_MAX),
+        ("slots", settings.slots, 0 if settings.gpu_prices else 1, SLOTS_MAX),
         ("listenPort", settings.listen_port, 0, 65535),
         ("storeGib", settings.store_gib, 0, 1 << 20),
         ("ipfsGateways", len(settings.ipfs_gateways), 0, GATEWAYS_MAX),
@@ -155,6 +168,7 @@ def _check(settings: Settings) -> None:
     for name, value, least, most in bounds:
         if not least <= value <= most:
             raise Refused(Code.MALFORMED, f"{name}: {value} is not between {least} and {most}")
+    gpu_settings.check(settings.gpu_slots, settings.gpu_prices, settings.price_floor)
     if not settings.coordinators:
         raise Refused(
             Code.MALFORMED,

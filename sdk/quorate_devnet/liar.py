@@ -32,9 +32,15 @@ class LyingExecutor:
         await self._inner.check()
         self.sandbox = self._inner.sandbox
 
-    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+    async def fetch_image(
+        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+    ) -> None:
         """Calls the inner executor."""
-        await self._inner.fetch_image(lease_id, name, deadline_seconds)
+        await self._inner.fetch_image(lease_id, name, deadline_seconds, needs_gpu)
+
+    def image_requirement(self, name: str) -> str:
+        """Calls the inner executor."""
+        return self._inner.image_requirement(name)
 
     async def start(self, task: Task) -> None:
         """Calls the inner executor."""

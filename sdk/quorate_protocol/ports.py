@@ -142,11 +142,20 @@ class Executor(Protocol):
     async def check(self) -> None:
         """Raises Unavailable, with what to do, when the engine cannot be used."""
 
-    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+    async def fetch_image(
+        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+    ) -> None:
         """Pulls an image from a registry, unless it is already there. `stop` ends the pull.
 
         Raises Refused(UNKNOWN | OVERSIZE | MALFORMED | UNSUPPORTED) when this machine can never get
-        the image. Raises Unavailable when it cannot get it now, also at the deadline.
+        the image. With `needs_gpu` that includes an image that needs a newer GPU driver; it is
+        refused before its layers are fetched. Raises Unavailable when it cannot get it now, also at
+        the deadline.
+        """
+
+    def image_requirement(self, name: str) -> str:
+        """What a registry's image asks of the GPU driver; "" if nothing, or if the executor has not
+        read its configuration since it was started.
         """
 
     async def start(self, task: Task) -> None:

@@ -6,7 +6,7 @@ from quorate_node.core import effects, events
 from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
-from quorate_node.core.terms import Policy, SlotResources, Terms
+from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
@@ -79,14 +79,12 @@ class Provider(ProviderEffects):
             Price(0),
             (),
             (JobKind.TASK,),
-            room,
             input_bytes_per_second=1 << 40,
             upload_bytes_per_second=1 << 40,
         )
         keys = {self.coordinator: key("statement").address}
-        return Terms(
-            self.owner, DOMAIN, plan.limits, BEACON, keys, self.slots, Sandbox.NOOP, policy
-        )
+        classes = tuple(RunSlots(item, room) for item in self.slots)
+        return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, classes, Sandbox.NOOP, policy)
 
     # ----------------------------------------------------------------------------------------- life
 

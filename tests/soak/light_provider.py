@@ -35,6 +35,7 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Announcements, OfferDetails
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info, fetch_info
 from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
@@ -117,8 +118,10 @@ class _Member:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         [url] = config.coordinators
         info = await fetch_info(session, url, config.path("info.json"))
-        hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_from_info(info))
-        terms = terms_of(config, keys, executor, (info,), hardware)
+        gpus = GpuInventory()
+        hardware = detect_hardware(config.home, gpus)
+        contracts = Contracts.of(deployment_from_info(info))
+        terms = terms_of(config, keys, executor, (info,), hardware, gpus)
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
         operator_keys = OperatorKeys(keys)
         operator_sender = OperatorSender(

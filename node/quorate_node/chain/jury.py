@@ -152,14 +152,14 @@ class JuryService:
         if self._clock.now() > effect.give_up_at:
             return ZERO_HASH
         try:
-            await self._job_runner.start(lease_id, spec, effect.host_class)
+            await self._job_runner.start(lease_id, spec, effect.host_class, effect.gpus)
         except EngineRefuses as refused:
             # This machine may be at fault, so a void vote would be wrong. Hours are left to try
             # again.
             raise Unavailable(
                 f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
             ) from refused
-        exited = await self._job_runner.executor.wait(lease_id)
+        exited = await self._job_runner.wait(lease_id, effect.gpus)
         output = await self._job_runner.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)
 

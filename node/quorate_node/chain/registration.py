@@ -6,6 +6,7 @@ everything that is missing, and the remedies, at once. `key_rotation` changes fr
 to the next while both are here. This module replaces an operator key that is lost.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -33,12 +34,13 @@ class RegistrationState:
 
     index: int  # 0 = not registered
     operator_key: Address
-    open_slots: int
+    open_slots: int  # of the classes asked for
     owner_coins: int
     operator_coins: int
     tokens: Amount
     stake_missing: Amount  # for run slots without a stake slot
     is_frozen: bool
+    short: Mapping[Hash32, int]  # host class -> run slots without a stake slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +77,34 @@ def network_of(url: str) -> Hash32:
 
 
 async def registration_state(
-    client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int
+    client: ChainClient, contracts: Contracts, keys: ProviderKeys, wanted: Mapping[Hash32, int]
 ) -> RegistrationState:
-    """Reads from the chain all that `missing` and `register` need.
+    """Reads from the chain all that `missing` and `register` need. `wanted` maps each host class to
+    its number of run slots.
 
     Raises Refused(CHAIN) if the chain node serves another chain than the deployment's.
     """
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
-    opened = await _open_slots(client, contracts, account, host_class)
-    short = max(0, slots - opened)
+    opened = {
+        host_class: await _open_slots(client, contracts, account, host_class)
+        for host_class in wanted
+    }
+    short = {
+        host_class: count - opened[host_class]
+        for host_class, count in wanted.items()
+        if count > opened[host_class]
+    }
     return RegistrationState(
         index=await ask(client, stakes.index_of(account)),
         operator_key=await ask(client, stakes.operator_key(account)),
-        open_slots=opened,
+        open_slots=sum(opened.values()),
         owner_coins=await client.balance(account),
         operator_coins=await client.balance(keys.operator.address),
         tokens=await ask(client, contracts.token.balance_of(account)),
-        stake_missing=Amount(short * contracts.deployment.constants().slot_stake),
+        stake_missing=Amount(sum(short.values()) * contracts.deployment.constants().slot_stake),
         is_frozen=await ask(client, stakes.frozen(account)) > 0,
+        short=short,
     )
 
 
@@ -181,18 +192,14 @@ async def register(
     contracts: Contracts,
     keys: ProviderKeys,
     sender: Sender,
-    host_class: Hash32,
-    slots: int,
+    wanted: Mapping[Hash32, int],
     public_url: str,
 ) -> RegistrationState:
     """Registers the provider, opens its stake slots, and sends gas money to the operator key.
 
     It also replaces a lost operator key. It skips what the chain has already.
     """
-    stakes, found = (
-        contracts.stakes,
-        await registration_state(client, contracts, keys, host_class, slots),
-    )
+    stakes, found = (contracts.stakes, await registration_state(client, contracts, keys, wanted))
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.index:
         call = stakes.register(
@@ -205,21 +212,21 @@ async def register(
         await transact(sender, f"register/{place}", call, SEND_SECONDS)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
-    short = max(0, slots - found.open_slots)
-    if short:
+    for host_class, short in found.short.items():
         length = await ask(client, stakes.slot_count(host_class))
         purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
+        stake = Amount(short * contracts.deployment.constants().slot_stake)
         await transact(
             sender,
             f"approve/{purpose}",
-            contracts.token.approve(stakes.address, found.stake_missing),
+            contracts.token.approve(stakes.address, stake),
             SEND_SECONDS,
         )
         await transact(
             sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS
         )
     await _fund_operator(client, keys, sender, found)
-    return await registration_state(client, contracts, keys, host_class, slots)
+    return await registration_state(client, contracts, keys, wanted)
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:

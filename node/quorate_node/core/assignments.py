@@ -49,11 +49,12 @@ def answer(
     live: tuple[Execution, ...],
     jury: tuple[JuryDuty, ...],
     is_draining: bool,
+    gone: frozenset[str] = frozenset(),
 ) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
     """Decides between accepting and declining.
 
     Returns the reason to decline (None to accept), and the time when a run slot will be free (0 if
-    that is not the reason).
+    that is not the reason). `gone` are GPUs that the driver does not list any more.
     """
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
@@ -61,10 +62,14 @@ def answer(
         text = "the operator key is being changed; this provider takes work again soon"
         return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
-    no = bidding.decide(bidding.Bid(assignment, event.spec, terms))
+    no = bidding.decide(bidding.Bid(assignment, event.spec, terms, event.cuda_requirement))
     if no is not None:
         return no, NO_START
-    if capacity.free(terms, assignment.host_class, live, jury) > 0:
+    offered = {slot.host.id() for slot in capacity.offered(terms, gone)}
+    if assignment.host_class not in offered:
+        text = "the GPUs of this class are gone: the driver does not list them any more"
+        return bidding.DeclineCause(DeclineReason.MISMATCH, text), NO_START
+    if capacity.free(terms, assignment.host_class, live, jury, gone) > 0:
         return _store_is_full(event, live), NO_START
     start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
     text = f"every run slot is taken until about {start_by}"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from quorate_attestation import gpu_match
+from quorate_node.core import cuda_versions
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.job_spec import JobSpec, is_image_cid, validate
 from quorate_protocol.messages.signed import Assignment
@@ -30,11 +32,15 @@ class DeclineCause(Struct, frozen=True):
 
 
 class Bid(Struct, frozen=True):
-    """The Assignment and spec to decide about, and the provider's terms."""
+    """The Assignment and spec to decide about, and the provider's terms.
+
+    `cuda_requirement`: what the image asks of the driver; "" if that is not known yet.
+    """
 
     assignment: Assignment
     spec: JobSpec
     terms: Terms
+    cuda_requirement: str = ""
 
 
 Check = Callable[[Bid], DeclineCause | None]
@@ -157,7 +163,9 @@ def _check_resources(bid: Bid) -> DeclineCause | None:
 
     The size of a registry's image is checked when the node fetches it.
     """
-    wanted, slot_resources = bid.spec.resources, bid.terms.policy.slot_resources
+    slots = bid.terms.run_slots(bid.assignment.host_class)
+    assert slots is not None, "an earlier check declines an unknown host class"
+    wanted, slot_resources = bid.spec.resources, slots.resources
     pairs = (
         ("cpu", wanted.cpu_millis, slot_resources.cpu_millis),
         ("memory", wanted.memory_bytes, slot_resources.memory_bytes),
@@ -168,8 +176,6 @@ def _check_resources(bid: Bid) -> DeclineCause | None:
             sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes,
             slot_resources.input_bytes,
         ),
-        ("gpus", wanted.gpu.count if wanted.gpu else 0, slot_resources.gpus),
-        ("vram", wanted.gpu.vram_bytes_min if wanted.gpu else 0, slot_resources.vram_bytes),
     )
     for name, asked, given in pairs:
         if asked > given:
@@ -177,6 +183,25 @@ def _check_resources(bid: Bid) -> DeclineCause | None:
                 DeclineReason.RESOURCES, f"{name}: the job asks for {asked}, a slot has {given}"
             )
     return None
+
+
+def _check_gpus(bid: Bid) -> DeclineCause | None:
+    """Declines a job whose GPUs the slot does not have, and a job without GPUs for a GPU slot."""
+    slot, wanted = bid.terms.slot(bid.assignment.host_class), bid.spec.resources.gpu
+    assert slot is not None, "an earlier check declines an unknown host class"
+    if wanted is None:
+        text = "the slot has GPUs, and the job asks for none"
+        return DeclineCause(DeclineReason.RESOURCES, text) if slot.host.is_gpu else None
+    lacking = gpu_match.shortfalls(slot, wanted)
+    return DeclineCause(DeclineReason.RESOURCES, f"gpu: {lacking[0]}") if lacking else None
+
+
+def _check_cuda(bid: Bid) -> DeclineCause | None:
+    """Declines an image that needs a newer CUDA than the driver supports, before it is fetched."""
+    if bid.spec.resources.gpu is None:
+        return None
+    problem = cuda_versions.problem(bid.cuda_requirement, bid.terms.driver)
+    return DeclineCause(DeclineReason.RESOURCES, problem) if problem else None
 
 
 CHECKS: tuple[Check, ...] = (
@@ -189,6 +214,8 @@ CHECKS: tuple[Check, ...] = (
     _check_image,
     _check_sandbox,
     _check_resources,
+    _check_gpus,
+    _check_cuda,
 )
 
 

@@ -1,16 +1,19 @@
-"""Run slots: at most one running lease in each (I2).
+"""Run slots and their GPUs: at most one running lease in each (I2).
 
-The numbers follow from the leases and duties; nothing counts them separately.
+What is free follows from the leases and duties; nothing counts it separately. So no GPU is given
+twice, also after a restart that finds other GPUs or makes other slots of them.
 """
 
 from collections.abc import Iterable
 
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import PREPARING, Execution, Running
-from quorate_node.core.terms import Terms
+from quorate_node.core.terms import RunSlots, Terms
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.units import Hash32, Small, UnixSeconds
+from quorate_protocol.values import replace
 
 RECENT_RUNS = 16
 
@@ -37,22 +40,93 @@ def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Ju
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
 
+def held_gpus(executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> frozenset[str]:
+    """Returns the UUIDs of the GPUs that leases and duties have now, of every class."""
+    leases = [uuid for item in executions if item.occupies_slot for uuid in item.gpus]
+    duties = [uuid for item in jury if item.occupies_slot for uuid in item.gpus]
+    held = frozenset((*leases, *duties))
+    assert len(held) == len(leases) + len(duties), "I2: a GPU is in two leases"
+    return held
+
+
+def check_room(
+    terms: Terms, begun: Execution, executions: Iterable[Execution], jury: Iterable[JuryDuty]
+) -> None:
+    """Asserts I2 after a lease has begun. `executions` include it.
+
+    Leases of a GPU class may be more than its slots after the owner made other slots of the GPUs.
+    """
+    executions, jury, host_class = tuple(executions), tuple(jury), begun.host_class
+    slot = terms.slot(host_class)
+    assert slot is not None and len(begun.gpus) == (slot.host.world_size * slot.host.is_gpu), (
+        "I2: a lease in a GPU slot has all GPUs of the slot"
+    )
+    assert slot.host.is_gpu or taken(host_class, executions, jury) <= slot.count, (
+        "I2: more running leases than slots"
+    )
+    held_gpus(executions, jury)
+
+
+def present_groups(slots: RunSlots, gone: frozenset[str]) -> tuple[tuple[str, ...], ...]:
+    """Returns the groups of GPUs of a class of which no GPU is gone."""
+    return tuple(group for group in slots.groups if gone.isdisjoint(group))
+
+
+def free_groups(
+    terms: Terms,
+    host_class: Hash32,
+    executions: Iterable[Execution],
+    jury: Iterable[JuryDuty],
+    gone: frozenset[str],
+) -> tuple[tuple[str, ...], ...]:
+    """Returns the groups of GPUs of a class that a lease can get now; none for a CPU class.
+
+    A GPU that any lease has blocks its group, also a lease of another class.
+    """
+    slots = terms.run_slots(host_class)
+    if slots is None or not slots.groups:
+        return ()
+    unusable = gone | held_gpus(executions, jury)
+    return tuple(group for group in slots.groups if unusable.isdisjoint(group))
+
+
 def free(
-    terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]
+    terms: Terms,
+    host_class: Hash32,
+    executions: tuple[Execution, ...],
+    jury: tuple[JuryDuty, ...],
+    gone: frozenset[str] = frozenset(),
 ) -> int:
     """Returns how many run slots of a host class can take a lease now."""
+    slots = terms.run_slots(host_class)
+    if slots is not None and slots.offer.host.is_gpu:
+        return len(free_groups(terms, host_class, executions, jury, gone))
     return max(0, terms.count(host_class) - taken(host_class, executions, jury))
 
 
 def free_slots(
-    terms: Terms, executions: tuple[Execution, ...], jury: tuple[JuryDuty, ...], is_draining: bool
+    terms: Terms,
+    executions: tuple[Execution, ...],
+    jury: tuple[JuryDuty, ...],
+    is_draining: bool,
+    gone: frozenset[str] = frozenset(),
 ) -> tuple[FreeSlots, ...]:
     """Returns the free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
     return tuple(
-        FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury)))
+        FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury, gone)))
         for item in classes
     )
+
+
+def offered(terms: Terms, gone: frozenset[str]) -> tuple[SlotOffer, ...]:
+    """Returns the slots to offer: a GPU slot of which a GPU is gone is not among them."""
+    found = []
+    for item in terms.classes:
+        count = len(present_groups(item, gone)) if item.offer.host.is_gpu else item.offer.count
+        if count:
+            found.append(replace(item.offer, count=Small(count)))
+    return tuple(found)
 
 
 def slot_frees_at(

@@ -85,10 +85,11 @@ class FetchInputs(OfLease, frozen=True, tag=True):
 
 
 class StartTask(OfLease, frozen=True, tag=True):
-    """Start the container."""
+    """Start the container, with exactly these GPUs."""
 
     spec: JobSpec
     host_class: Hash32
+    gpus: tuple[str, ...] = ()  # UUIDs
 
 
 class WatchTask(OfLease, frozen=True, tag=True):
@@ -182,6 +183,7 @@ class Reexecute(OfCase, frozen=True, tag=True):
     spec_hash: Hash32
     host_class: Hash32
     give_up_at: UnixSeconds
+    gpus: tuple[str, ...] = ()  # UUIDs
 
     @property
     def key(self) -> str:

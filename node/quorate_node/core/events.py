@@ -38,7 +38,8 @@ class AssignmentReceived(Struct, frozen=True, tag=True):
     """A coordinator assigns a job to this provider.
 
     `is_rotating`: the operator key is being changed, so one key could not sign all messages of this
-    lease. `store_room`: how many more bytes the content store can keep.
+    lease. `store_room`: how many more bytes the content store can keep. `cuda_requirement`:
+    what the image asks of NVIDIA's driver, if this machine has read its configuration before.
     """
 
     assignment: Envelope[Assignment]
@@ -47,6 +48,7 @@ class AssignmentReceived(Struct, frozen=True, tag=True):
     signer: Address
     is_rotating: bool = False
     store_room: int = STORE_ROOM_UNKNOWN
+    cuda_requirement: str = ""
 
 
 class CommitReceiptReceived(Struct, frozen=True, tag=True):
@@ -148,6 +150,15 @@ class Tick(Struct, frozen=True, tag=True):
 
 class OfferDue(Struct, frozen=True, tag=True):
     """The offer must be signed again with the next sequence number, or withdrawn while draining."""
+
+
+class GpusRead(Struct, frozen=True, tag=True):
+    """The driver was asked for the machine's GPUs. It names all that it has, offered or not.
+
+    The core gives up the leases of those that are gone.
+    """
+
+    uuids: tuple[str, ...]  # of GPUs and of their partitions
 
 
 class DrainRequested(Struct, frozen=True, tag=True):
@@ -276,6 +287,7 @@ Event = (
     | OfferDue
     | DrainRequested
     | Configured
+    | GpusRead
     | ChainCaseOpened
     | ChainJuryDrawn
     | Reexecuted

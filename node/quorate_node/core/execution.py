@@ -61,10 +61,12 @@ def begin(
     start_by: UnixSeconds,
     quoted_run: int,
     terms: Terms,
+    gpus: tuple[str, ...] = (),
 ) -> Stepped:
     """Accepts the Assignment, or declines it for the reason given.
 
-    `start_by` > 0 is the time when a taken run slot will be free.
+    `start_by` > 0 is the time when a taken run slot will be free. `gpus` are those of the run slot
+    that the execution gets.
     """
     assignment, assignment_hash = (
         event.assignment.message,
@@ -104,6 +106,7 @@ def begin(
         accept,
         commit_by,
         Accepted(),
+        gpus,
     )
     return execution, duties(execution)
 
@@ -126,7 +129,8 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
             spec, sources, give_up_at = execution.spec, execution.sources, execution.commit_by
             return (effects.FetchInputs(assignment_hash, coordinator, spec, sources, give_up_at),)
         case Starting():
-            return (effects.StartTask(assignment_hash, execution.spec, execution.host_class),)
+            spec, host_class = execution.spec, execution.host_class
+            return (effects.StartTask(assignment_hash, spec, host_class, execution.gpus),)
         case Running():
             watch = effects.WatchTask(assignment_hash, coordinator)
             return (watch, effects.StopTask(assignment_hash)) if phase.is_stopping else (watch,)
@@ -303,6 +307,15 @@ def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeco
     return _lapse(
         execution, why, at, Decline(execution.assignment_hash, reason, UnixSeconds(0), at)
     )
+
+
+def lose_gpus(execution: Execution, gone: tuple[str, ...], at: UnixSeconds) -> Stepped:
+    """Gives up an execution that has no Commit yet, because GPUs of its lease are gone.
+
+    What ran on them may be wrong, also if the task ended by itself.
+    """
+    why = f"GPU {', '.join(gone)} is gone: the driver does not list it any more"
+    return _give_up(execution, why, DeclineReason.GAVE_UP, at)
 
 
 def _lapse(

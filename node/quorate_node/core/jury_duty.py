@@ -23,9 +23,10 @@ class Waiting(Struct, frozen=True, tag=True):
 
 
 class Repeating(Struct, frozen=True, tag=True):
-    """The provider repeats execution number `len(digests)` of the case."""
+    """The provider repeats execution number `len(digests)` of the case, on the GPUs `gpus`."""
 
     digests: tuple[Hash32, ...]
+    gpus: tuple[str, ...] = ()
 
 
 class Voting(Struct, frozen=True, tag=True):
@@ -75,6 +76,11 @@ class JuryDuty(Struct, frozen=True):
         return isinstance(self.phase, Repeating)
 
     @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that the duty has now."""
+        return self.phase.gpus if isinstance(self.phase, Repeating) else ()
+
+    @property
     def host_class(self) -> Hash32:
         """The host class of the case."""
         return self.executions[0].host_class
@@ -108,9 +114,21 @@ def new_duty(case: events.ChainCaseOpened, vote_by: UnixSeconds, juror: Address)
     return JuryDuty(case.case_id, juror, case.executions, vote_by, Waiting())
 
 
-def begin(duty: JuryDuty) -> Stepped:
-    """Starts to repeat the executions, once a run slot is free."""
-    return _enter(duty, Repeating(())) if isinstance(duty.phase, Waiting) else (duty, ())
+def begin(duty: JuryDuty, gpus: tuple[str, ...] = ()) -> Stepped:
+    """Starts to repeat the executions, once a run slot is free. `gpus` are those of the slot."""
+    return _enter(duty, Repeating((), gpus)) if isinstance(duty.phase, Waiting) else (duty, ())
+
+
+def lose_gpus(duty: JuryDuty, random: bytes) -> Stepped:
+    """Votes "unavailable" on what is not repeated yet, because a GPU of the duty is gone.
+
+    A result of a broken GPU would be a wrong vote, and no vote would be a no-show.
+    """
+    phase = duty.phase
+    assert isinstance(phase, Repeating) and len(random) == 32, "it holds GPUs; a salt is 32 bytes"
+    missing = len(duty.executions) - len(phase.digests)
+    digests = (*phase.digests, *[ZERO_HASH] * missing)
+    return _enter(duty, Voting(digests, Hash32(random)))
 
 
 def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
@@ -124,7 +142,7 @@ def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
             named = duty.executions[index]
             return (
                 effects.Reexecute(
-                    duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by
+                    duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by, phase.gpus
                 ),
             )
         case Voting():
@@ -196,7 +214,7 @@ def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Step
         return duty, ()
     digests = (*phase.digests, event.digest)
     if len(digests) < len(duty.executions):
-        return _enter(duty, Repeating(digests))
+        return _enter(duty, Repeating(digests, phase.gpus))
     assert len(random) == 32, "a salt is 32 fresh bytes"
     return _enter(duty, Voting(digests, Hash32(random)))
 

@@ -156,7 +156,7 @@ ENDED = (Declined, Done, Lapsed)
 class Execution(Struct, frozen=True):
     """One execution. Its identity is `assignment_hash`, the digest of the whole Assignment.
 
-    `accept` is None when the Assignment was declined.
+    `accept` is None when the Assignment was declined. The core chooses `gpus` when it accepts.
     """
 
     assignment: Envelope[Assignment]
@@ -167,6 +167,7 @@ class Execution(Struct, frozen=True):
     accept: Accept | None
     commit_by: UnixSeconds
     phase: Phase
+    gpus: tuple[str, ...] = ()  # UUIDs; no other lease has them until the Commit
 
     @property
     def coordinator(self) -> Address:

@@ -16,8 +16,9 @@ from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execut
 from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.offer import WITHDRAWN
+from quorate_protocol.messages.offer import WITHDRAWN, SlotOffer
 from quorate_protocol.messages.signed import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, StepOutcome
@@ -47,6 +48,7 @@ class Scalars(Struct, frozen=True):
     offer_seq: int = 0
     is_draining: bool = False
     recent_ms: tuple[int, ...] = ()
+    gpus_gone: tuple[str, ...] = ()  # GPUs of the terms that the driver does not list any more
 
 
 class ProviderCore(Tables):
@@ -94,9 +96,20 @@ class ProviderCore(Tables):
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """Returns the run slots that could take a lease now."""
-        return capacity.free_slots(
-            self.terms, self.live(), tuple(self.jury.values()), self.scalars.is_draining
-        )
+        jury, is_draining = tuple(self.jury.values()), self.scalars.is_draining
+        return capacity.free_slots(self.terms, self.live(), jury, is_draining, self.gone())
+
+    def gone(self) -> frozenset[str]:
+        """Returns the GPUs of the terms that the driver does not list any more."""
+        return frozenset(self.scalars.gpus_gone)
+
+    def offered_slots(self) -> tuple[SlotOffer, ...]:
+        """Returns the slots that the offer names: all, except GPU slots with a GPU that is gone."""
+        return capacity.offered(self.terms, self.gone())
+
+    def is_withdrawn(self) -> bool:
+        """Returns whether the provider offers nothing: while draining, or without any slot."""
+        return self.scalars.is_draining or not self.offered_slots()
 
     def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
         """Returns the free run slots that a heartbeat announces.
@@ -172,6 +185,8 @@ class ProviderCore(Tables):
                 return self._on_execution(event.assignment_hash, event, item)
             case events.Tick():
                 return self._on_tick(item)
+            case events.GpusRead():
+                return self._on_gpus_read(event, item)
             case events.ChainCaseOpened() | events.ChainJuryDrawn():
                 return self._on_court_event(event)
             case (
@@ -191,18 +206,9 @@ class ProviderCore(Tables):
             case events.StatementReceived():
                 return self._on_statement(event)
             case events.OfferDue():
-                seq = self.scalars.offer_seq + OFFER_NUMBERS
-                self._set_scalars(offer_seq=seq)
-                # A draining provider withdraws its offer. If it declined audit draws instead, it
-                # would not be drawn for longer (PROTOCOL §4), and each audit would lose a round.
-                expires = (
-                    WITHDRAWN
-                    if self.scalars.is_draining
-                    else UnixSeconds(at + self.terms.limits.offer_ttl)
-                )
-                return (effects.SendOffer(Sequence(seq), expires),)
+                return (self._next_offer(at),)
             case events.DrainRequested():
-                self._set_scalars(is_draining=event.is_on)
+                self._set_scalars(replace(self.scalars, is_draining=event.is_on))
                 return ()
             case events.Configured():
                 self._configure(event.terms)
@@ -229,20 +235,46 @@ class ProviderCore(Tables):
                 "this folder belongs to another provider or deployment; give the new one another "
                 "folder",
             )
+        terms.check_gpus()
         self.terms_table[_TERMS] = terms
+        self._set_scalars(replace(self.scalars, gpus_gone=tuple(sorted(self.gone() & terms.gpus))))
 
-    def _set_scalars(
-        self,
-        offer_seq: int | None = None,
-        is_draining: bool | None = None,
-        recent_ms: tuple[int, ...] | None = None,
-    ) -> None:
-        scalars = self.scalars
-        self.scalars_table[_FACTS] = Scalars(
-            scalars.offer_seq if offer_seq is None else offer_seq,
-            scalars.is_draining if is_draining is None else is_draining,
-            scalars.recent_ms if recent_ms is None else recent_ms,
+    def _next_offer(self, at: UnixSeconds) -> effects.SendOffer:
+        """Returns the order to send the next offer, or to withdraw it.
+
+        A draining provider withdraws its offer. If it declined audit draws instead, it would not be
+        drawn for longer (PROTOCOL §4), and each audit would lose a round. So does a provider whose
+        GPUs are all gone.
+        """
+        seq = Sequence(self.scalars.offer_seq + OFFER_NUMBERS)
+        self._set_scalars(replace(self.scalars, offer_seq=seq))
+        expires = (
+            WITHDRAWN if self.is_withdrawn() else UnixSeconds(at + self.terms.limits.offer_ttl)
         )
+        return effects.SendOffer(seq, expires)
+
+    def _on_gpus_read(self, event: events.GpusRead, item: Input[Event]) -> tuple[Effect, ...]:
+        """Gives up what ran on GPUs that are gone, and changes the offer at once."""
+        listed, before = frozenset(event.uuids), self.offered_slots()
+        self._set_scalars(replace(self.scalars, gpus_gone=tuple(sorted(self.terms.gpus - listed))))
+        due: list[Effect] = []
+        for found in self.live():
+            lost = tuple(uuid for uuid in found.gpus if uuid not in listed)
+            if lost and found.occupies_slot:
+                moved, more = execution.lose_gpus(found, lost, item.at)
+                self._store_execution(moved)
+                due.extend(more)
+        for duty in list(self.jury.values()):
+            if not listed.issuperset(duty.gpus):
+                salt = hash_tuple(item.random, duty.case_id)  # each ballot needs its own
+                self.jury[duty.case_id], votes = jury_duty.lose_gpus(duty, salt)
+                due.extend(votes)
+        if self.offered_slots() != before and self.scalars.offer_seq:
+            due.append(self._next_offer(item.at))
+        return tuple(due)
+
+    def _set_scalars(self, scalars: Scalars) -> None:
+        self.scalars_table[_FACTS] = scalars
 
     # ----------------------------------------------------------------------------------- executions
 
@@ -268,17 +300,16 @@ class ProviderCore(Tables):
         quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
         live, jury = self.live(), tuple(self.jury.values())
         no, start_by = assignments.answer(
-            event, at, quoted, terms, live, jury, self.scalars.is_draining
+            event, at, quoted, terms, live, jury, self.scalars.is_draining, self.gone()
         )
-        begun, due = execution.begin(event, at, no, start_by, quoted, terms)
+        gpus = () if no else self._gpus_for(assignment.host_class)
+        begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus)
         self._store_execution(begun)
         surplus = (
             [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
         )
-        used = capacity.taken(assignment.host_class, self.live(), jury)
-        assert not begun.occupies_slot or used <= terms.count(assignment.host_class), (
-            "I2: more running leases than slots"
-        )
+        if begun.occupies_slot:
+            capacity.check_room(terms, begun, self.live(), jury)
         return (*due, *self._forget(self.declined, surplus))
 
     def _check_known(
@@ -310,9 +341,12 @@ class ProviderCore(Tables):
         if moved is not found:
             if isinstance(event, events.TaskExited):
                 self._set_scalars(
-                    recent_ms=(*self.scalars.recent_ms, int(event.usage_ms))[
-                        -capacity.RECENT_RUNS :
-                    ]
+                    replace(
+                        self.scalars,
+                        recent_ms=(*self.scalars.recent_ms, int(event.usage_ms))[
+                            -capacity.RECENT_RUNS :
+                        ],
+                    )
                 )
             self._store_execution(moved)
         return due
@@ -424,10 +458,18 @@ class ProviderCore(Tables):
         for duty in [
             duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
         ]:
-            if capacity.free(self.terms, duty.host_class, self.live(), self.jury.values()) > 0:
-                self.jury[duty.case_id], more = jury_duty.begin(duty)
+            jury, host_class = tuple(self.jury.values()), duty.host_class
+            if capacity.free(self.terms, host_class, self.live(), jury, self.gone()) > 0:
+                gpus = self._gpus_for(host_class)
+                self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)
         return tuple(due)
+
+    def _gpus_for(self, host_class: Hash32) -> tuple[str, ...]:
+        """Returns the GPUs of the run slot that the next lease gets; none in a CPU class."""
+        jury = tuple(self.jury.values())
+        groups = capacity.free_groups(self.terms, host_class, self.live(), jury, self.gone())
+        return groups[0] if groups else ()
 
     # ----------------------------------------------------------------------------------- statements
 

@@ -1,4 +1,4 @@
-"""The provider's terms: what the core knows about the provider itself.
+"""The provider's terms: what the core knows about the provider itself and its run slots.
 
 The journal keeps each change, so that a replay makes the same decisions.
 """
@@ -20,8 +20,27 @@ class SlotResources(Struct, frozen=True):
     scratch_bytes: int
     output_bytes: int
     input_bytes: int
-    gpus: int = 0
-    vram_bytes: int = 0
+
+
+class RunSlots(Struct, frozen=True):
+    """The run slots of one host class: what is offered, and what one slot has.
+
+    `groups` are the UUIDs of the GPUs of each slot, `offer.host.world_size` in each. A CPU class
+    has none.
+    """
+
+    offer: SlotOffer
+    resources: SlotResources
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+class GpuDriver(Struct, frozen=True):
+    """NVIDIA's driver on this machine, and the newest CUDA that it supports; "" if there is
+    none.
+    """
+
+    version: str = ""  # for example "550.54.15"
+    cuda_version: str = ""  # for example "12.4"
 
 
 class Policy(Struct, frozen=True):
@@ -30,7 +49,6 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    slot_resources: SlotResources
     input_bytes_per_second: int = (
         20_000_000  # used only to quote fetch and store times in an Accept
     )
@@ -51,15 +69,44 @@ class Terms(Struct, frozen=True):
     limits: Limits
     beacon: BeaconInfo
     statement_keys: dict[Address, Address]
-    slots: tuple[SlotOffer, ...]
+    classes: tuple[RunSlots, ...]
     sandbox: Sandbox
     policy: Policy
+    driver: GpuDriver = GpuDriver()
+
+    @property
+    def slots(self) -> tuple[SlotOffer, ...]:
+        """Returns the offered slots of each host class."""
+        return tuple(item.offer for item in self.classes)
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """Returns the UUIDs of all GPUs in the run slots."""
+        return frozenset(uuid for item in self.classes for group in item.groups for uuid in group)
+
+    def run_slots(self, host_class: Hash32) -> RunSlots | None:
+        """Returns the run slots of a host class, or None if it is not offered."""
+        return next((item for item in self.classes if item.offer.host.id() == host_class), None)
 
     def slot(self, host_class: Hash32) -> SlotOffer | None:
         """Returns the offered slots of a host class, or None if it is not offered."""
-        return next((slot for slot in self.slots if slot.host.id() == host_class), None)
+        found = self.run_slots(host_class)
+        return found.offer if found else None
 
     def count(self, host_class: Hash32) -> Small:
         """Returns how many run slots of a host class this provider has."""
         slot = self.slot(host_class)
         return slot.count if slot else Small(0)
+
+    def check_gpus(self) -> None:
+        """Asserts that each GPU slot has its own GPUs, as many as its class says."""
+        groups = [(item, group) for item in self.classes for group in item.groups]
+        named = [uuid for _, group in groups for uuid in group]
+        assert len(set(named)) == len(named), "a GPU is in two run slots"
+        for item in self.classes:
+            assert len(item.groups) == (item.offer.count if item.offer.host.is_gpu else 0), (
+                "a GPU class needs one group of GPUs for each run slot"
+            )
+        assert all(len(group) == item.offer.host.world_size for item, group in groups), (
+            "a GPU slot has as many GPUs as its class says"
+        )

@@ -11,8 +11,9 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
+from quorate_protocol.ports import GpuProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
 
@@ -62,24 +63,23 @@ def detect_cpu_class() -> HostClass:
     )
 
 
-def detect_hardware(disk: Path) -> Hardware:
+def detect_hardware(disk: Path, inventory: GpuInventory) -> Hardware:
     """Returns the cores that this process may use, memory, free disk below `disk`, and GPUs."""
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     place = os.statvfs(disk)
-    return Hardware(
-        len(os.sched_getaffinity(0)), pages * page, place.f_bavail * place.f_frsize, detect_gpus()
-    )
-
-
-def detect_gpus() -> tuple[Gpu, ...]:
-    """Returns the GPUs that the driver reports; none if there is no driver or it does not work."""
-    try:
-        inventory = NvmlProbe().inventory()
-    except Unavailable as error:
-        # Not re-raised: CPU slots can be offered without GPUs.
-        log.warning("no GPUs: %s", error)
-        return ()
-    return tuple(
+    gpus = tuple(
         Gpu(device.model, device.uuid, device.vram_bytes, inventory.driver_version)
         for device in inventory.devices
     )
+    free = place.f_bavail * place.f_frsize
+    return Hardware(len(os.sched_getaffinity(0)), pages * page, free, gpus)
+
+
+def read_gpus(probe: GpuProbe) -> GpuInventory:
+    """Returns the GPUs that the driver reports; none if there is no driver or it does not work."""
+    try:
+        return probe.inventory()
+    except Unavailable as error:
+        # Not re-raised: CPU slots can be offered without GPUs.
+        log.warning("no GPUs: %s", error)
+        return GpuInventory()

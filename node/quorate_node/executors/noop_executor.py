@@ -35,8 +35,14 @@ class NoopExecutor:
     async def check(self) -> None:
         """Does nothing, because this executor works everywhere."""
 
-    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+    async def fetch_image(
+        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+    ) -> None:
         """Does nothing: no image is needed."""
+
+    def image_requirement(self, name: str) -> str:
+        """Returns "", because no image is read."""
+        return ""
 
     async def start(self, task: Task) -> None:
         """Writes the outputs at once, and the time at which the task ends."""

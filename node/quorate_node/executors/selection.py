@@ -3,10 +3,15 @@
 Docker's SDK is imported only if it is used.
 """
 
+import asyncio
+
 from quorate_node.config import Config, ExecutorKind
+from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
+from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
+from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -69,10 +74,12 @@ async def _docker(
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImagePolicy
 
+    gpus = await asyncio.to_thread(read_gpus, NvmlProbe())
     policy = ImagePolicy(
         config.registry_image_bytes,
         config.engine_image_bytes,
         None if config.is_devnet else frozenset(config.images),
+        driver=GpuDriver(gpus.driver_version, gpus.cuda_version),
     )
     try:
         executor = DockerExecutor(

@@ -13,13 +13,14 @@ import platform
 import re
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from quorate_node.executors.outputs import delete_tree
+from quorate_node.images.cuda_requirements import image_env
 from quorate_node.images.registry_http import RegistryHttp
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -91,11 +92,17 @@ def _is_place(host: str) -> bool:
 
 
 def fetch_archive(
-    image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
+    image: PinnedImage,
+    registry: RegistryHttp,
+    folder: Path,
+    bytes_max: int,
+    others: frozenset[str],
+    check_env: Callable[[Mapping[str, str]], None] = lambda env: None,
 ) -> Path:
     """Fetches the image as a docker archive into the folder `<folder>/<hex of the digest>`.
 
-    The caller deletes the folder. `others` are folders in use. Raises Refused(OVERSIZE) before it
+    The caller deletes the folder. `others` are folders in use. `check_env` gets the image's
+    environment before the layers are fetched, and may refuse it. Raises Refused(OVERSIZE) before it
     fetches any blob, Refused(MALFORMED) for bytes that the digest does not name, Unavailable if the
     registry or the disk fails.
     """
@@ -116,7 +123,10 @@ def fetch_archive(
             "free some disk",
             60.0,
         )
-    for blob in blobs:
+    config, *layers = blobs
+    _fetch_blob(image, registry, config, work)
+    check_env(_environment(image, work / config.digest.removeprefix("sha256:")))
+    for blob in layers:
         _fetch_blob(image, registry, blob, work)
     return _compose(blobs, work)
 
@@ -216,6 +226,20 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
     if f"sha256:{digest.hexdigest()}" != blob.digest:
         raise _other(image, blob.digest)
     os.replace(part, target)
+
+
+def _environment(image: PinnedImage, path: Path) -> dict[str, str]:
+    """The variables of an image's configuration. `read_archive` checks the rest of it later."""
+    try:
+        tree = canonical.loads(path.read_bytes())
+    except ValueError as error:
+        raise Refused(
+            Code.MALFORMED, f"image: the configuration of {image.name} is not JSON: {error}"
+        ) from error
+    config = tree.get("config") if isinstance(tree, dict) else None
+    env = config.get("Env") if isinstance(config, dict) else None
+    words = [item for item in env if isinstance(item, str)] if isinstance(env, list) else []
+    return image_env(words)
 
 
 def _write(file: BinaryIO, chunk: bytes) -> None:

@@ -149,7 +149,7 @@ class EffectPerformer:
                 await self._fetch(effect)
             case effects.StartTask():
                 await self._job_runner.start(
-                    effect.assignment_hash.hex(), effect.spec, effect.host_class
+                    effect.assignment_hash.hex(), effect.spec, effect.host_class, effect.gpus
                 )
                 await self.submit(events.TaskStarted(effect.assignment_hash))
             case effects.WatchTask():
@@ -244,7 +244,8 @@ class EffectPerformer:
         lease_id = effect.assignment_hash.hex()
         pump = asyncio.create_task(self._send_logs(effect), name=f"logs {lease_id}")
         try:
-            exited = await self._job_runner.executor.wait(lease_id)
+            gpus = self._core.executions[effect.assignment_hash].gpus
+            exited = await self._job_runner.wait(lease_id, gpus)
             await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
         except Unavailable:
             if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:

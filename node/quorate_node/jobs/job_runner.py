@@ -8,7 +8,7 @@ until the ciphertext is in the store.
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from quorate_node.jobs.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
-from quorate_protocol.ports import Clock, Executor, Mount, Task
+from quorate_protocol.ports import Clock, Executor, Exit, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
@@ -48,7 +48,8 @@ class JobRunner:
     """Runs tasks on one machine.
 
     `classes` maps the id of each offered host class to the class; each has a determinism
-    environment. `lease_id` is the name of a lease at the executor (see `Execution.lease_id`).
+    environment. `check_gpus` asks the driver which GPUs it still lists, and reports what changed.
+    `lease_id` is the name of a lease at the executor (see `Execution.lease_id`).
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class JobRunner:
         home: Path,
         clock: Clock,
         classes: Mapping[Hash32, HostClass],
-        gpus: tuple[str, ...] = (),
+        check_gpus: Callable[[], Awaitable[None]] | None = None,
         gateways: OwnerGateways | None = None,
     ) -> None:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
-        self._classes, self._gpus = classes, gpus
+        self._classes, self._check_gpus = classes, check_gpus
         self._gateways = gateways or OwnerGateways()
         self._sealed: dict[
             str, Cid
@@ -99,15 +100,31 @@ class JobRunner:
                 await self.store.pin(cid, _owner(lease_id))
         if not is_image_cid(spec.image):
             await self.executor.fetch_image(
-                lease_id, spec.image, max(0.1, limit - self._clock.now())
+                lease_id,
+                spec.image,
+                max(0.1, limit - self._clock.now()),
+                needs_gpu=spec.resources.gpu is not None,
             )
 
-    async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
-        """Starts the container, unless an earlier call did.
+    async def start(
+        self, lease_id: str, spec: JobSpec, host_class: Hash32, gpus: tuple[str, ...] = ()
+    ) -> None:
+        """Starts the container with exactly the GPUs `gpus`, unless an earlier call did.
 
-        Raises Refused(UNSUPPORTED | UNKNOWN) if this machine can never run the image.
+        Raises Refused(UNSUPPORTED | UNKNOWN) if this machine can never run the image, or has no
+        slot of the host class any more.
         """
-        await self.executor.start(await self._task(lease_id, spec, host_class))
+        await self.executor.start(await self._task(lease_id, spec, host_class, gpus))
+
+    async def wait(self, lease_id: str, gpus: tuple[str, ...] = ()) -> Exit:
+        """Waits for the task's exit. If it had GPUs, the driver is asked for them once more.
+
+        So the core learns that a GPU is gone before it learns how the task ended.
+        """
+        exited = await self.executor.wait(lease_id)
+        if gpus and self._check_gpus is not None:
+            await self._check_gpus()
+        return exited
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
         """Copies the outputs to disk and returns their digest. A repeated call returns the same.
@@ -211,8 +228,15 @@ class JobRunner:
         crash_point("output.after-collect")
         return note
 
-    async def _task(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> Task:
-        host, asked = self._classes[host_class], spec.resources
+    async def _task(
+        self, lease_id: str, spec: JobSpec, host_class: Hash32, gpus: tuple[str, ...]
+    ) -> Task:
+        host, asked = self._classes.get(host_class), spec.resources
+        if host is None:
+            # The owner changed the slots, or the driver changed, since the lease was accepted.
+            raise Refused(
+                Code.UNSUPPORTED, "hostClass: this machine has no slot of this class any more"
+            )
         image: Path | str = (
             await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
         )
@@ -235,7 +259,7 @@ class JobRunner:
             output_inodes=asked.output_inodes,
             pids=asked.pids,
             max_duration=spec.max_duration,
-            gpus=self._gpus[: asked.gpu.count] if asked.gpu else (),
+            gpus=gpus,
         )
 
     async def _path(self, cid: Cid) -> Path:

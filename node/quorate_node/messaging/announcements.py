@@ -64,7 +64,8 @@ class Announcements:
             provider=terms.provider,
             seq=seq,
             expires=expires,
-            slots=terms.slots,
+            # A withdrawal names slots too. If no slot is left, it names all slots of the terms.
+            slots=self._core.offered_slots() or terms.slots,
             inventory=details.inventory,
             sandboxes=(terms.sandbox.value,),
             kinds=terms.policy.kinds,

@@ -44,15 +44,18 @@ class FrameHandler:
         recover: Recover,
         may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
+        image_requirement: Callable[[str], str] = lambda image: "",
     ) -> None:
         """`may_take_work` returns False while this coordinator may know another operator key than
         the provider (`OperatorKeys.may_take_work`).
 
         `store_room` returns how many more bytes the content store can keep; None = no limit.
+        `image_requirement` returns what an image asks of the GPU driver, if that is known.
         """
         self._actor, self._coordinator = actor, coordinator
         self._domain, self._recover = domain, recover
         self._may_take_work, self._store_room = may_take_work, store_room
+        self._image_requirement = image_requirement
 
     async def handle(self, sender: str, data: bytes) -> bytes:
         """Handles one frame (`ports.Handler`) and returns the answer's frame. Raises Refused.
@@ -62,6 +65,8 @@ class FrameHandler:
         event = self.event(frames.decode(data))
         if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())
+        if isinstance(event, events.AssignmentReceived) and event.spec.resources.gpu:
+            event = replace(event, cuda_requirement=self._image_requirement(event.spec.image))
         try:
             await self._actor.submit(event)
         except Refused as refused:

@@ -2,8 +2,10 @@
 each failure.
 """
 
+import asyncio
 import shlex
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -15,8 +17,10 @@ from quorate_node.chain.calls import ask
 from quorate_node.chain.registration import check_coordinator, missing, registration_state
 from quorate_node.config import Config
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
-from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
+from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
 from quorate_node.executors.selection import choose
+from quorate_node.gpu.gpu_slots import LaidOut, lay_out
+from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import (
     deployment_from_info,
@@ -24,12 +28,14 @@ from quorate_node.messaging.coordinator_client import (
     get_json,
     saved_info_path,
 )
+from quorate_node.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.views import InfoView, OfferView
-from quorate_protocol.ports import Clock
+from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import usd
+from quorate_protocol.units import Hash32, usd
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.http.client_sessions import plain_session
 
@@ -52,8 +58,13 @@ class CheckResult:
 async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
     """Checks everything and returns the results. A failed check is a result and raises nothing."""
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    host = detect_cpu_class()
-    found = [*_machine(config.home, host), await _engine(config, keys, clock)]
+    host, inventory = detect_cpu_class(), await asyncio.to_thread(read_gpus, NvmlProbe())
+    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    engine, sandbox = await _engine(config, keys, clock)
+    found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
+    wanted = {host.id(): config.slots} if config.slots else {}
+    if sandbox in SANDBOXES_WITH_GPUS:
+        wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
     if not config.coordinators:
         return [
             *found,
@@ -63,12 +74,12 @@ async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) ->
         ]
     async with plain_session() as session:
         for url in config.coordinators:
-            found.extend(await _coordinator(session, url, config, keys, host, clock))
+            found.extend(await _coordinator(session, url, config, keys, host, wanted, clock))
     return found
 
 
-def _machine(home: Path, host: HostClass) -> list[CheckResult]:
-    hardware = detect_hardware(home)
+def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[CheckResult]:
+    hardware = detect_hardware(home, inventory)
     gib = 1 << 30
     size = (
         f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, "
@@ -90,20 +101,38 @@ def _machine(home: Path, host: HostClass) -> list[CheckResult]:
     ]
 
 
-async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> CheckResult:
+def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
+    """What is offered of the GPUs and at which price, and why the rest is not offered."""
+    found = [
+        CheckResult("gpu slots", False, problem, "quorate node init --gpu-price USD, --gpu-slots")
+        for problem in laid_out.problems
+    ]
+    if laid_out.classes and sandbox is not None and sandbox not in SANDBOXES_WITH_GPUS:
+        found.append(CheckResult("gpu slots", False, needs_engine(sandbox), "install Docker"))
+        return found
+    for item in laid_out.classes:
+        size = item.host.world_size
+        text = (
+            f"{len(item.groups)} slots of {size}x {item.model} at {usd(item.price)} USD/h each "
+            f"({item.host.id().hex()[:16]})"
+        )
+        found.append(CheckResult("gpu slots", True, text))
+    return found
+
+
+async def _engine(
+    config: Config, keys: ProviderKeys | None, clock: Clock
+) -> tuple[CheckResult, Sandbox | None]:
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: it is the result of this check.
-        return CheckResult(
-            "engine",
-            False,
-            str(error),
-            "systemctl start docker; or apt-get install docker.io, or bubblewrap",
-        )
+        remedy = "systemctl start docker; or apt-get install docker.io, or bubblewrap"
+        return CheckResult("engine", False, str(error), remedy), None
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
-    return CheckResult("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
+    text = f"jobs run in the sandbox {executor.sandbox.value}{limits}"
+    return CheckResult("engine", True, text), executor.sandbox
 
 
 async def _coordinator(
@@ -112,6 +141,7 @@ async def _coordinator(
     config: Config,
     keys: ProviderKeys | None,
     host: HostClass,
+    wanted: Mapping[Hash32, int],
     clock: Clock,
 ) -> list[CheckResult]:
     try:
@@ -133,7 +163,7 @@ async def _coordinator(
             await check_clock(session, url, clock),
             await _market(session, url, info, host, owners),
         ]
-        return found + (await _money(client, contracts, config, keys, host) if keys else [])
+        return found + (await _money(client, contracts, config, keys, wanted) if keys else [])
     except (Unavailable, Refused) as error:
         # Not re-raised: it is the result of this check.
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
@@ -186,15 +216,17 @@ async def _market(
 
 
 async def _money(
-    client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass
+    client: ChainClient,
+    contracts: Contracts,
+    config: Config,
+    keys: ProviderKeys,
+    wanted: Mapping[Hash32, int],
 ) -> list[CheckResult]:
     fees = await client.fees()
-    found = await registration_state(client, contracts, keys, host.id(), config.slots)
+    found = await registration_state(client, contracts, keys, wanted)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
-    stake = (
-        f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} "
-        f"USD to add, {usd(found.tokens)} USD held"
-    )
+    slots = f"{found.open_slots} of {sum(wanted.values())} stake slots open"
+    stake = f"{slots}, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
     faucet = (
         f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
         if config.is_devnet

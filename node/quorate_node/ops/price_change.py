@@ -35,7 +35,10 @@ class PriceChange:
                 "slot-hour; choose another, or lower the floor with `quorate node init "
                 "--price-floor`",
             )
-        slots = tuple(slot if slot.gpu else replace(slot, on_demand=price) for slot in terms.slots)
-        await self._actor.submit(events.Configured(replace(terms, slots=slots)))
+        classes = tuple(
+            item if item.groups else replace(item, offer=replace(item.offer, on_demand=price))
+            for item in terms.classes
+        )
+        await self._actor.submit(events.Configured(replace(terms, classes=classes)))
         if self._is_on_offer.is_set():
             await self._actor.submit(events.OfferDue())

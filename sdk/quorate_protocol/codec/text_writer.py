@@ -121,6 +121,8 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
     """Returns a writer that fills a template, which has the keys and a union's tag in canonical
     order.
     """
+    if kind.__struct_config__.omit_defaults:
+        return _sparse_writer(kind)
     found: list[tuple[str, Callable[[Any], Any], list[Writer]]] = []
 
     def run(value: Any) -> str:
@@ -129,6 +131,24 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
             found.append(_template(kind, tag))
         template, values_of, writers = found[0]
         return template % tuple([write(item) for write, item in zip(writers, values_of(value))])
+
+    return run
+
+
+def _sparse_writer(kind: Any) -> Writer:
+    """Returns a writer of a Struct class with `omit_defaults`, for fields that came later.
+
+    It leaves out a field that has its default, so older documents keep their bytes.
+    """
+    found: list[tuple[str, str, Any, Writer]] = []
+
+    def run(value: Any) -> str:
+        if not found:
+            members = sorted((camel(f.name), f) for f in fields(kind))
+            found.extend((key, f.name, f.default, writer_of(f.type)) for key, f in members)
+        held = [(key, getattr(value, name), default, write) for key, name, default, write in found]
+        parts = [f'"{key}":{write(item)}' for key, item, default, write in held if item != default]
+        return f"{{{','.join(parts)}}}"
 
     return run
 

@@ -23,6 +23,8 @@ ENV_MAX = 128
 INPUTS_MAX = 64
 TEXT_MAX = 8192
 DURATION_MAX = 30 * 24 * 3600
+GPU_MODEL_MAX = 64
+COMPUTE_CAPABILITY_MAX = 999
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
@@ -46,12 +48,13 @@ class Input(Struct, frozen=True):
     size_bytes: int  # the provider fetches at most so many bytes
 
 
-class GpuRequest(Struct, frozen=True):
-    """The GPUs that a job needs."""
+class GpuRequest(Struct, frozen=True, omit_defaults=True):
+    """The GPUs that a job needs. The document leaves out a field that has its default."""
 
     count: int
-    model: str  # empty = any model with enough memory
+    model: str  # as people call it; empty = any model with enough memory
     vram_bytes_min: int  # least memory of each GPU
+    compute_capability_min: int = 0  # ten times the number: 90 is 9.0; 0 = any
 
 
 class Resources(Struct, frozen=True):
@@ -259,4 +262,19 @@ def _validate_resources(resources: Resources) -> None:
     for name, value, low, high in bounds:
         _check(low <= value <= high, f"resources.{name}", f"{low} to {high}, not {value}")
     if resources.gpu is not None:
-        _check(1 <= resources.gpu.count <= 64, "resources.gpu.count", "1 to 64")
+        _validate_gpu(resources.gpu)
+
+
+def _validate_gpu(gpu: GpuRequest) -> None:
+    _check(1 <= gpu.count <= 64, "resources.gpu.count", "1 to 64")
+    _check(
+        len(gpu.model) <= GPU_MODEL_MAX and gpu.model.isprintable(),
+        "resources.gpu.model",
+        f"at most {GPU_MODEL_MAX} printable characters",
+    )
+    bounds = (
+        ("vramBytesMin", gpu.vram_bytes_min, 16 * 1024 * GIB),
+        ("computeCapabilityMin", gpu.compute_capability_min, COMPUTE_CAPABILITY_MAX),
+    )
+    for name, value, high in bounds:
+        _check(0 <= value <= high, f"resources.gpu.{name}", f"0 to {high}, not {value}")

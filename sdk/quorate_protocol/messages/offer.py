@@ -39,6 +39,7 @@ BYTES_OF_SLOT_MAX = 1 << 53
 CPU_MILLIS_MAX = 1 << 30
 WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that withdraws all earlier ones
 EXPIRES_SLACK_SECONDS = 60  # an offer may outlive `offer_ttl` by so much, for clocks that differ
+_GPU_NAME_MAX = 64
 _GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
 _SANDBOX_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
@@ -213,6 +214,13 @@ def _check_slot(slot: SlotOffer) -> None:
             "offer.slots: an attestation level above 0 needs the digest of its record, and level 0 "
             "has none",
         )
+
+
+def offered_gpu_name(driver_name: str) -> str:
+    """A driver's name of a GPU in the form that an offer takes, without the maker's name."""
+    text = re.sub(r"[^A-Za-z0-9 ._+/-]", " ", driver_name.removeprefix("NVIDIA "))
+    name = " ".join(text.split())[:_GPU_NAME_MAX].lstrip(" ._+/-")
+    return name if _GPU_NAME.fullmatch(name) else "unknown GPU"
 
 
 def price_per_gpu_hour(slot: SlotOffer, price: Price) -> Price:

@@ -297,8 +297,7 @@ async def test_an_owner_signs_only_for_the_markets_chain(tmp_path: Path) -> None
                     Contracts.of(TRUSTED),
                     keys,
                     sender,
-                    Hash32(b"\x09" * 32),
-                    1,
+                    {Hash32(b"\x09" * 32): 1},
                     "http://127.0.0.1:1",
                 )
         sender.close()

@@ -8,7 +8,7 @@ from quorate_node.core import events
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Execution, Receipted, Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.core.terms import Policy, SlotResources, Terms
+from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -70,7 +70,7 @@ def slots(count: int = 1) -> tuple[SlotOffer, ...]:
 def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
     """Returns the terms of a devnet provider with `count` run slots."""
     room = SlotResources(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
-    policy = Policy(Price(50_000), (), (JobKind.TASK,), room)
+    policy = Policy(Price(50_000), (), (JobKind.TASK,))
     beacon = BeaconInfo(bytes(96), Seconds(2), GENESIS)
     return Terms(
         PROVIDER,
@@ -78,7 +78,7 @@ def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
         DEVNET,
         beacon,
         {COORDINATOR: STATEMENT_KEY.address},
-        slots(count),
+        tuple(RunSlots(item, room) for item in slots(count)),
         sandbox,
         policy,
     )

@@ -333,13 +333,13 @@ def keys(has_owner: bool = True) -> ProviderKeys:
     )
 
 
-READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
+READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {})
 
 
 def test_missing_registration_and_money_come_with_a_remedy() -> None:
     """A problem that does not keep the provider from working does not stop the start."""
     assert missing(READY, keys(), 10**9) == ()
-    fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
+    fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False, {})
     found = missing(fresh, keys(), 10**9)
     assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[
         1

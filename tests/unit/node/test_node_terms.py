@@ -59,7 +59,7 @@ def test_new_terms_decide_about_later_assignments(worked: Recorder) -> None:
         Input(
             worked.now,
             Hash32(bytes(32)),
-            events.Configured(replace(DEARER, slots=make_terms(2).slots)),
+            events.Configured(replace(DEARER, classes=make_terms(2).classes)),
         )
     )
     assert not isinstance(worked.execution(worked.assign(2)).phase, Accepted), "below the new floor"

@@ -233,7 +233,9 @@ def test_no_assignment_is_accepted_while_the_key_is_being_changed() -> None:
 
 
 def test_check_says_what_a_rotation_waits_for() -> None:
-    found = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
+    found = RegistrationState(
+        1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {}
+    )
     (here,), (elsewhere,) = (
         missing(found, BOTH, 10**9),
         missing(found, replace(BOTH, owner=None), 10**9),

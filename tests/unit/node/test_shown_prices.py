@@ -4,12 +4,13 @@ import json
 
 from quorate_node.cli_control import slot_line
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.terms import RunSlots
 from quorate_node.ops.status import status_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
-from support.markets.provider_world import OPERATOR, make_terms, slots
+from support.markets.provider_world import OPERATOR, make_terms
 from support.offers import a_slot
 
 FOUR_GPUS = HostClass("hopper", sm_count=132, driver_branch="550", world_size=Small(4))
@@ -17,7 +18,9 @@ FOUR_GPUS = HostClass("hopper", sm_count=132, driver_branch="550", world_size=Sm
 
 def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
     gpus = a_slot(FOUR_GPUS, 10_000_001, 2, gpu="H100")
-    core = ProviderCore(replace(make_terms(), slots=(*slots(2), gpus)))
+    plain, groups = make_terms(2).classes, (tuple("ABCD"), tuple("EFGH"))
+    classes = (*plain, RunSlots(gpus, plain[0].resources, groups))
+    core = ProviderCore(replace(make_terms(), classes=classes))
     tree = json.loads(canonical.encode(status_of(core, OPERATOR.address, "http://127.0.0.1:1", ())))
     assert [slot_line(item) for item in tree["slots"]] == [
         "2/2 run slots free, at 0.100000 USD per slot-hour",

@@ -11,12 +11,10 @@ import quorate_runtime
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core.effects import Effect, Send
 from quorate_coordinator.core.entities import Decided
-from quorate_node.executors import host_class_probe
 from quorate_node.executors.selection import BANNER
 from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
-from quorate_protocol.messages.offer import Gpu
 from quorate_protocol.messages.signed import CommitSet, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import orders
@@ -178,13 +176,6 @@ def test_unsupported_job_features_are_refused(change: dict[str, object]) -> None
     job_spec.validate(a_spec("plain"))
     with pytest.raises(Refused):
         job_spec.validate(replace(a_spec("plain"), **change))  # type: ignore[arg-type]
-
-
-def test_a_provider_offers_the_class_of_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu("H100", "GPU-1", 80 << 30, "550")
-    monkeypatch.setattr(host_class_probe, "detect_gpus", lambda: (gpu,))
-    assert host_class_probe.detect_hardware(Path("/")).gpus == (gpu,), "detected"
-    assert not host_class_probe.detect_cpu_class().is_gpu, "and not offered"
 
 
 def test_an_unrevealed_execution_lapses_unpaid_and_is_replaced() -> None:

@@ -52,6 +52,7 @@ from quorate_node.executors.docker.lease_dirs import (
 from quorate_node.executors.linux import cgroups
 from quorate_node.executors.log_file import follow_file
 from quorate_node.executors.outputs import OutputCaps
+from quorate_node.images.cuda_requirements import CudaRequirements, image_env
 from quorate_protocol.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
@@ -95,7 +96,8 @@ class DockerExecutor:
         policy, folder = policy or ImagePolicy(), home.with_name(f"{home.name}-images")
         cache = ImageCache(folder, policy.kept_bytes_max)
         self._images = ImageLoader(self._api, cache)
-        fetcher = RegistryImageFetcher(self._images, cache, folder, policy)
+        self._requirements = CudaRequirements(policy.driver)
+        fetcher = RegistryImageFetcher(self._images, cache, folder, policy, self._requirements)
         self._fetches = ImageFetches(fetcher.fetch)
         self._logs = LogReaders(self._api)
         self._dirs = LeaseDirs(self._api, home, owner, outputs or choose_outputs())
@@ -119,13 +121,21 @@ class DockerExecutor:
             Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
         )
 
-    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+    async def fetch_image(
+        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+    ) -> None:
         """Brings a registry's image into the engine; `stop` and `remove` cancel the fetch.
 
         Other leases do not wait for it.
         """
         if not await self._has(name):
-            await self._fetches.fetch(lease_id, name, deadline_seconds, lambda: self._has(name))
+            await self._fetches.fetch(
+                lease_id, name, deadline_seconds, lambda: self._has(name), needs_gpu
+            )
+
+    def image_requirement(self, name: str) -> str:
+        """Returns what a registry's image asks of the GPU driver, if it was read before."""
+        return self._requirements.get(name)
 
     async def start(self, task: Task) -> None:
         """Loads the image, makes the lease's folders, creates and starts the container.
@@ -137,7 +147,7 @@ class DockerExecutor:
                 Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container"
             )
         if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
-            await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS)
+            await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS, bool(task.gpus))
         async with self._starting:
             await self._call(lambda: self._start_or_give_up(task))
 
@@ -257,6 +267,8 @@ class DockerExecutor:
             # The container ended because the engine stopped, so the program must run again.
             self._remove(task.lease_id)
         image = self._images.ensure(task.image, task.argv)
+        if task.gpus:
+            self._requirements.check(image_env(image.env))
         try:
             mounts = self._dirs.prepare(task, name)
             facts = replace(self._engine or self._facts(), boot_id=boot_id)

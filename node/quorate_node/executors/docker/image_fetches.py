@@ -14,11 +14,14 @@ from quorate_content.threads import Stopped, StopSignal, in_thread
 from quorate_protocol.refusals import Unavailable
 
 FETCHES_MAX = 4
-Fetch = Callable[[str, StopSignal], None]
+Fetch = Callable[[str, bool, StopSignal], None]
 
 
 class ImageFetches:
-    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread."""
+    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread.
+
+    `fetch` gets the image's name, whether the job needs GPUs, and the signal that ends it.
+    """
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -28,7 +31,12 @@ class ImageFetches:
         self._stops: dict[str, StopSignal] = {}
 
     async def fetch(
-        self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
+        self,
+        lease_id: str,
+        name: str,
+        seconds: float,
+        has: Callable[[], Awaitable[bool]],
+        needs_gpu: bool = False,
     ) -> None:
         """Fetches the image unless `has` says that the engine has it.
 
@@ -41,7 +49,7 @@ class ImageFetches:
         try:
             async with asyncio.timeout(max(0.0, seconds)), lock, self._turns:
                 if not await has():
-                    await in_thread(self._threads, lambda: self._fetch(name, stop), stop)
+                    await in_thread(self._threads, lambda: self._fetch(name, needs_gpu, stop), stop)
         except TimeoutError as error:
             raise Unavailable(f"image {name} did not arrive within its deadline", 1.0) from error
         except Stopped as error:

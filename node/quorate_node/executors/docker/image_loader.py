@@ -16,11 +16,13 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.threads import StopSignal
+from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.docker.hardened_profile import ImageFacts
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
 from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.images.archive_cache import ArchiveInfoCache
+from quorate_node.images.cuda_requirements import CudaRequirements
 from quorate_node.images.registry_http import RegistryHttp, TransferRate
 from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -41,6 +43,7 @@ class ImagePolicy:
     kept_bytes_max: int = KEPT_BYTES_MAX
     private: frozenset[str] | None = frozenset()
     rate: TransferRate = field(default_factory=TransferRate)
+    driver: GpuDriver = GpuDriver()  # decides which images are too new for jobs with GPUs
 
 
 class ImageLoader:
@@ -182,14 +185,19 @@ class RegistryImageFetcher:
     """Brings registries' images into the engine. Blocking; one image at a time in each thread."""
 
     def __init__(
-        self, images: ImageLoader, cache: ImageCache, folder: Path, policy: ImagePolicy
+        self,
+        images: ImageLoader,
+        cache: ImageCache,
+        folder: Path,
+        policy: ImagePolicy,
+        requirements: CudaRequirements,
     ) -> None:
-        self._images, self._cache = images, cache
+        self._images, self._cache, self._requirements = images, cache, requirements
         self._folder, self._policy = folder / PULLS_FOLDER, policy
         self._active_lock = threading.Lock()
         self._active: list[str] = []
 
-    def fetch(self, name: str, stop: StopSignal) -> None:
+    def fetch(self, name: str, needs_gpu: bool, stop: StopSignal) -> None:
         """Fetches, checks and loads one image.
 
         Raises Refused and Unavailable as `fetch_archive`, `read_archive` and `ImageLoader.load` do.
@@ -202,7 +210,14 @@ class RegistryImageFetcher:
         try:
             may_be_private = self._policy.private is None or name in self._policy.private
             registry = RegistryHttp(image.host, image.path, may_be_private, stop, self._policy.rate)
-            archive = fetch_archive(image, registry, self._folder, self._policy.bytes_max, others)
+            archive = fetch_archive(
+                image,
+                registry,
+                self._folder,
+                self._policy.bytes_max,
+                others,
+                lambda env: self._requirements.note(name, env, needs_gpu),
+            )
             self._load(image, archive, stop)
         finally:
             with self._active_lock:

@@ -50,12 +50,18 @@ class SupervisedExecutor:
         except OSError as error:
             raise Unavailable(f"{self._home} cannot be made: {error.strerror}", 60.0) from error
 
-    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+    async def fetch_image(
+        self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
+    ) -> None:
         """Raises Refused(UNSUPPORTED), because this executor has no images from registries."""
         raise Refused(
             Code.UNSUPPORTED,
             "image: registry images need a container engine; name the image by CID",
         )
+
+    def image_requirement(self, name: str) -> str:
+        """Returns "", because this executor has no images from registries."""
+        return ""
 
     async def start(self, task: Task) -> None:
         """Writes the plan and starts the supervisor, unless one runs or the program has ended."""

@@ -1,0 +1,173 @@
+"""Makes GPU run slots of the machine's GPUs, as the owner wants them. Pure.
+
+A slot has GPUs of one model. If it has several, they are those with the fastest paths between them.
+A MIG partition is a slot of its own.
+"""
+
+from dataclasses import dataclass, field
+
+from quorate_attestation.catalogue import model_of_driver_name
+from quorate_attestation.gpu_match import names_called
+from quorate_node.config import GpuLayout, GpuPrice
+from quorate_node.gpu.gpu_host_class import host_class_of
+from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
+from quorate_protocol.messages.offer import offered_gpu_name
+from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Hash32, Price
+
+COUNT_MAX = 255  # run slots of one host class in an offer
+PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSlots:
+    """The run slots of one GPU host class: model, memory of one GPU in bytes, UUIDs of each slot,
+    and price per slot-hour.
+    """
+
+    host: HostClass
+    model: str
+    vram_bytes: int
+    groups: tuple[tuple[str, ...], ...]
+    price: Price
+
+
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """The GPU slots to offer, and what is not offered for which reason, for the owner."""
+
+    classes: tuple[GpuSlots, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What a job can use as one GPU: a whole GPU, or a partition of one."""
+
+    uuid: str
+    model: str
+    vram_bytes: int
+    place: int  # in the inventory's devices
+    device: GpuDevice
+    partition: MigPartition | None
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is left while slots are made."""
+
+    inventory: GpuInventory
+    units: list[_Unit]
+    found: dict[Hash32, GpuSlots] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def lay_out(
+    inventory: GpuInventory, layouts: tuple[GpuLayout, ...], prices: tuple[GpuPrice, ...]
+) -> LaidOut:
+    """Returns the slots that the layouts make of the GPUs. A GPU is in one slot at most.
+
+    The layouts are followed in order. GPUs without a price are not offered.
+    """
+    work = _Work(inventory, _units(inventory))
+    for layout in layouts:
+        _follow(work, layout, prices)
+    return LaidOut(tuple(work.found.values()), tuple(work.problems))
+
+
+def _units(inventory: GpuInventory) -> list[_Unit]:
+    found = []
+    for place, device in enumerate(inventory.devices):
+        model = model_of_driver_name(device.model)
+        name = model.name if model else offered_gpu_name(device.model)
+        if not device.is_mig_enabled:
+            found.append(_Unit(device.uuid, name, device.vram_bytes, place, device, None))
+        for part in device.partitions:
+            # Another name than the whole GPU's, so that a job that asks for the model gets all of
+            # it.
+            called = offered_gpu_name(f"{name} {part.profile}")
+            found.append(_Unit(part.uuid, called, part.vram_bytes, place, device, part))
+    return found
+
+
+def _follow(work: _Work, layout: GpuLayout, prices: tuple[GpuPrice, ...]) -> None:
+    made = 0
+    models = dict.fromkeys(unit.model for unit in work.units if _is_called(unit.model, layout))
+    for model in models:
+        price = _price(model, prices)
+        fitting = [
+            unit
+            for unit in work.units
+            if unit.model == model and (layout.size == 1 or unit.partition is None)
+        ]
+        if fitting and not price:
+            work.problems.append(f"{len(fitting)}x {model} without a price: {PRICE_REMEDY}")
+            made += len(fitting) // layout.size
+            continue
+        while len(fitting) >= layout.size and (not layout.count or made < layout.count):
+            group = _closest(work.inventory, fitting, layout.size)
+            fitting = [unit for unit in fitting if unit not in group]
+            if not _add(work, group, price):
+                break
+            made += 1
+    if made < layout.count:
+        kind = f"{layout.size}x {layout.model or 'GPU'}"
+        work.problems.append(
+            f"gpuSlots asks for {layout.count} slots of {kind}, and this machine has GPUs for "
+            f"{made}: change --gpu-slots"
+        )
+
+
+def _is_called(model: str, layout: GpuLayout) -> bool:
+    return not layout.model or model.lower() in names_called(layout.model)
+
+
+def _price(model: str, prices: tuple[GpuPrice, ...]) -> Price:
+    """The price of one GPU and hour: that of its model, else the general one, else 0."""
+    own = [
+        item.price for item in prices if item.model and model.lower() in names_called(item.model)
+    ]
+    general = [item.price for item in prices if not item.model]
+    return (own or general or [Price(0)])[-1]
+
+
+def _closest(inventory: GpuInventory, units: list[_Unit], size: int) -> list[_Unit]:
+    """The first unit and those that it reaches fastest."""
+    first, *others = units
+    kinds = {(path.first, path.second): PATHS.index(path.kind) for path in inventory.paths}
+
+    def distance(unit: _Unit) -> tuple[int, int]:
+        pair = (min(first.place, unit.place), max(first.place, unit.place))
+        return kinds.get(pair, len(PATHS)), unit.place
+
+    return [first, *sorted(others, key=distance)[: size - 1]]
+
+
+def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
+    """Adds one slot of these units. Returns False if no slot can be made of them."""
+    first = group[0]
+    try:
+        host = host_class_of(work.inventory, first.device, first.partition, len(group))
+    except Refused as refused:
+        work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
+        return False
+    known = work.found.get(host.id())
+    if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
+        work.problems.append(
+            f"{first.model} is not offered: it has the host class of {known.model}, and an offer "
+            "has one model in each class; run a second provider for it"
+        )
+        return False
+    uuids = tuple(unit.uuid for unit in group)
+    vram = min(unit.vram_bytes for unit in group)
+    groups = (*known.groups, uuids) if known else (uuids,)
+    work.found[host.id()] = GpuSlots(
+        host,
+        first.model,
+        min(vram, known.vram_bytes) if known else vram,
+        groups,
+        Price(price * len(group)),
+    )
+    work.units = [unit for unit in work.units if unit not in group]
+    return True

@@ -1,0 +1,83 @@
+"""Whether a GPU slot has what a job asks for. Client, coordinator and provider decide alike.
+
+The catalogue says which models a name means, and which compute capability a model has. A model that
+the catalogue lacks has its offered name, and the lowest compute capability of its architecture.
+"""
+
+from functools import lru_cache
+
+from quorate_attestation.catalogue import Model, models, models_called
+from quorate_protocol.messages.job_spec import GpuRequest
+from quorate_protocol.messages.offer import SlotOffer
+
+_LOWEST_CAPABILITY = {"turing": 75, "ampere": 80, "ada": 89, "hopper": 90, "blackwell": 100}
+_GB = 10**9
+
+
+def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
+    """What a slot lacks of a request, in words; empty if it has everything."""
+    found = []
+    if not slot.host.is_gpu:
+        return ("it has no GPU",)
+    if wanted.count > slot.host.world_size:
+        found.append(f"it has {slot.host.world_size} GPUs, the job asks for {wanted.count}")
+    if wanted.model and slot.gpu.lower() not in names_called(wanted.model):
+        found.append(f"its model is {slot.gpu}, the job asks for {wanted.model}")
+    if wanted.vram_bytes_min > slot.vram_bytes:
+        found.append(
+            f"its GPU has {slot.vram_bytes} bytes of memory, the job asks for "
+            f"{wanted.vram_bytes_min}"
+        )
+    has = capability_of(slot.gpu, slot.host.architecture)
+    if wanted.compute_capability_min > has:
+        found.append(
+            f"its compute capability is {number_of(has)}, the job asks for "
+            f"{number_of(wanted.compute_capability_min)}"
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def names_called(text: str) -> frozenset[str]:
+    """The names in offers that a request's model means, in lower case: those of the catalogue, and
+    the text itself. Empty for "".
+    """
+    if not text:
+        return frozenset()
+    return frozenset({text.lower(), *(model.name.lower() for model in models_called(text))})
+
+
+@lru_cache(maxsize=1024)
+def capability_of(name: str, architecture: str) -> int:
+    """Ten times the compute capability of an offered model; 0 if nothing is known about it."""
+    model = _by_name().get(name.lower())
+    if model is None:
+        return _LOWEST_CAPABILITY.get(architecture, 0)
+    major, _, minor = model.compute_capability.partition(".")
+    return int(major) * 10 + int(minor)
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, Model]:
+    return {model.name.lower(): model for model in models()}
+
+
+def number_of(tenfold: int) -> str:
+    """A compute capability as people write it: 90 is "9.0"."""
+    return f"{tenfold // 10}.{tenfold % 10}"
+
+
+def describe_request(wanted: GpuRequest) -> str:
+    """A request for people: "2x H100", "1x GPU of 24 GB, compute capability 8.9"."""
+    parts = [f"{wanted.count}x {wanted.model or 'GPU'}"]
+    if wanted.vram_bytes_min:
+        parts.append(f"of {-(-wanted.vram_bytes_min // _GB)} GB")
+    if wanted.compute_capability_min:
+        parts.append(f"with compute capability {number_of(wanted.compute_capability_min)}")
+    return " ".join(parts)
+
+
+def describe_slot(slot: SlotOffer) -> str:
+    """The GPUs of one slot for people: "2x A100 SXM 80GB"; memory is added if the name has none."""
+    memory = "" if "GB" in slot.gpu else f" {(slot.vram_bytes + _GB // 2) // _GB} GB"
+    return f"{slot.host.world_size}x {slot.gpu}{memory}"
