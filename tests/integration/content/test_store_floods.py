@@ -36,9 +36,8 @@ SHARES = StagingQuota(
     store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB
 )
 HONEST, STRANGER = KeySigner(dev_account(4)), KeySigner(b"\x77" * 32)
-FILLERS, PROVIDERS = (
-    [KeySigner(dev_account(i)) for i in numbers] for numbers in (range(10, 15), range(7, 10))
-)
+FILLERS = [KeySigner(dev_account(i)) for i in range(10, 15)]
+PROVIDER = KeySigner(dev_account(7))
 DUST, MUCH, ENOUGH = Amount(1), Amount(2 * USD), Amount(20 * USD)
 
 
@@ -118,13 +117,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         hall = Hall(stage, service, floor, session)
         poor = (hall.allocate(key, DUST) for key in FILLERS)
-        await asyncio.gather(
-            hall.allocate(HONEST, ENOUGH),
-            *poor,
-            *(stage.register(key, place) for place, key in enumerate(PROVIDERS)),
-        )
-        for key in PROVIDERS:
-            await stack.enter_async_context(WiredProvider(key, floor, session).serving())
+        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, stage.register(PROVIDER, 0))
+        await stack.enter_async_context(WiredProvider(PROVIDER, floor, session).serving())
         yield hall
 
 
@@ -161,7 +155,7 @@ async def dust_takes_its_floor_and_no_more(hall: Hall) -> None:
     assert hall.owners("uploads") == {}, (
         "what is next to nothing has no place where money has bought one"
     )
-    for key, code in ((STRANGER, "not-registered"), (PROVIDERS[0], "wrong-phase")):
+    for key, code in ((STRANGER, "not-registered"), (PROVIDER, "wrong-phase")):
         status, answer = await hall.upload(key, b"junk")
         assert (status, answer["code"]) in ((403, code), (409, code)), answer
 

@@ -36,9 +36,8 @@ BOUNDS = replace(
     account_burst=80.0,
 )
 FLOODER = KeySigner(dev_account(4))
-OTHERS, PROVIDERS = (
-    [KeySigner(dev_account(i)) for i in numbers] for numbers in ((5, 6), (7, 8, 9))
-)
+OTHERS = [KeySigner(dev_account(i)) for i in (5, 6)]
+PROVIDER, SLOTS = KeySigner(dev_account(7)), 3  # one owner, so that a job has one execution
 
 
 @dataclass
@@ -94,9 +93,7 @@ class FairMarket:
 async def settle(stage: Stage) -> None:
     """Registers all parties and gives them money."""
     clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
-    await asyncio.gather(
-        *clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS))
-    )
+    await asyncio.gather(*clients, stage.register(PROVIDER, 0, slots=SLOTS))
 
 
 @asynccontextmanager
@@ -118,9 +115,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[FairMarket]:
         await stack.enter_async_context(running(service))
         await settle(stage)
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
-        for number, key in enumerate(PROVIDERS):
-            session = await stack.enter_async_context(address(100 + number))
-            await stack.enter_async_context(WiredProvider(key, floor, session).serving())
+        session = await stack.enter_async_context(address(100))
+        provider = WiredProvider(PROVIDER, floor, session, slots=SLOTS)
+        await stack.enter_async_context(provider.serving())
         clients = []
         for number, key in enumerate([FLOODER, *OTHERS]):
             session = await stack.enter_async_context(address(10 + number))

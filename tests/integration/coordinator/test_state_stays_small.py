@@ -10,6 +10,7 @@ from support.markets.scripted_market import Party
 JOBS = 3_000
 PER_BEAT = 50
 WARM_BEATS = 20  # the first seconds, until as many jobs end as begin
+STAKE_SLOT_BYTES = 200  # of a snapshot
 NOT_OF_JOBS = {"blocks", "counters", "own_record", "epochs"}
 
 
@@ -57,7 +58,10 @@ def test_state_and_snapshot_do_not_grow_with_finished_jobs() -> None:
     ledger.check(
         StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     )
-    assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000, "accounts and nonces"
+    staked = len(market.parties) * market.slots * STAKE_SLOT_BYTES
+    assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000 + staked, (
+        "accounts, nonces and stake slots"
+    )
     print(
         f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and "
         f"{len(market.core.snapshot())} bytes"

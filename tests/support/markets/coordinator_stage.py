@@ -34,7 +34,7 @@ from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
-from support.markets.scripted_market import an_order
+from support.markets.scripted_market import HOST, an_order
 
 READY_SECONDS = 60.0
 
@@ -101,15 +101,22 @@ class Stage:
         )
 
     async def register(
-        self, owner: KeySigner, network: int, operator: Address | None = None
+        self, owner: KeySigner, network: int, operator: Address | None = None, slots: int = 1
     ) -> None:
-        """Registers a provider. Its operator key is the owner's key unless `operator` is given."""
-        stakes, key = Contracts.of(self.deployment).stakes, operator or owner.address
+        """Registers a provider with stake slots of class HOST.
+
+        Its operator key is the owner's key unless `operator` is given.
+        """
+        contracts, key = Contracts.of(self.deployment), operator or owner.address
+        stakes, stake = contracts.stakes, Amount(slots * DEVNET.slot_stake)
         await self.send(
             owner,
             stakes.register(
                 key, owner.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net", network)
             ),
+            contracts.token.mint(owner.address, stake),
+            contracts.token.approve(stakes.address, stake),
+            stakes.open_slots(HOST.id(), slots),
         )
 
     async def send(self, key: KeySigner, *calls: Call) -> None:

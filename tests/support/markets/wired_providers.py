@@ -24,6 +24,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Heartbeat, Reveal
 from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import (
@@ -109,7 +110,7 @@ class Floor:
 
 @dataclass
 class WiredProvider:
-    """One scripted provider with one slot.
+    """One scripted provider with `slots` slots of class HOST.
 
     `key` is its operator key. `account` is its owner's account, if that differs.
     """
@@ -120,6 +121,7 @@ class WiredProvider:
     reveals: dict[Hash32, Reveal] = field(default_factory=dict)
     taken: set[Hash32] = field(default_factory=set)
     account: Address = ZERO_ADDRESS
+    slots: int = 1
     dialer: WebSocketDialer = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
@@ -169,13 +171,17 @@ class WiredProvider:
         )
 
     async def _offer(self) -> None:
-        slots = (a_slot(HOST, 100_000),)
+        slots = (a_slot(HOST, 100_000, self.slots),)
         offer = an_offer(self.account, 1, int(time.time()) + 900, slots)
-        await self._send(
-            frames.OfferSent(
-                OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))
-            )
-        )
+        sealed = seal(self.floor.place.domain, offer.signed(), self.key.sign)
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    return await self._send(frames.OfferSent(OfferEnvelope(offer, sealed)))
+                except Refused as refused:  # until the coordinator has read the block of the stake
+                    if refused.code is not Code.OVER_STAKE:
+                        raise
+                await asyncio.sleep(0.2)
 
     async def _beat(self) -> None:
         number = 0
