@@ -10,7 +10,7 @@ from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import Heartbeat
+from quorate_protocol.messages.signed import FreeSlots, Heartbeat
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32, JobKind, Price, Sequence
@@ -192,8 +192,10 @@ class Provider(ProviderEffects):
             self.report(events.Tick())
 
     def _beat(self) -> None:
-        seq = Sequence(self.schedule.now_ms)
-        beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.clock.now)
+        seq, free = Sequence(self.schedule.now_ms), self.core.free_slots()
+        if self.behaviour is Behaviour.DENIER:  # it wants to be drawn, and then to choose
+            free = tuple(FreeSlots(slot.host.id(), slot.count) for slot in self.slots)
+        beat = Heartbeat(self.owner, seq, free, self.clock.now)
         self.send(frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
 
     def _follow_chain(self) -> None:
