@@ -49,6 +49,13 @@ def _accounts() -> dict[str, int]:
     }
 
 
+def _announcement() -> dict[str, int]:
+    world = peopled()
+    addresses = ("/ip4/203.0.113.7/tcp/7701", "/dns4/market.example/tcp/7701")
+    call = world.contracts.epochs.announce(C, CLASS, addresses)
+    return {"announce two addresses": world.evm.send(POSTER.address, call).gas}
+
+
 def _epochs() -> dict[str, int]:
     """Measures the steady state: the ring is in use, and vouchers and accounts exist already."""
     world = peopled()
@@ -130,7 +137,7 @@ def _case(executions: int, providers: int) -> dict[str, int]:
 
 def _measured() -> dict[str, int]:
     found: dict[str, int] = {}
-    parts: list[Callable[[], dict[str, int]]] = [_deployment, _accounts, _epochs]
+    parts: list[Callable[[], dict[str, int]]] = [_deployment, _accounts, _announcement, _epochs]
     for part in parts:
         found |= part()
     for executions, providers in ((2, 9), (3, 9), (2, 5)):

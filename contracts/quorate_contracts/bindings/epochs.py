@@ -17,6 +17,7 @@ from quorate_protocol.rules.settlement import signable
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_MAX = 64
+ADDRESSES_BYTES_MAX = 512  # of one announcement, with the ends of lines
 LEAVES_MAX = 64  # of one claim_many; a power of two, so that every part of a tree is one subtree
 _EXPIRES_MAX = 2**36 - 1  # the contract stores no later expiry of a session
 
@@ -148,6 +149,15 @@ class Epochs(Contract):
         return self._call(
             "claim_many", gas, coordinator, number, listed, proof.position >> height, siblings
         )
+
+    def announce(self, coordinator: Address, peer_key: Hash32, addresses: Sequence[str]) -> Call:
+        """Tells everybody where peers reach a coordinator. Its posting key sends it.
+
+        `addresses` are multiaddrs without /p2p/..., of 512 bytes together.
+        """
+        text = "\n".join(addresses).encode("ascii")
+        assert len(text) <= ADDRESSES_BYTES_MAX, "more addresses than an announcement takes"
+        return self._call("announce", 80_000, coordinator, peer_key, text)
 
     def newest(self, coordinator: Address) -> Query[int]:
         """Number of the newest posted epoch; 0 before the first."""

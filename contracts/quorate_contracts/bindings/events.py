@@ -188,6 +188,15 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """Epochs: a coordinator's peer key, and its multiaddrs, one a line. The bytes can be any."""
+
+    coordinator: Address
+    peer_key: Hash32
+    addresses: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RoundProven:
     """Beacon: a round is on chain."""
 
@@ -296,7 +305,8 @@ StakesEvent = (
 )
 EscrowEvent = Deposited | Allocated | ReleaseRequested | Released | WithdrawalRequested | Withdrawn
 CourtEvent = CaseOpened | JuryDrawn | Voted | RevealsOpen | Revealed | Redraw | Decided | Credited
-Event = StakesEvent | EscrowEvent | EpochPosted | Claimed | RoundProven | CourtEvent
+EpochsEvent = EpochPosted | Claimed | Announced
+Event = StakesEvent | EscrowEvent | EpochsEvent | RoundProven | CourtEvent
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
 

@@ -149,6 +149,10 @@ class Stakes(Contract):
         """A coordinator's bond."""
         return self._query("bond_of", Amount, account)
 
+    def retired_at(self, account: Address) -> Query[UnixSeconds]:
+        """When a coordinator retired; 0 while it has not."""
+        return self._query("retired_at", UnixSeconds, account)
+
     def frozen(self, account: Address) -> Query[int]:
         """Number of open cases against an account. While there is one, nothing unbonds."""
         return self._query("frozen", int, account)

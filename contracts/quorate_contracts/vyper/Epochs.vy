@@ -13,6 +13,7 @@ import signatures
 interface Stakes:
     def posting_key(account: address) -> address: view
     def payout_of(account: address) -> address: view
+    def bond_of(account: address) -> uint256: view
 
 interface Escrow:
     def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool: nonpayable
@@ -77,8 +78,14 @@ event Claimed:
     amount: uint256
     epoch: uint256
 
+event Announced:
+    coordinator: indexed(address)
+    peerKey: bytes32
+    addresses: Bytes[ADDRESSES_MAX]
+
 LISTED_MAX: constant(uint256) = 64  # vouchers of one epoch, leaves of one claim
 DEPTH_MAX: constant(uint256) = 32
+ADDRESSES_MAX: constant(uint256) = 512  # bytes of all addresses of an announcement
 RING: constant(uint256) = 32  # epochs kept per coordinator
 MASK32: constant(uint256) = 2**32 - 1
 MASK36: constant(uint256) = 2**36 - 1
@@ -183,6 +190,19 @@ def claim_many(coordinator: address, number: uint256, leaves: DynArray[Leaf, LIS
             payments.append(payment)
     assert len(payments) > 0, "amount"
     extcall Escrow(ESCROW).pay(coordinator, payments)
+
+
+@external
+def announce(coordinator: address, peerKey: bytes32, addresses: Bytes[ADDRESSES_MAX]):
+    """
+    @notice Where peers reach a coordinator, for programs that know only the chain. Sent by its posting key while its bond is here.
+    @dev Only logged: the newest one counts, and nothing on chain reads it. The peer key is no proof; the coordinator's statement key
+         signs it too, when a peer connects.
+    @param addresses multiaddrs, one a line. Bytes and not a string, so that no text can be one that programs fail to decode
+    """
+    assert staticcall Stakes(STAKES).posting_key(coordinator) == msg.sender, "signer"
+    assert staticcall Stakes(STAKES).bond_of(coordinator) > 0, "registered"
+    log Announced(coordinator=coordinator, peerKey=peerKey, addresses=addresses)
 
 
 @external

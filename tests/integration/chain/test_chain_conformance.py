@@ -13,9 +13,10 @@ from eth_tester.exceptions import TransactionFailed
 from eth_utils.exceptions import ValidationError
 from web3.exceptions import BlockNotFound, ContractLogicError, TransactionNotFound
 
+from quorate_contracts.bindings.events import Announced
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Hash32
 from quorate_runtime.beacon.bls import words_bytes
 from support.chain.web3_nodes import Web3Node, web3_node
 
@@ -108,6 +109,22 @@ async def test_money_moves_and_logs_report_it(market: Market) -> None:
         Address(bytes.fromhex(raw["address"][2:])), tuple(raw["topics"]), raw["data"]
     )
     assert type(decoded).__name__ == "Allocated" and decoded.amount == 50 * USD  # type: ignore[union-attr]
+
+
+async def test_a_coordinators_announcement_is_read_from_the_logs(market: Market) -> None:
+    await market.fund()
+    other = market.node.account(COORDINATOR).address
+    epochs = Contracts.of(market.deployment).epochs
+    call = market.contract("Epochs").functions.announce(other, b"\x07" * 32, b"/ip4/1.2.3.4/tcp/5")
+    account = Address(bytes.fromhex(other[2:]))
+    wanted = epochs.announce(account, Hash32(b"\x07" * 32), ("/ip4/1.2.3.4/tcp/5",))
+    assert call._encode_transaction_data() == "0x" + wanted.data.hex()
+    receipt = await market.node.transact(call, signer=COORDINATOR)
+    assert receipt["status"] == 1 and receipt["gasUsed"] < wanted.gas
+    [raw] = receipt["logs"]
+    assert Contracts.of(market.deployment).event(
+        epochs.address, tuple(raw["topics"]), raw["data"]
+    ) == Announced(account, Hash32(b"\x07" * 32), b"/ip4/1.2.3.4/tcp/5")
 
 
 async def test_revert_gives_the_contracts_reason_and_a_receipt(market: Market) -> None:
