@@ -51,7 +51,7 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.crypto.peer_ids import peer_id
-from quorate_protocol.limits import BY_NAME
+from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.ports import Beacon, Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
@@ -371,8 +371,7 @@ class _Parts:
                 group.create_task(keeping.run(), name="keeping of runs")
                 staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
                 group.create_task(staging, name="staging")
-                if service.config.ipfs_gateways:
-                    group.create_task(self._input_fetcher().run(), name="inputs")
+                group.create_task(self._input_fetcher().run(), name="inputs")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(gc_tuning.collect_periodically(clock), name="memory")
                 service.announce(self.core.rules.coordinator)
@@ -382,7 +381,8 @@ class _Parts:
     def _input_fetcher(self) -> InputFetcher:
         urls = self.service.config.ipfs_gateways
         sources = tuple(gateway_source("gateway", url) for url in urls)
-        return InputFetcher(self.core.state, self.staging, sources, self.service.clock)
+        is_devnet = self.core.rules.limits.name == DEVNET.name
+        return InputFetcher(self.core.state, self.staging, sources, self.service.clock, is_devnet)
 
     def _follower(self, actor: Actor[ev.Event, Effect]) -> ContractFollower:
         clock, coordinator = self.service.clock, self.core.rules.coordinator

@@ -30,10 +30,15 @@ def bytes_of(config: DevnetConfig, kind: str) -> int:
 
 
 @pytest.mark.gopeer
-async def test_a_job_runs_on_content_that_came_by_bitswap(image: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named_by", ["the owners", "the job"])
+async def test_a_job_runs_on_content_that_came_by_bitswap(
+    image: Path, tmp_path: Path, named_by: str
+) -> None:
     table = b"rows\n" * 1000
+    kind = "gateway" if named_by == "the owners" else "job"
     async with go_peer() as holder, go_peer() as gateway:
         await gateway.connect(holder)
+        urls = (gateway.started.gateway,)
         image_cid, table_cid = await holder.add(image.read_bytes()), await holder.add(table)
         assert image_cid == str(cid_of_path(image))
         config = DevnetConfig(
@@ -41,7 +46,7 @@ async def test_a_job_runs_on_content_that_came_by_bitswap(image: Path, tmp_path:
             PROVIDERS,
             clients=1,
             executor=ExecutorChoice.PROCESS,
-            ipfs_gateways=(gateway.started.gateway,),
+            ipfs_gateways=urls if named_by == "the owners" else (),
         )
         async with running(config) as devnet, Market(devnet.profiles[0]) as market:
             command = ["python3", "-c", "import shutil, sys; shutil.copy(*sys.argv[1:])"]
@@ -53,6 +58,7 @@ async def test_a_job_runs_on_content_that_came_by_bitswap(image: Path, tmp_path:
                 max_duration="30s",
                 source="ipfs",
                 ipfs_gateway=gateway.started.gateway,
+                gateways=urls if named_by == "the job" else (),
             )
             plan = await market.plan(job)
             assert plan.upload_bytes == 0 and plan.packed.not_stored == ()
@@ -61,7 +67,7 @@ async def test_a_job_runs_on_content_that_came_by_bitswap(image: Path, tmp_path:
             assert result.is_success and len(result.providers) == 2
             assert (tmp_path / "output" / "table").read_bytes() == table
             async with asyncio.timeout(SECONDS):  # the status is written every second
-                while bytes_of(config, "gateway") < len(table):
+                while bytes_of(config, kind) < len(table):
                     await asyncio.sleep(0.05)
             uploads = config.coordinator_home / "store" / "uploads" / "objects"
             async with asyncio.timeout(SECONDS):  # auditors find image and input at the coordinator

@@ -22,6 +22,7 @@ from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.ports import Clock, EngineRefuses
@@ -133,7 +134,8 @@ class JuryService:
         """
         left = effect.give_up_at - self._clock.now()
         stores = tuple(item.source() for item in self._coordinators.values())
-        sources = JobSources(stores=stores)
+        is_devnet = self._core.terms.limits.name == DEVNET.name
+        sources = JobSources(stores=stores, may_be_private=is_devnet)
         try:
             # Fetching may take half of the time until the vote is due. The run has the other half.
             spec = await self._job_runner.spec(

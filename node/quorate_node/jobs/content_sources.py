@@ -1,12 +1,13 @@
 """Where a provider fetches content from, and in which order.
 
-First the gateways that the assignment names, then those that the owner configured, then the
-coordinators' own stores. The content store itself comes before all of them.
+First the gateways that the job spec names, then those that the Assignment names, then those that
+the owner configured, then the coordinators' own stores. The content store itself comes before all
+of them. A juror has no Assignment; apart from that its order is the same.
 """
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quorate_content.transfer.fetch_order import Source, gateway_source, host_name, in_order
 from quorate_content.transfer.kubo import Kubo
@@ -19,10 +20,19 @@ KUBO_ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class JobSources:
-    """The sources of one execution: those that its assignment names, and coordinators' stores."""
+    """The sources of one execution: those that the job names, and coordinators' stores.
+
+    `may_be_private` allows named gateways in the owner's private network.
+    """
 
     named: tuple[Source, ...] = ()
     stores: tuple[Source, ...] = ()
+    may_be_private: bool = False
+
+    def with_gateways(self, urls: Iterable[str]) -> "JobSources":
+        """Returns these sources after the IPFS gateways that the job spec names."""
+        found = tuple(gateway_source("job", url, self.may_be_private) for url in urls)
+        return replace(self, named=in_order(found, self.named))
 
 
 def job_sources(named: Iterable[str], stores: Iterable[Source], may_be_private: bool) -> JobSources:
@@ -36,7 +46,7 @@ def job_sources(named: Iterable[str], stores: Iterable[Source], may_be_private: 
         for url in named
         if url.rstrip("/") not in known
     )
-    return JobSources(found, own)
+    return JobSources(found, own, may_be_private)
 
 
 class OwnerGateways:

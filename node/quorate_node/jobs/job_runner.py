@@ -93,7 +93,8 @@ class JobRunner:
         get the image from its registry.
         """
         limit = self._clock.now() + deadline_seconds
-        ordered = await self._gateways.in_order(sources, self._clock)
+        named = sources.with_gateways(spec.gateways)
+        ordered = await self._gateways.in_order(named, self._clock)
         for cid, size in _needed(spec):
             left = max(0.1, limit - self._clock.now())
             async with await self.store.get(cid, ordered, size, left, _owner(lease_id)):

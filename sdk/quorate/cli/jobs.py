@@ -36,6 +36,14 @@ FromIpfs = Annotated[
 IpfsGateway = Annotated[
     str, typer.Option(help="IPFS gateway that tells the sizes of inputs named by CID.")
 ]
+NewFolder = Annotated[
+    Path | None, typer.Option("--output", "-o", help="New directory for the output.")
+]
+Gateways = Annotated[
+    list[str] | None,
+    typer.Option("--gateway", help="IPFS gateway that providers ask first. Repeatable."),
+]
+Variables = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")]
 AcceptUnverified = Annotated[
     bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
 ]
@@ -79,15 +87,14 @@ def run(
             "--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable."
         ),
     ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")] = None,
+    env: Variables = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
     verify: Tier = "standard",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="New directory for the output.")
-    ] = None,
+    output: NewFolder = None,
     host_class: ClassOption = "",
     ipfs: FromIpfs = False,
     ipfs_gateway: IpfsGateway = IPFS_GATEWAY,
+    gateway: Gateways = None,
     accept_unverified: AcceptUnverified = False,
     yes: Yes = False,
     detach: Detach = False,
@@ -120,6 +127,7 @@ def run(
         host_class=host_class,
         source="ipfs" if ipfs else "",
         ipfs_gateway=ipfs_gateway,
+        gateways=tuple(gateway or ()),
     )
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 

@@ -349,15 +349,18 @@ class Market:
         return replace(packed, not_stored=tuple(not_stored))
 
     async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
-        gateway = gateway_source("gateway", job.ipfs_gateway).url
-        try:
-            with translated():
-                return await root_size(self._http_session, gateway, parse(named.cid))
-        except UnavailableError as error:
-            raise UnavailableError(
-                f"{named.field}: the size of {named.cid} is not known: {error}; name a gateway "
-                "that has it (ipfs_gateway)"
-            ) from error
+        failed: list[str] = []
+        for url in (*job.gateways, job.ipfs_gateway):
+            gateway = gateway_source("gateway", url).url
+            try:
+                with translated():
+                    return await root_size(self._http_session, gateway, parse(named.cid))
+            except UnavailableError as error:  # not re-raised: another gateway may have it
+                failed.append(str(error))
+        raise UnavailableError(
+            f"{named.field}: the size of {named.cid} is not known: {'; '.join(failed)}; name a "
+            "gateway that has it (ipfs_gateway)"
+        )
 
     async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(

@@ -54,7 +54,9 @@ class Job:
     sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
 
     source: "ipfs" uploads nothing: image and inputs are in IPFS already, local paths only give
-    their CIDs, and sizes come from root blocks read from `ipfs_gateway`.
+    their CIDs, and sizes come from root blocks read from `ipfs_gateway` or `gateways`.
+
+    gateways: IPFS gateways that have image and inputs. Providers and jurors ask these first.
 
     max_price: US dollars per run slot and hour. budget: US dollars for everything;
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
@@ -84,6 +86,7 @@ class Job:
     outputs: Path | None = None
     source: str = ""
     ipfs_gateway: str = IPFS_GATEWAY
+    gateways: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its

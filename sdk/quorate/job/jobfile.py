@@ -75,6 +75,7 @@ class JobFileModel(BaseModel):
     verify: VerifyModel = VerifyModel()
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
+    gateways: list[Text] = Field(default_factory=list)
 
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -173,6 +174,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         outputs=folder / model.outputs if model.outputs else None,
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
+        gateways=tuple(model.gateways),
     )
 
 

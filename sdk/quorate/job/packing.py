@@ -114,6 +114,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         compare=Compare(),
         sandbox=job.sandbox,
         attestation_level=job.attestation_level(),
+        gateways=tuple(job.gateways),
     )
     try:
         jobs.validate(spec)

@@ -56,14 +56,14 @@ def in_order(*groups: Iterable[Source]) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
-def gateway_source(kind: str, url: str) -> Source:
-    """Returns the source of an IPFS gateway from this machine's settings, with or without /ipfs at
-    its end. It may be in a private network, because its user named it.
+def gateway_source(kind: str, url: str, may_be_private: bool = True) -> Source:
+    """Returns the source of an IPFS gateway, whose URL may end with /ipfs. A gateway that this
+    machine's user named may be in a private network; one that a stranger named may not.
     """
     base = url.rstrip("/")
     if not base.endswith("/ipfs"):
         base += "/ipfs"
-    return Source(base, name=host_name(kind, base), searches=True)
+    return Source(base, may_be_private=may_be_private, name=host_name(kind, base), searches=True)
 
 
 def host_name(kind: str, url: str) -> str:

@@ -21,12 +21,15 @@ GIB = 1 << 30
 ARGV_MAX = 256
 ENV_MAX = 128
 INPUTS_MAX = 64
+GATEWAYS_MAX = 8
+GATEWAY_TEXT_MAX = 256
 TEXT_MAX = 8192
 DURATION_MAX = 30 * 24 * 3600
 GPU_MODEL_MAX = 64
 COMPUTE_CAPABILITY_MAX = 999
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_GATEWAY = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,253}(/[A-Za-z0-9._~/-]*)?")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
 ATTESTATION_LEVEL_MAX = 1  # no provider offers level 2 yet
 SANDBOXES = ("", *(kind.value for kind in Sandbox))
@@ -97,6 +100,8 @@ class JobSpec(Struct, frozen=True):
     sealed: bool = False  # no provider offers it yet
     sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
     attestation_level: Small = Small(0)  # least level of the run slot (PROTOCOL §10): 0 or 1
+    # IPFS gateways that have image and inputs: base URLs, which are asked in this order.
+    gateways: tuple[str, ...] = ()
     version: int = 1
 
     def encode(self) -> bytes:
@@ -192,6 +197,7 @@ def validate(spec: JobSpec) -> None:
     _check(spec.attestation_level <= ATTESTATION_LEVEL_MAX, "attestationLevel", "0 or 1")
     _validate_env(spec.env)
     _validate_inputs(spec.inputs)
+    _validate_gateways(spec.gateways)
     _validate_resources(spec.resources)
 
 
@@ -246,6 +252,20 @@ def _validate_inputs(inputs: tuple[Input, ...]) -> None:
             not nested and mounts.count(item.mount) == 1,
             "inputs.mount",
             f"{item.mount[:80]!r} overlaps another mount",
+        )
+
+
+def _validate_gateways(gateways: tuple[str, ...]) -> None:
+    _check(
+        len(gateways) <= GATEWAYS_MAX and len(set(gateways)) == len(gateways),
+        "gateways",
+        f"at most {GATEWAYS_MAX}, none twice",
+    )
+    for url in gateways:
+        _check(
+            len(url) <= GATEWAY_TEXT_MAX and _GATEWAY.fullmatch(url) is not None,
+            "gateways",
+            f"{url[:80]!r} must be a plain http or https URL, such as https://gateway.example",
         )
 
 

@@ -15,7 +15,13 @@ from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
-from quorate_coordinator.storage.input_fetcher import InputFetcher, wanted_by
+from quorate_coordinator.storage.input_fetcher import (
+    Attempt,
+    InputFetcher,
+    WantedInput,
+    due,
+    wanted_by,
+)
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging import Staging
 from quorate_coordinator.storage.staging_quota import StagingQuota
@@ -78,6 +84,32 @@ async def test_an_input_that_was_not_uploaded_is_kept_for_its_run(tmp_path: Path
         await asyncio.wait([task])
         client = "0x" + market.clients[0].address.hex()
         assert await staging.uploads.owned() == {client: 64 << 10}
+
+
+@pytest.mark.rule("4.26")
+async def test_the_gateways_that_a_job_names_are_asked(tmp_path: Path) -> None:
+    async with (
+        stand(tmp_path / "staging") as (market, staging),
+        gateway(tmp_path / "origin", IMAGE) as (source,),
+    ):
+        fetcher = InputFetcher(market.core.state, staging, (), SystemClock(), may_be_private=True)
+        task = asyncio.create_task(fetcher.run())
+        market.order(0, 1, gateways=(source.url.removesuffix("/ipfs"),))
+        async with asyncio.timeout(SECONDS):
+            while await staging.uploads.resolve(raw_cid(IMAGE).digest) is None:
+                await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_one_client_leaves_room_for_the_inputs_of_others() -> None:
+    greedy, other = Address(b"\1" * 20), Address(b"\2" * 20)
+    many = [Attempt(WantedInput(raw_cid(bytes([n])), MIB, greedy), 0.0) for n in range(9)]
+    few = [Attempt(WantedInput(raw_cid(b"x"), MIB, other), 0.0)]
+    assert due(many + few, [], 1.0) == many[:2] + few
+    assert due(many + few, many[:2], 1.0) == few
+    later = Attempt(WantedInput(raw_cid(b"y"), MIB, other), 2.0)
+    assert due([later], [], 1.0) == [] and due([later], [], 2.0) == [later]
 
 
 async def test_an_input_has_at_most_the_bytes_that_its_job_declares(tmp_path: Path) -> None:

@@ -274,9 +274,11 @@ class Market:
                 )
             )
         up_to = changes.pop("up_to", Amount(40_000_000))
+        gateways = changes.pop("gateways", ())
         fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
         fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
-        spec = replace(a_spec(f"job-{nonce}"), max_duration=Seconds(self.limit))
+        limit = Seconds(self.limit)
+        spec = replace(a_spec(f"job-{nonce}"), max_duration=limit, gateways=gateways)
         message = an_order(
             self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields
         )

@@ -42,10 +42,29 @@ def test_a_mistyped_version_0_cid_is_refused_by_its_field() -> None:
 
 def test_the_job_file_has_the_keys(tmp_path: Path) -> None:
     text = f"image: {IMAGE}\nmax_price: 1\nsource: ipfs\nipfs_gateway: http://h:1\n"
+    text += "gateways: [https://g.example/]\n"
     job = parse_job(text.encode(), tmp_path)
+    assert pack(job, {}).spec.gateways == ("https://g.example/",)
     assert (job.source, job.ipfs_gateway) == ("ipfs", "http://h:1")
     with pytest.raises(UsageError, match="source"):
         parse_job(text.replace("source: ipfs", "source: http").encode(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        ("ftp://h",),
+        ("http://user@h/",),
+        ("http://h/?x=1",),
+        ("http://h h",),
+        ("http://" + "h" * 300,),
+        ("http://h", "http://h"),
+        tuple(f"http://h{number}" for number in range(9)),
+    ],
+)
+def test_gateways_that_are_no_plain_urls_are_refused(urls: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="gateways: "):
+        pack(Job(image=IMAGE, max_price=1, gateways=urls), {})
 
 
 def test_the_size_of_content_is_read_from_its_root_block() -> None:

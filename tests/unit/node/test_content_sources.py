@@ -50,6 +50,23 @@ async def test_named_gateways_come_before_the_owners_and_the_coordinators_store_
     assert [source.may_be_private for source in found] == [False, True, True, True]
 
 
+@pytest.mark.rule("4.26")
+@pytest.mark.parametrize("may_be_private", [False, True])
+async def test_gateways_of_the_job_spec_come_first_and_are_strangers(may_be_private: bool) -> None:
+    job = job_sources(["http://a/ipfs"], [STORE], may_be_private)
+    named = job.with_gateways(("https://first.example", "http://second.example/ipfs"))
+    found = await OwnerGateways(("http://127.0.0.1:8080",)).in_order(named, SystemClock())
+    assert [source.url for source in found] == [
+        "https://first.example/ipfs",
+        "http://second.example/ipfs",
+        "http://a/ipfs",
+        "http://127.0.0.1:8080/ipfs",
+        STORE.url,
+    ]
+    assert [source.may_be_private for source in found[:2]] == [may_be_private] * 2
+    assert all(source.searches for source in found[:2]), "they are probed first"
+
+
 def test_a_gateway_may_be_named_with_or_without_its_path() -> None:
     assert gateway_source("gateway", "https://ipfs.example").url == "https://ipfs.example/ipfs"
     assert gateway_source("gateway", "http://[::1]:8080/ipfs/").name == "gateway [::1]:8080"

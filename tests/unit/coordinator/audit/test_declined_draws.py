@@ -133,7 +133,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     offered = market.offer
     assert offered is not None
     waiting = [
-        market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)
+        market.order(number % 2, number) for number in range(1, 13)
     ]  # ordered while the provider is on the list
     market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
     market.until_decided(*waiting)
@@ -147,7 +147,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     )
     assert hash_list(()) in skips
     known = {lease for job_id in waiting for lease in market.job(job_id).leases}
-    job_id = market.order(0, 7)
+    job_id = market.order(0, 13)
     market.until_decided(job_id)
     asked = {
         market.core.state.leases[lease].provider
@@ -158,7 +158,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     eligible = market.core.state.market.eligible(HOST.id(), UnixSeconds(market.at))
     assert market.decliner.owner not in {slot.owner for slot in eligible.slots}
     market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
-    market.run_jobs(8, 1)
+    market.run_jobs(14, 1)
     assert market.offer is not None
 
 

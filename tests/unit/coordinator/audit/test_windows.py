@@ -130,18 +130,13 @@ def test_a_tick_and_a_restart_lose_no_held_job_that_became_final(market: LargeMa
     """A restored core makes the same jobs final. Jobs beyond what one tick handles wait for the
     next tick.
     """
-    held = [
-        job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None
-    ][:2]
-    assert len(held) == 2
     state = market.core.state
-    with state.transaction():
-        for job_id in held:
-            hold = state.held.get(job_id)
-            if hold is not None:
-                state.held[job_id] = replace(hold, ends_at=0)
-    left = [job_id for job_id in held if job_id in state.held]
+    ran = [run_until_held(market, number) for number in range(2, 40)]
+    left = [job_id for job_id in ran if job_id is not None and job_id in state.held][:2]
     assert left, "some of them are held still"
+    with state.transaction():
+        for job_id in left:
+            state.held[job_id] = replace(state.held[job_id], ends_at=0)
     taken = market.core.snapshot()
     again = CoordinatorCore(market.core.rules)
     again.restore(taken)

@@ -1,0 +1,63 @@
+"""A juror fetches what a case needs from the gateways that the job spec names, like a lease."""
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_node.chain.jury import JuryService
+from quorate_node.core import effects, events
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_protocol.limits import DEVNET, MAINNET, Limits
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
+from quorate_runtime.clock import SystemClock
+from support.http_server import on_loopback
+from support.markets.provider_world import HOST, NOW, PROVIDER, Driver, make_spec, make_terms
+
+CASE, STRANGER = 7, Address(b"\x99" * 20)
+MIB = 1 << 20
+
+
+def juror(limits: Limits, spec_hash: Hash32) -> ProviderCore:
+    """Returns the core of a provider that was drawn as a juror of a case about the spec."""
+    driver = Driver(ProviderCore(replace(make_terms(), limits=limits)))
+    named = (events.CaseExecution(spec_hash, HOST.id()),) * 2
+    driver.do(events.ChainCaseOpened(CASE, STRANGER, named))
+    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    return driver.core
+
+
+@pytest.mark.rule("4.26")
+@pytest.mark.parametrize("limits", [MAINNET, DEVNET], ids=["mainnet", "devnet"])
+async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Limits) -> None:
+    """Outside a devnet a gateway that a client named may not be in the juror's own network."""
+    origin, store = ContentStore(tmp_path / "origin", MIB), ContentStore(tmp_path / "own", MIB)
+    image, app = await origin.put(b"image", "client"), web.Application()
+    add_gateway_routes(app, origin)
+    clock, reported = SystemClock(), list[events.Event]()
+    runner = JobRunner(
+        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST}
+    )
+
+    async def submit(event: events.Event) -> None:
+        reported.append(event)
+
+    async with on_loopback(app) as url:
+        spec = replace(make_spec(), image=str(image.cid), image_bytes=5, gateways=(url,))
+        await store.put(spec.encode(), "me")
+        core = juror(limits, spec.digest())
+        # the test uses no chain
+        court = JuryService(core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
+        again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40))
+        await court.perform(again, submit)
+    (event,) = reported
+    assert isinstance(event, events.Reexecuted)
+    assert (event.digest != ZERO_HASH) == (limits is DEVNET)
+    assert sum(store.fetched.by_source().values()) == (5 if limits is DEVNET else 0)
+    await origin.close()
+    await store.close()
