@@ -14,8 +14,19 @@ _LOWEST_CAPABILITY = {"turing": 75, "ampere": 80, "ada": 89, "hopper": 90, "blac
 _GB = 10**9
 
 
+def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
+    """Whether a GPU slot has what a job asks for."""
+    return (
+        slot.host.is_gpu
+        and wanted.count <= slot.host.world_size
+        and wanted.vram_bytes_min <= slot.vram_bytes
+        and (not wanted.model or slot.gpu.lower() in names_called(wanted.model))
+        and wanted.compute_capability_min <= capability_of(slot.gpu, slot.host.architecture)
+    )
+
+
 def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
-    """What a slot lacks of a request, in words; empty if it has everything."""
+    """What a slot lacks of a request, in words; empty if it has everything (`has_all`)."""
     found = []
     if not slot.host.is_gpu:
         return ("it has no GPU",)

@@ -4,6 +4,7 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import attestation_levels, offers
+from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
@@ -329,11 +330,10 @@ def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobS
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the largest CPU slot on offer, or all GPUs on offer."""
+    """Returns a sentence for a refusal: the largest CPU slot, or the nearest GPU slot, on offer."""
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
-        gpus = sorted({f"{slot.gpu}:{slot.host.world_size}" for slot in slots if slot.gpu})
-        return f"GPUs on offer are {', '.join(gpus[:8])}" if gpus else "no GPU is on offer"
+        return nearest_gpu(live, spec)
     cpus = [slot for slot in slots if not slot.gpu]
     if not cpus:
         return "no CPU slot is on offer"

@@ -23,6 +23,10 @@ Tier = Annotated[str, typer.Option(help="Verification tier: lean, standard, stri
 ClassOption = Annotated[
     str, typer.Option(help="Only this class of machines: a name or id from `quorate classes`.")
 ]
+GpuOption = Annotated[str | None, typer.Option(help='GPUs, such as "H100:2" or "24GB..:1".')]
+CapabilityOption = Annotated[
+    str | None, typer.Option(help='Least compute capability of the GPUs, such as "8.9".')
+]
 
 PRICE_MISSING = (
     "--max-price is missing; give the most you pay per hour, such as --max-price 0.50 "
@@ -74,7 +78,8 @@ def run(
     budget: Annotated[
         str | None, typer.Option(help="Most USD for the whole run; default: the worst case.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help='GPUs, such as "H100:2" or "24GB..:1".')] = None,
+    gpu: GpuOption = None,
+    min_compute_capability: CapabilityOption = None,
     cpu: Annotated[str | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help='Memory, such as "8GB".')] = None,
     disk: Annotated[str | None, typer.Option(help='Space for outputs, such as "1GB".')] = None,
@@ -105,11 +110,9 @@ def run(
 
     if not max_price:
         raise UsageError(PRICE_MISSING)
-    resources = {
-        key: value
-        for key, value in (("gpu", gpu), ("cpu", cpu), ("memory", memory), ("disk", disk))
-        if value is not None
-    }
+    least, sizes = min_compute_capability, (("cpu", cpu), ("memory", memory), ("disk", disk))
+    given = (("gpu", gpu), ("min_compute_capability", least), *sizes)
+    resources = {key: value for key, value in given if value is not None}
     local = Path(image)
     job = Job(
         image=local if local.is_file() else image,

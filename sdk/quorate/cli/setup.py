@@ -108,7 +108,7 @@ def deposit(
 def offers(
     ctx: typer.Context,
     gpu: Annotated[
-        str | None, typer.Option(help="Only offers whose GPU model contains this text.")
+        str | None, typer.Option(help="Only offers with GPUs of this name, such as H100.")
     ] = None,
     max_price: Annotated[
         str | None, typer.Option(help="Only offers of at most this price in USD per hour.")
@@ -122,11 +122,15 @@ def offers(
     """Lists offers, each checked by this program: form, signature and expiry."""
     from quorate.cli import rendering
     from quorate.job.quantities import parse_price
+    from quorate_attestation.gpu_match import names_called
 
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
     def fits(offer: "Offer") -> bool:
-        has_model = gpu is None or any(gpu.lower() in slot.gpu.lower() for slot in offer.slots)
+        named = names_called(gpu or "")
+        has_model = gpu is None or any(
+            gpu.lower() in slot.gpu.lower() or slot.gpu.lower() in named for slot in offer.slots
+        )
         prices = [
             price
             for slot in offer.slots

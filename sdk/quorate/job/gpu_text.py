@@ -6,6 +6,7 @@ from quorate.errors import UsageError
 from quorate.job.quantities import TEXT_MAX, parse_size
 from quorate_protocol.messages.job_spec import GpuRequest
 
+_CAPABILITY = re.compile(r"([1-9][0-9]?)(?:\.([0-9]))?", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]{0,63}")
 
 
@@ -33,6 +34,14 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
             f'{field}: {text[:TEXT_MAX]!r} is not a GPU; write it such as "H100:2" or "24GB..:1"'
         )
     return GpuRequest(count, head, 0)
+
+
+def parse_capability(value: str | int, field: str) -> int:
+    """Parses a compute capability such as "8.9". Returns ten times the number."""
+    match = _CAPABILITY.fullmatch(str(value).strip())
+    if isinstance(value, bool) or match is None:
+        raise UsageError(f'{field}: write a compute capability such as "8.9" or 9')
+    return int(match[1]) * 10 + int(match[2] or 0)
 
 
 def _count(text: str, field: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.errors import UsageError
-from quorate.job.gpu_text import parse_gpu
+from quorate.job.gpu_text import parse_capability, parse_gpu
 from quorate.job.host_class import parse_host_class
 from quorate.job.quantities import (
     Money,
@@ -18,8 +18,9 @@ from quorate.job.quantities import (
     parse_size,
 )
 from quorate_protocol.limits import EXECUTIONS_MAX
-from quorate_protocol.messages.job_spec import MIB, EnvVar, Resources
+from quorate_protocol.messages.job_spec import MIB, EnvVar, GpuRequest, Resources
 from quorate_protocol.units import Amount, Hash32, Price, Seconds, Small, VerifyTier
+from quorate_protocol.values import replace
 
 FEE_BPS_DEFAULT = 1_000
 IPFS_GATEWAY = "http://127.0.0.1:8080"  # of a Kubo on this machine
@@ -30,6 +31,7 @@ TIERS = {
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
 }
 _SHM = 64 * MIB
+RESOURCE_KEYS = frozenset({"gpu", "min_compute_capability", "cpu", "memory", "disk", "shm_size"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Job:
 
     inputs: mount below /inputs -> local path or CID. `input_sizes` bounds inputs given by CID.
 
-    resources: `gpu`, `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a
+    resources: `gpu`, `min_compute_capability`, `cpu`, `memory`, `disk` (output), `shm_size`, or a
     `Resources`.
 
     host_class: only this class of machines (`quorate classes`), by name or id; "" is any class with
@@ -162,10 +164,10 @@ class Job:
 
 def parse_resources(given: Mapping[str, str | int]) -> Resources:
     """Parses the job file's resources. Those not given keep the protocol's default."""
-    unknown = sorted(given.keys() - {"gpu", "cpu", "memory", "disk", "shm_size"})
+    unknown = sorted(given.keys() - RESOURCE_KEYS)
     if unknown:
         raise UsageError(
-            f"resources.{unknown[0]}: unknown key; known are cpu, disk, gpu, memory, shm_size"
+            f"resources.{unknown[0]}: unknown key; known are {', '.join(sorted(RESOURCE_KEYS))}"
         )
     default = Resources()
     memory = _size(given, "memory", default.memory_bytes)
@@ -177,8 +179,21 @@ def parse_resources(given: Mapping[str, str | int]) -> Resources:
         shm_bytes=_size(given, "shm_size", min(_SHM, memory)),
         scratch_bytes=default.scratch_bytes,
         output_bytes=_size(given, "disk", default.output_bytes),
-        gpu=parse_gpu(given["gpu"], "resources.gpu") if "gpu" in given else None,
+        gpu=_gpu(given),
     )
+
+
+def _gpu(given: Mapping[str, str | int]) -> GpuRequest | None:
+    field = "min_compute_capability"
+    if "gpu" not in given:
+        if field in given:
+            raise UsageError(f'resources.{field}: it needs a gpu, such as gpu: "1"')
+        return None
+    request = parse_gpu(given["gpu"], "resources.gpu")
+    if field not in given:
+        return request
+    least = parse_capability(given[field], f"resources.{field}")
+    return replace(request, compute_capability_min=least)
 
 
 def _size(given: Mapping[str, str | int], key: str, default: int) -> int:

@@ -28,6 +28,7 @@ class ResourcesModel(BaseModel):
     memory: Text | None = None
     disk: Text | None = None
     shm_size: Text | None = None
+    min_compute_capability: Quantity | None = None
 
 
 class InputModel(BaseModel):

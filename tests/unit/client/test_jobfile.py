@@ -41,7 +41,8 @@ inputs: [{{path: scene.json}}, {{path: scene.json, mount: /inputs/other/name.jso
 outputs: out
 host_class: hopper/132/550
 attestation: L1
-resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB}}
+resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB,
+  min_compute_capability: 8.9}}
 max_duration: 1h30m
 max_price: 1.10
 budget: 12
@@ -66,6 +67,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
         spec.resources.gpu.count,
         spec.resources.gpu.vram_bytes_min,
     ) == (2, 24 * 10**9)
+    assert spec.resources.gpu.compute_capability_min == 89
     assert (
         spec.resources.cpu_millis,
         spec.resources.memory_bytes,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.errors import UsageError
-from quorate.job.gpu_text import parse_gpu
+from quorate.job.gpu_text import parse_capability, parse_gpu
+from quorate.job.job import parse_resources
 from quorate.job.quantities import (
     AMOUNT_MAX,
     PRICE_MAX,
@@ -150,3 +151,15 @@ def test_a_gpu_request_names_count_model_and_memory(
 def test_wrong_gpus_are_refused(bad: str) -> None:
     with pytest.raises(UsageError, match=r"resources\.gpu"):
         parse_gpu(bad, "resources.gpu")
+
+
+def test_a_least_compute_capability_is_part_of_the_gpu_request() -> None:
+    assert [parse_capability(text, "x") for text in ("8.9", "9", 9, " 12.0 ")] == [89, 90, 90, 120]
+    for bad in ("", "sm_90", "8.99", "0.5", "-8.9", "100", True, "٨.٩"):
+        with pytest.raises(UsageError, match="compute capability"):
+            parse_capability(bad, "resources.min_compute_capability")
+    found = parse_resources({"gpu": "24GB..:1", "min_compute_capability": "8.9"}).gpu
+    assert found is not None and found.compute_capability_min == 89
+    assert parse_resources({"gpu": "1"}).gpu is not None
+    with pytest.raises(UsageError, match="needs a gpu"):
+        parse_resources({"min_compute_capability": "8.9"})

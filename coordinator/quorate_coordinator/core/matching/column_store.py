@@ -15,6 +15,7 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("vram", np.int64),
     ("gpus", np.int16),
     ("model", np.int32),
+    ("capability", np.int16),
     ("local", np.int32),
 )
 
@@ -65,6 +66,7 @@ class ColumnStore:
         self._vram = columns["vram"].view(np.int64)
         self._cpu_millis = columns["cpu_millis"].view(np.int32)
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
+        self._capability = columns["capability"].view(np.int16)
         self._local_column = columns["local"].view(np.int32)
         self._sorted_key = self._key[: self._sorted]
 

@@ -93,6 +93,7 @@ class Bucket(ColumnStore):
         self._bits[at], self._until[at] = row.bits, row.until
         self._memory[at], self._cpu_millis[at] = row.memory, row.cpu_millis
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
+        self._capability[at] = row.capability
 
     def set_free(self, owner: Address, is_free: bool) -> None:
         """Records whether an owner that has a row has a free run slot. An assignment and its end
@@ -117,6 +118,7 @@ class Bucket(ColumnStore):
             int(self._vram[at]),
             int(self._gpus[at]),
             int(self._model[at]),
+            int(self._capability[at]),
         )
 
     def remove(self, owner: Address) -> None:
@@ -164,6 +166,7 @@ class Bucket(ColumnStore):
             and row.gpus == self._gpus[at]
             and row.vram == self._vram[at]
             and row.model == self._model[at]
+            and row.capability == self._capability[at]
         )
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
@@ -176,7 +179,8 @@ class Bucket(ColumnStore):
         return (
             row.gpus >= needs.gpus
             and row.vram >= needs.vram
-            and (not needs.model or row.model == model_number(needs.model))
+            and row.capability >= needs.capability
+            and (not needs.models or row.model in map(model_number, needs.models))
         )
 
     # ---- needs for which no provider was found
@@ -367,12 +371,14 @@ class Bucket(ColumnStore):
         needs = search.needs
         good &= self._gpus[rows] >= needs.gpus
         good &= self._vram[rows] >= needs.vram
-        if needs.model:
-            good &= self._model[rows] == search.model
+        if needs.capability:
+            good &= self._capability[rows] >= needs.capability
+        if needs.models:
+            good &= np.isin(self._model[rows], search.models)
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
         left_out = [self._locals[owner] for owner in without if owner in self._locals]
-        return _Search(needs, at, left_out, model_number(needs.model))
+        return _Search(needs, at, left_out)
 
     def _merge_if_rested(self) -> None:
         """Merges the tail when searches go on but nothing is written. A tail is cheap to write to
@@ -397,10 +403,11 @@ _NOBODY: Positions = np.zeros(0, np.int64)
 class _Search:
     """The terms of one search, in numpy's types."""
 
-    __slots__ = ("at", "bits", "model", "needs", "without")
+    __slots__ = ("at", "bits", "models", "needs", "without")
 
-    def __init__(self, needs: Needs, at: int, without: list[int], model: int) -> None:
-        self.needs, self.at, self.without, self.model = needs, at, without, model
+    def __init__(self, needs: Needs, at: int, without: list[int]) -> None:
+        self.needs, self.at, self.without = needs, at, without
+        self.models = [model_number(name) for name in needs.models]
         self.bits = np.uint64(needs.bits)
 
 

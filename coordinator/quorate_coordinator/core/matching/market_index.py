@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from quorate_attestation import gpu_match
 from quorate_coordinator.core.entities import HostList, Provider
 from quorate_coordinator.core.matching import attestation_levels
 from quorate_coordinator.core.matching import row as rows
@@ -236,6 +237,7 @@ class MarketIndex:
             slot.vram_bytes,
             slot.host.world_size if slot.gpu else 0,
             rows.model_number(slot.gpu.lower()),
+            gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
         )
 
     # ---- stake, eligible slots and trust of a class

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+from quorate_attestation.gpu_match import names_called
 from quorate_coordinator.core.matching.row import (
     ATTESTED,
     FREE,
@@ -45,7 +46,8 @@ def _needs(kind: JobKind, sandbox: str, resources: Resources, attestation_level:
             resources.cpu_millis,
             gpu.count,
             gpu.vram_bytes_min,
-            gpu.model.lower(),
+            tuple(sorted(names_called(gpu.model))),
+            gpu.compute_capability_min,
         )
     return Needs(bits, resources.memory_bytes, resources.cpu_millis)
 

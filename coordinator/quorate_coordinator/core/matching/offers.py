@@ -8,6 +8,7 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct
 
+from quorate_attestation import gpu_match
 from quorate_coordinator.core.entities import HostList, Job, Provider
 from quorate_coordinator.core.events import OfferReceived
 from quorate_coordinator.core.matching import market_index, row
@@ -233,12 +234,7 @@ def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
         or slot.host.is_gpu != (resources.gpu is not None)
     ):
         return False
-    gpu = resources.gpu
-    return gpu is None or (
-        gpu.count <= slot.host.world_size
-        and gpu.vram_bytes_min <= slot.vram_bytes
-        and gpu.model.lower() in ("", slot.gpu.lower())
-    )
+    return resources.gpu is None or gpu_match.has_all(slot, resources.gpu)
 
 
 def class_for(

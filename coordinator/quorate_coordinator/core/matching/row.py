@@ -27,10 +27,12 @@ class Row(NamedTuple):
     vram: int = 0  # bytes of one GPU
     gpus: int = 0  # GPUs of one slot
     model: int = 0  # see `model_number`
+    capability: int = 0  # compute capability of a GPU, ten times the number
 
 
 class Needs(NamedTuple):
-    """What a job asks of a run slot, without the price. `model` is in lower case; "" means any.
+    """What a job asks of a run slot, without the price. Any of `models` will do; none means any.
+    They are in lower case and sorted.
 
     It is a tuple because it serves as a dictionary key very often.
     """
@@ -40,7 +42,8 @@ class Needs(NamedTuple):
     cpu_millis: int
     gpus: int = 0
     vram: int = 0
-    model: str = ""
+    models: tuple[str, ...] = ()
+    capability: int = 0
 
 
 def key_of(price: int, number: int) -> int:

@@ -195,7 +195,7 @@ Size = tuple[int, int, str, int]  # thousandths of a core, bytes, GPU model, byt
 sizes = st.tuples(
     st.integers(1, 4).map(lambda cores: cores * 1000),
     st.sampled_from([1 * GIB, 4 * GIB]),
-    st.sampled_from(["A100", "a100", "L4"]),
+    st.sampled_from(["A100 SXM 80GB", "a100 pcie 40gb", "A100", "L4", "RTX 9999"]),
     st.sampled_from([24 * GIB, 80 * GIB]),
 )
 providers = st.tuples(
@@ -213,12 +213,13 @@ providers = st.tuples(
 requests = st.one_of(
     st.builds(job_spec.Resources, st.integers(100, 3000), st.sampled_from([1 * GIB, 2 * GIB])),
     st.builds(
-        lambda count, model, vram: job_spec.Resources(
-            1000, GIB, gpu=job_spec.GpuRequest(count, model, vram)
+        lambda count, model, vram, capability: job_spec.Resources(
+            1000, GIB, gpu=job_spec.GpuRequest(count, model, vram, capability)
         ),
         st.integers(1, 3),
-        st.sampled_from(["", "A100", "l4", "H100"]),
+        st.sampled_from(["", "A100", "a100 80GB", "l4", "H100", "rtx 9999"]),
         st.sampled_from([1, 40 * GIB]),
+        st.sampled_from([0, 75, 81, 89, 100]),
     ),
 )
 Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]

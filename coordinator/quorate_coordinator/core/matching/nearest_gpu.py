@@ -1,0 +1,67 @@
+"""Names the GPU offer that is nearest to a job that none fits, and what this offer lacks."""
+
+from collections.abc import Iterable, Iterator
+
+from quorate_attestation import gpu_match
+from quorate_coordinator.core.matching import offers
+from quorate_protocol.messages.job_spec import GpuRequest, JobSpec
+from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.units import usd
+
+_GB = 10**9
+_Kind = tuple[str, int, int, int, int, str, tuple[str, ...]]
+
+
+def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
+    """Returns a sentence for a refusal: the nearest GPU slot on offer, its price, what it lacks.
+
+    The nearest slot lacks the fewest things. Among equals it has the model that the job asks for,
+    then the most GPUs and memory of what the job asks for, then the lowest price.
+    """
+    wanted = spec.resources.gpu
+    assert wanted is not None, "the job asks for GPUs"
+    kinds: dict[_Kind, tuple[Offer, SlotOffer]] = {}
+    for offer in live:
+        for slot in offer.slots:
+            price, key = offers.price_of(slot), _kind(offer, slot)
+            known = kinds.get(key)
+            if slot.host.is_gpu and price and (not known or price < offers.price_of(known[1])):
+                kinds[key] = (offer, slot)
+    if not kinds:
+        return "no GPU is on offer"
+    offer, slot = min(kinds.values(), key=lambda item: _distance(item, spec, wanted))
+    lacking = ", ".join(_lacking(offer, slot, spec, wanted))
+    return (
+        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(offers.price_of(slot))} USD an "
+        f"hour: {lacking}"
+    )
+
+
+def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
+    """What decides about fitting. So each kind of slot is compared once, however many offer it."""
+    sizes = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
+    return (slot.gpu, *sizes, slot.host.architecture, offer.sandboxes)
+
+
+def _distance(
+    item: tuple[Offer, SlotOffer], spec: JobSpec, wanted: GpuRequest
+) -> tuple[int, bool, int, int, int]:
+    offer, slot = item
+    lacks = sum(1 for _ in _lacking(offer, slot, spec, wanted))
+    is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
+    has = min(slot.host.world_size, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
+    return lacks, is_other, -has[0], -has[1], offers.price_of(slot)
+
+
+def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec, wanted: GpuRequest) -> Iterator[str]:
+    yield from gpu_match.shortfalls(slot, wanted)
+    if spec.resources.memory_bytes > slot.memory_bytes:
+        asked = spec.resources.memory_bytes / _GB
+        yield f"it has {slot.memory_bytes / _GB:.1f} GB of memory, the job asks for {asked:.1f}"
+    if spec.resources.cpu_millis > slot.cpu_millis:
+        asked = spec.resources.cpu_millis / 1000
+        yield f"it has {slot.cpu_millis / 1000:g} cores, the job asks for {asked:g}"
+    if spec.sandbox not in ("", *offer.sandboxes):
+        yield f"its sandbox is {', '.join(offer.sandboxes)}, the job asks for {spec.sandbox}"
+    if spec.kind not in offer.kinds:
+        yield f"it runs no jobs of the kind {spec.kind.name.lower()}"

@@ -1,0 +1,72 @@
+"""Client, coordinator and provider decide alike whether a GPU slot has what a job asks for."""
+
+import itertools
+
+import pytest
+
+from quorate_attestation import gpu_match
+from quorate_attestation.catalogue import models
+from quorate_protocol.messages.job_spec import GpuRequest
+from quorate_protocol.rules.classes import GPU_ARCHITECTURES, HostClass
+from quorate_protocol.units import Small
+from support.offers import a_slot
+
+GB = 10**9
+
+
+@pytest.mark.rule("4.37")
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("H100", {"h100", "h100 sxm", "h100 nvl", "h100 pcie"}),
+        ("A100 80GB", {"a100 80gb", "a100 sxm 80gb", "a100 pcie 80gb"}),
+        ("rtx 4090", {"rtx 4090"}),
+        ("RTX 9999", {"rtx 9999"}),
+        ("", set()),
+    ],
+)
+def test_a_name_means_all_models_that_people_call_so(text: str, offered: set[str]) -> None:
+    assert gpu_match.names_called(text) == offered
+
+
+def test_a_model_outside_the_catalogue_has_the_least_of_its_architecture() -> None:
+    assert gpu_match.capability_of("RTX 4090", "ada") == 89
+    assert gpu_match.capability_of("RTX 3090", "ampere") == 86, "not the least of its architecture"
+    assert gpu_match.capability_of("RTX 9999", "ada") == 89
+    assert gpu_match.capability_of("RTX 9999", "volta") == 0
+    known = [name for name in GPU_ARCHITECTURES if gpu_match.capability_of("", name)]
+    assert known == ["turing", "ampere", "ada", "hopper", "blackwell"], "AMD has no such number"
+
+
+@pytest.mark.rule("4.37")
+def test_shortfalls_are_empty_exactly_if_the_slot_has_all() -> None:
+    hosts = [
+        HostClass(model.architecture, sm_count=model.sm_count, world_size=Small(size))
+        for model in models()[::5]
+        for size in (1, 4)
+    ]
+    slots = [
+        a_slot(host, 1, gpu=model.name, vram_bytes=model.vram_bytes)
+        for host, model in itertools.product(hosts, models()[::7])
+    ]
+    requests = [
+        GpuRequest(*values)
+        for values in itertools.product((1, 2, 8), ("", "H100", "L4"), (0, 40 * GB), (0, 80, 90))
+    ]
+    seen = set()
+    for slot, wanted in itertools.product(slots, requests):
+        lacks = gpu_match.shortfalls(slot, wanted)
+        assert gpu_match.has_all(slot, wanted) == (not lacks)
+        seen.add(len(lacks))
+    assert seen == {0, 1, 2, 3, 4}, "each number of shortfalls was met"
+    plain = a_slot(HostClass("x86_64", "v3", "AuthenticAMD"), 1)
+    assert not gpu_match.has_all(plain, GpuRequest(1, "", 0))
+    assert gpu_match.shortfalls(plain, GpuRequest(1, "", 0)) == ("it has no GPU",)
+
+
+def test_requests_and_slots_are_described_for_people() -> None:
+    assert gpu_match.describe_request(GpuRequest(2, "H100", 0)) == "2x H100"
+    wanted = GpuRequest(1, "", 24 * GB, 89)
+    assert gpu_match.describe_request(wanted) == "1x GPU of 24 GB with compute capability 8.9"
+    slot = a_slot(HostClass("turing", sm_count=40), 1, gpu="T4", vram_bytes=16 * GB)
+    assert gpu_match.describe_slot(slot) == "1x T4 16 GB"
