@@ -92,6 +92,38 @@ class GuardedPubsub(Pubsub):
         """Whether a neighbour takes messages of the topic."""
         return any(peer in self.peers for peer in self.peer_topics.get(self.topic, ()))
 
+    async def _handle_new_peer(self, peer_id: ID) -> None:
+        """Opens a stream to a peer, also if the one of an earlier connection is still listed."""
+        self._drop_dead_stream(peer_id)
+        await super()._handle_new_peer(peer_id)
+
+    async def handle_dead_peer_queue(self) -> None:
+        """Forgets peers whose connections have ended.
+
+        libp2p keeps the stream of an ended connection if the peer has another one. So a peer that
+        restarts quickly would never learn that we listen.
+        """
+        async with self.dead_peer_receive_channel:
+            self.event_handle_dead_peer_queue_started.set()
+            async for peer_id in self.dead_peer_receive_channel:
+                if not self._peer_is_connected(peer_id):
+                    self._handle_dead_peer(peer_id)
+                elif self._drop_dead_stream(peer_id):
+                    self._schedule_peer_stream_retry(peer_id)
+
+    def _drop_dead_stream(self, peer_id: ID) -> bool:
+        """Drops the stream to a peer if its connection has ended. Its subscriptions stay, because
+        they may have come over another connection.
+        """
+        stream = self.peers.get(peer_id)
+        if stream is None or not stream.muxed_conn.is_closed:
+            return False
+        del self.peers[peer_id]
+        if peer_id in self.peer_queues:
+            self.peer_queues.pop(peer_id).close()
+        self.router.remove_peer(peer_id)
+        return True
+
     async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
         """Checks one message, delivers it and passes it on. Own messages are passed on only."""
         is_own = msg_forwarder == self.my_id
