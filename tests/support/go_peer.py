@@ -11,7 +11,7 @@ from io import BytesIO
 
 import aiohttp
 from msgspec import Struct
-from msgspec.json import decode
+from msgspec.json import decode, encode
 
 from support.requirements import GO_PEER
 
@@ -83,6 +83,28 @@ class GoPeer:
         raw = await self._command("exchange", data, peer=peer, protocol=protocol, count=str(count))
         return decode(raw, type=_Answer).answer
 
+    async def welcome(self, answer: bytes) -> None:
+        """Sets what it sends after the hello of a peers' stream that somebody opens to it. It
+        answers each request there with the request's own frame.
+        """
+        await self._command("welcome", answer)
+
+    async def converse(
+        self, peer: str, protocol: str, messages: list[bytes], keep: bool = False
+    ) -> list[bytes]:
+        """Opens a stream, sends each message after the answer to the one before, and returns the
+        answers. With `keep` the stream stays open, and the peer answers requests on it.
+        """
+        more = {"keep": "1"} if keep else {}
+        raw = await self._command(
+            "converse", encode(messages), peer=peer, protocol=protocol, **more
+        )
+        return decode(raw, type=list[bytes])
+
+    async def send(self, peer: str, protocol: str, data: bytes) -> None:
+        """Opens a stream and writes bytes as they are."""
+        await self._command("send", data, peer=peer, protocol=protocol)
+
     async def join(self, topic: str) -> None:
         """Subscribes to a gossip topic."""
         await self._command("join", topic=topic)
@@ -109,9 +131,12 @@ class GoPeer:
 
 
 @asynccontextmanager
-async def go_peer(seed: bytes = b"", is_limited: bool = False) -> AsyncIterator[GoPeer]:
+async def go_peer(
+    seed: bytes = b"", is_limited: bool = False, port: int = 0
+) -> AsyncIterator[GoPeer]:
     """A peer for as long as the block lasts. It ends by itself when this process does."""
-    arguments = [f"-seed={seed.hex()}"] * bool(seed) + ["-limited"] * is_limited
+    arguments = [f"-port={port}"] + [f"-seed={seed.hex()}"] * bool(seed)
+    arguments += ["-limited"] * is_limited
     process = await asyncio.create_subprocess_exec(
         str(GO_PEER), *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

@@ -22,7 +22,7 @@ const (
 type command func(ctx context.Context, query func(string) string, body []byte) (any, error)
 
 // commands are POST <control>/<name>?<parameters>. An error is status 500 with its text.
-func commands(node host.Host, content *content, gossip *gossip) http.Handler {
+func commands(node host.Host, content *content, gossip *gossip, greeter *greeter) http.Handler {
 	table := map[string]command{
 		// connect?address=/ip4/.../p2p/<id>
 		"connect": func(ctx context.Context, query func(string) string, _ []byte) (any, error) {
@@ -63,6 +63,31 @@ func commands(node host.Host, content *content, gossip *gossip) http.Handler {
 			answer, err := exchange(ctx, node, to, query("protocol"), body, number(query("count"), 1))
 			seconds := time.Since(begun).Seconds()
 			return map[string]any{"answer": answer, "seconds": seconds}, err
+		},
+		// welcome, the answer to a hello is the body
+		"welcome": func(_ context.Context, _ func(string) string, body []byte) (any, error) {
+			greeter.set(body)
+			return struct{}{}, nil
+		},
+		// converse?peer=&protocol=&keep=, the messages are a JSON list of base64 -> [answer]
+		"converse": func(ctx context.Context, query func(string) string, body []byte) (any, error) {
+			to, err := peer.Decode(query("peer"))
+			if err != nil {
+				return nil, err
+			}
+			var messages [][]byte
+			if err = json.Unmarshal(body, &messages); err != nil {
+				return nil, err
+			}
+			return converse(ctx, node, to, query("protocol"), messages, query("keep") != "")
+		},
+		// send?peer=&protocol=, the bytes are the body
+		"send": func(ctx context.Context, query func(string) string, body []byte) (any, error) {
+			to, err := peer.Decode(query("peer"))
+			if err != nil {
+				return nil, err
+			}
+			return struct{}{}, send(ctx, node, to, query("protocol"), body)
 		},
 		"join": func(_ context.Context, query func(string) string, _ []byte) (any, error) {
 			return struct{}{}, gossip.join(query("topic"))

@@ -37,17 +37,18 @@ type started struct {
 func main() {
 	seed := flag.String("seed", "", "32 bytes in hex: the Ed25519 secret of the peer's key")
 	limited := flag.Bool("limited", false, "use go-libp2p's default resource limits")
+	port := flag.Int("port", 0, "the TCP port on loopback; 0 is any free one")
 	flag.Parse()
-	if err := run(*seed, *limited); err != nil {
+	if err := run(*seed, *limited, *port); err != nil {
 		fmt.Fprintln(os.Stderr, "gopeer:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed string, limited bool) error {
+func run(seed string, limited bool, port int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	node, err := newHost(seed, limited)
+	node, err := newHost(seed, limited, port)
 	if err != nil {
 		return err
 	}
@@ -61,11 +62,13 @@ func run(seed string, limited bool) error {
 		return err
 	}
 	serveStreams(node)
+	greeter := &greeter{}
+	greeter.serve(node)
 	gateway, err := listen(content.gateway)
 	if err != nil {
 		return err
 	}
-	control, err := listen(commands(node, content, gossip))
+	control, err := listen(commands(node, content, gossip, greeter))
 	if err != nil {
 		return err
 	}
@@ -81,9 +84,9 @@ func run(seed string, limited bool) error {
 }
 
 // newHost makes a host with noise and yamux over TCP on loopback.
-func newHost(seed string, limited bool) (host.Host, error) {
+func newHost(seed string, limited bool, port int) (host.Host, error) {
 	options := []libp2p.Option{
-		libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"),
+		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", port)),
 		libp2p.Transport(tcp.NewTCPTransport),
 		libp2p.Security(noise.ID, noise.New),
 		libp2p.DisableRelay(),
