@@ -3,14 +3,16 @@
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Job, Trusts
 from quorate_coordinator.core.lease import Closed, Committed
-from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.trust_record import Trust
-from quorate_protocol.units import Address, Comparator, JobKind, Label, VerifyTier
-from sim.parties import HOST
+from quorate_protocol.units import Address, Hash32, Label, VerifyTier
 
 
 def rate_of(
-    core: CoordinatorCore, job: Job, held: dict[Address, int], known: dict[Address, Trusts]
+    core: CoordinatorCore,
+    job: Job,
+    held: dict[Address, int],
+    known: dict[Address, Trusts],
+    trust_class: Hash32,
 ) -> int:
     """auditPpm of PROTOCOL §5 for a job's primary, from held pay and trust before the round."""
     order, rule = job.submission.order.message, job.ack.message.rule
@@ -22,9 +24,7 @@ def rate_of(
         if isinstance(core.state.leases[item].phase, Committed | Closed)
     )
     trusts = known.get(primary.provider)
-    trust = (
-        trusts.by_class[job_class(JobKind.TASK, Comparator.EXACT, HOST.id())] if trusts else Trust()
-    )
+    trust = trusts.by_class[trust_class] if trusts else Trust()
     is_watched = job.witness is not None or order.accept_unwitnessed
     if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
         return 1_000_000

@@ -23,7 +23,7 @@ from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSec
 from quorate_runtime.keys.crypto import recover
 from sim.court import Court
 from sim.operator_keys import OperatorKeys
-from sim.parties import DOMAIN, HOST, key
+from sim.parties import DOMAIN, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
 
@@ -50,8 +50,9 @@ class Posted:
 class Chain:
     """The ledger and its clock."""
 
-    def __init__(self, schedule: Schedule, random: Random, limits: Limits) -> None:
+    def __init__(self, schedule: Schedule, random: Random, limits: Limits, host: Hash32) -> None:
         self.schedule, self.random, self.limits = schedule, random, limits
+        self.host = host  # the id of the class of all stake slots
         self.blocks: list[Block] = [Block(schedule.now)]
         self.is_moody = True
         self.allocated: dict[Address, int] = {}
@@ -99,7 +100,7 @@ class Chain:
                 ev.ChainProviderRegistered(owner, number + 2, ring.current.address, owner, network)
             )
             for _ in range(count):
-                notes.append(ev.ChainSlotOpened(HOST.id(), place, owner, BlockNumber(0)))
+                notes.append(ev.ChainSlotOpened(self.host, place, owner, BlockNumber(0)))
                 self._places.setdefault(owner, []).append(place)
                 place += 1
             self.stakes[owner] = count * self.limits.slot_stake
@@ -116,7 +117,7 @@ class Chain:
         self.left.add(owner)
         self.note(
             *(
-                ev.ChainSlotClosed(HOST.id(), place, BlockNumber(self.height + 1))
+                ev.ChainSlotClosed(self.host, place, BlockNumber(self.height + 1))
                 for place in self._places[owner]
             )
         )

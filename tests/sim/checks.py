@@ -7,14 +7,16 @@ from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreRec
 from quorate_coordinator.core.entities import Running
 from quorate_coordinator.core.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
+from quorate_node.core.phases import Lapsed
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import round_time
+from quorate_protocol.rules.classes import HostClass, job_class
 from quorate_protocol.step import Effect, StepOutcome
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import Comparator, Hash32, JobKind
 from sim.account_checks import AccountChecks
 from sim.audit_rate import rate_of
 from sim.conduct_checks import ConductChecks
@@ -27,8 +29,10 @@ from sim.provider import Provider
 class Checks:
     """Checks one world after every step."""
 
-    def __init__(self, coverage: Coverage, limits: Limits) -> None:
-        self.coverage, self.conduct = coverage, ConductChecks(limits, coverage)
+    def __init__(self, coverage: Coverage, limits: Limits, host: HostClass) -> None:
+        trust_class = job_class(JobKind.TASK, Comparator.EXACT, host.id())
+        self.coverage = coverage
+        self.conduct = ConductChecks(limits, coverage, trust_class)
         self.accounts = AccountChecks(coverage, self.conduct)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
@@ -124,7 +128,11 @@ class Checks:
                     is_first and draw not in self._rates
                 ):  # a round appears again when another job's dispute continues with it
                     self._rates[draw] = rate_of(
-                        core, job, self.accounts.held_before, self.accounts.trust_before
+                        core,
+                        job,
+                        self.accounts.held_before,
+                        self.accounts.trust_before,
+                        self.conduct.trust_class,
                     )
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
@@ -270,8 +278,28 @@ class Checks:
         assert provider.running() <= count, (
             f"I2: {provider.name} runs {provider.running()} containers in {count} slots"
         )
+        if provider.groups:
+            self._gpus_are_exclusive(provider)
         self._take_moves("execution", core.executions)
         self._take_moves("duty", core.jury)
+
+    def _gpus_are_exclusive(self, provider: Provider) -> None:
+        """I2: no GPU is in two live leases or duties, nor in two running containers."""
+        core = provider.core
+        leases = [item.gpus for item in core.executions.values() if item.occupies_slot]
+        duties = [item.gpus for item in core.jury.values() if item.occupies_slot]
+        running = [item.gpus for item in provider.running_containers()]
+        for where, groups in (("live leases", leases + duties), ("running containers", running)):
+            named = [uuid for group in groups for uuid in group]
+            assert len(set(named)) == len(named), f"I2: a GPU of {provider.name} is in two {where}"
+            assert set(groups) <= set(provider.groups), f"I2: {provider.name} leased half a slot"
+            self.coverage.facts[f"several {where} with GPUs"] += len(groups) > 1
+
+        for item in core.executions.values():
+            container = provider.containers.get(item.lease_id)
+            if container is not None and container.has_lost_gpu:
+                assert item.commit() is None, f"I3: {provider.name} committed a lost GPU's result"
+                self.coverage.facts["lost GPUs under a lease"] += isinstance(item.phase, Lapsed)
 
     def _take_moves(self, machine: str, table: object) -> None:
         assert isinstance(table, Watched)

@@ -100,7 +100,10 @@ class Client:
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
         spec = workload.make_spec(
-            random, f"job-{job.client}-{job.number}", is_long=self.plan.has_boasters
+            random,
+            f"job-{job.client}-{job.number}",
+            is_long=self.plan.has_boasters,
+            has_gpus=self.plan.has_gpus,
         )
         submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)

@@ -17,23 +17,18 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, CommitSet, Decline
-from quorate_protocol.rules.classes import job_class
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,
     ZERO_ADDRESS,
     Address,
-    Comparator,
     DeclineReason,
     Hash32,
-    JobKind,
     Label,
     Outcome,
 )
 from sim.coverage import Coverage
-from sim.parties import DOMAIN, HOST, beacon_signature
-
-CLASS = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
+from sim.parties import DOMAIN, beacon_signature
 
 
 @dataclass(slots=True)
@@ -44,6 +39,7 @@ class ConductChecks:
 
     limits: Limits
     coverage: Coverage
+    trust_class: Hash32  # of all jobs
     accepts: dict[Hash32, Accept] = field(default_factory=dict)
     closed_at: dict[Hash32, int] = field(default_factory=dict)
     blinds: dict[bytes, Hash32] = field(default_factory=dict)
@@ -345,7 +341,7 @@ class ConductChecks:
         self.fresh = 0
         for owner, passed in self.passed.items():
             trusts = core.state.trust.get(owner)
-            trust = trusts.by_class[CLASS] if trusts else None
+            trust = trusts.by_class[self.trust_class] if trusts else None
             found = (trust.passed, len(trust.strikes)) if trust else (0, 0)
             assert found == (passed, min(8, self.strikes.get(owner, 0))), (
                 f"I10: a record of {found}, receipts say {passed}"

@@ -12,4 +12,6 @@ class Container:
     spec: JobSpec
     started_ms: int
     ends_ms: int
+    gpus: tuple[str, ...] = ()
     is_stopped: bool = False
+    has_lost_gpu: bool = False  # so its output is wrong

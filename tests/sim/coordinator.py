@@ -54,7 +54,7 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
-from sim.parties import BEACON, DOMAIN, GENESIS, HOST, START, beacon_signature, key
+from sim.parties import BEACON, DOMAIN, GENESIS, START, beacon_signature, key
 from sim.plan import Market, Plan
 from sim.process import Again, Finish, Process, Watcher
 from sim.schedule import Schedule
@@ -112,7 +112,7 @@ def new_core(plan: Plan) -> CoordinatorCore:
     """
     core = CoordinatorCore(rules_of(plan), ledger.check)
     if plan.market is Market.LARGE:
-        trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
+        trust_class = job_class(JobKind.TASK, Comparator.EXACT, plan.host.id())
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
                 known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))

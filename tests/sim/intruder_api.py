@@ -32,7 +32,7 @@ FRESH = Nonce(10**9)
 def _order(world: World, random: Random) -> Attack:
     """An order with one thing wrong in it."""
     client, now = random.choice(world.clients), world.coordinator.clock.now
-    spec = workload.make_spec(random, "spoilt")
+    spec = workload.make_spec(random, "spoilt", has_gpus=world.plan.has_gpus)
     changes: list[tuple[dict[str, object], str]] = [
         ({"expiry": UnixSeconds(now - 1)}, "expired"),
         ({"max_fee_bps": Bps(100)}, "price-too-high"),
@@ -80,7 +80,7 @@ def _replayed_order(world: World, random: Random) -> Attack:
 def _forged_order(world: World, random: Random) -> Attack:
     """An order signed for another chain, by a stranger, or under an unknown session."""
     client, now = random.choice(world.clients), world.coordinator.clock.now
-    spec = workload.make_spec(random, "forged")
+    spec = workload.make_spec(random, "forged", has_gpus=world.plan.has_gpus)
     order: Order = client.order(spec, random, nonce=FRESH, expiry=UnixSeconds(now + 60))
     good = client.submission(spec, order)
     own = Session(
@@ -112,7 +112,7 @@ def _forged_order(world: World, random: Random) -> Attack:
 
 def _poor_stranger(world: World, random: Random) -> Attack:
     """An order with good signatures and no money behind it."""
-    spec = workload.make_spec(random, "poor")
+    spec = workload.make_spec(random, "poor", has_gpus=world.plan.has_gpus)
     expiry = UnixSeconds(world.coordinator.clock.now + 60)
     order = world.clients[0].order(
         spec, random, nonce=FRESH, client=STRANGER.address, expiry=expiry

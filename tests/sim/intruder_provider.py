@@ -34,7 +34,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from sim import workload
-from sim.parties import DOMAIN, FOREIGN, HOST, key
+from sim.parties import DOMAIN, FOREIGN, key
 from sim.provider import Provider
 from sim.world import World
 
@@ -67,14 +67,14 @@ def _not_for_providers(world: World, provider: Provider, random: Random) -> Atta
 
 
 def _assignment(world: World, provider: Provider, random: Random) -> Attack:
-    spec = workload.make_spec(random, "forged")
+    spec = workload.make_spec(random, "forged", has_gpus=world.plan.has_gpus)
     accept_by = UnixSeconds(provider.now + 5)
     good = Assignment(
         Hash32(random.randbytes(32)),
         provider.coordinator,
         provider.owner,
         spec.digest(),
-        HOST.id(),
+        world.plan.host.id(),
         Price(10**6),
         spec.max_duration,
         accept_by,

@@ -3,6 +3,7 @@
 RULES: dict[str, tuple[str, ...]] = {
     "Assignments of strangers are run": ("2.10",),
     "Statements share a number": ("6.4",),
+    "a GPU is given to two leases": ("I2", "4.34"),
     "a Commit after commitBy is taken": ("4.4",),
     "a Commit of another class is taken": ("2.23",),
     "a Commit sent again has a new salt": ("3.34",),
@@ -26,6 +27,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "a quorum needs one more": ("I3",),
     "a refund is not given": ("I1", "5.36", "5.51", "6.10"),
     "a restart removes what runs": ("I6",),
+    "a result of a lost GPU counts": ("4.35",),
     "a reveal after revealBy is taken": ("4.5",),
     "a reveal before its CommitSet is taken": ("5.22",),
     "a reveal in another's name is a repeat": ("I8",),

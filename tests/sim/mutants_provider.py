@@ -1,6 +1,6 @@
 """Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
-from quorate_node.core import bidding, effects, events, execution, jury_duty
+from quorate_node.core import bidding, capacity, effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled
@@ -17,6 +17,9 @@ CASES = only(
         Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL
     )
 )
+
+GPUS = only(lambda plan: plan.has_gpus)
+LOST_GPUS = only(lambda plan: len(plan.gpu_losses) > 1)
 
 
 def _reveals_before_the_set(patch: Patch) -> None:
@@ -138,7 +141,21 @@ def _stops_are_ignored(patch: Patch) -> None:
     patch.setattr(execution, "_stop", lambda found, at: (found, ()))
 
 
+def _gpus_are_given_twice(patch: Patch) -> None:
+    def of_class(terms, host_class, executions, jury, gone):  # type: ignore[no-untyped-def]
+        return capacity.present_groups(terms.run_slots(host_class), gone)
+
+    patch.setattr(capacity, "free_groups", of_class)
+    patch.setattr(capacity, "held_gpus", lambda executions, jury: frozenset())
+
+
+def _lost_gpus_do_not_matter(patch: Patch) -> None:
+    patch.setattr(execution, "lose_gpus", lambda found, gone, at: (found, ()))
+
+
 MUTANTS = (
+    Mutant("a GPU is given to two leases", "I2", _gpus_are_given_twice, GPUS),
+    Mutant("a result of a lost GPU counts", "I3", _lost_gpus_do_not_matter, LOST_GPUS),
     Mutant("a provider reveals before the CommitSet", "I8", _reveals_before_the_set),
     Mutant("a stale CommitSet opens a result", "I8", _commit_sets_without(Code.STALE), INTRUDED),
     Mutant(

@@ -9,13 +9,15 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import Address, Round
+from quorate_protocol.units import Address, Round, Small
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 FOREIGN = Domain(1, Address(b"\x11" * 20))
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+GPU_HOST = HostClass("ada", sm_count=142, driver_branch="550", world_size=Small(2))
+"""The class of every run slot in a world with GPUs. A slot has two of them."""
 GENESIS = 1_000
 START = 2_000
 BEACON_SECRET = keygen(b"simulator-beacon-seed-of-32-bytes")

@@ -11,7 +11,9 @@ from enum import StrEnum
 from random import Random
 
 from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.values import replace
+from sim.parties import GPU_HOST, HOST
 
 SAFETY_SECONDS = 60
 PAYS_LATE_SECONDS = 40
@@ -124,6 +126,15 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuLoss:
+    """One GPU of a provider falls off its bus at `at`, for longer than any task runs."""
+
+    provider: int
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """One order. Its kind and fields come from its own random stream."""
 
@@ -157,7 +168,14 @@ class Plan:
     # the coordinator's chain node is away, the others' nodes are not
     chain_outage: Window | None = None
     has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
+    has_gpus: bool = False  # all run slots and all jobs have GPUs
+    gpu_losses: tuple[GpuLoss, ...] = ()
     salt: int = 0  # other random numbers for the same plan
+
+    @property
+    def host(self) -> HostClass:
+        """The host class of all run slots."""
+        return GPU_HOST if self.has_gpus else HOST
 
     def stream(self, name: str) -> Random:
         """The random numbers of one part of the market."""
@@ -219,6 +237,8 @@ def draw(seed: int) -> Plan:
         rotations=_rotations(Random(f"rotations/{seed}"), count),
         releases=releases,
         chain_outage=_chain_outage(Random(f"chain outage/{seed}"), releases, limits),
+        has_gpus=(has_gpus := Random(f"gpus/{seed}").random() < 0.25),
+        gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
     )
 
 
@@ -285,6 +305,13 @@ def _rotations(random: Random, count: int) -> tuple[Rotation, ...]:
     return tuple(
         Rotation(random.randrange(count), random.uniform(3, 40))
         for _ in range(random.randint(1, 3))
+    )
+
+
+def _gpu_losses(random: Random, count: int) -> tuple[GpuLoss, ...]:
+    return tuple(
+        GpuLoss(random.randrange(count), random.uniform(3, 45), random.uniform(15, 30))
+        for _ in range(random.choice([0, 1, 2, 4]))
     )
 
 

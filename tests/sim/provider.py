@@ -21,8 +21,8 @@ from sim.container import Container
 from sim.copier import Copier
 from sim.network import Network, Silence
 from sim.operator_keys import OperatorKeys
-from sim.parties import BEACON, DOMAIN, HOST, key
-from sim.plan import LYING, Behaviour, Plan
+from sim.parties import BEACON, DOMAIN, key
+from sim.plan import LYING, SAFETY_SECONDS, Behaviour, GpuLoss, Plan
 from sim.process import Watcher
 from sim.provider_effects import ProviderEffects
 from sim.schedule import Schedule
@@ -51,7 +51,12 @@ class Provider(ProviderEffects):
         self.planned = self.behaviour = plan.behaviours[number]
         self.is_leaving = self.is_rotating = False
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
-        self.slots = (a_slot(HOST, price, self.random.choice([1, 1, 2])),)
+        self.slots = (a_slot(plan.host, price, self.random.choice([1, 1, 2])),)
+        self.groups = tuple(
+            (f"GPU-{number}-{place}-0", f"GPU-{number}-{place}-1")
+            for place in range(self.slots[0].count if plan.has_gpus else 0)
+        )
+        self.lost_gpus = frozenset[str]()
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
         self.collected: dict[Hash32, Hash32] = {}  # lease -> output on disk; survives the daemon
@@ -83,7 +88,7 @@ class Provider(ProviderEffects):
             upload_bytes_per_second=1 << 40,
         )
         keys = {self.coordinator: key("statement").address}
-        classes = tuple(RunSlots(item, room) for item in self.slots)
+        classes = tuple(RunSlots(item, room, self.groups) for item in self.slots)
         return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, classes, Sandbox.NOOP, policy)
 
     # ----------------------------------------------------------------------------------------- life
@@ -126,6 +131,9 @@ class Provider(ProviderEffects):
         self.every(5, self._beat)
         self.every(1, self._tick)
         self.every(1, self._follow_chain)
+        if self.groups:
+            self.look_at_gpus()
+            self.every(10, self.look_at_gpus)
 
     def die(self, is_disk_complete: bool = True) -> None:
         """Crashes; sometimes the whole machine crashes with its containers."""
@@ -138,6 +146,17 @@ class Provider(ProviderEffects):
         self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
         self.clock.correct()
         self._go_on()
+
+    def lose_gpu(self, loss: GpuLoss) -> None:
+        """A GPU falls off its bus for some time. What runs on it gives a wrong output."""
+        uuid = self.groups[0][loss.at > SAFETY_SECONDS / 2]
+        self.lost_gpus |= {uuid}
+        for item in self.running_containers():
+            item.has_lost_gpu |= uuid in item.gpus
+        self.schedule.after(loss.seconds, lambda: self._find_gpu(uuid))
+
+    def _find_gpu(self, uuid: str) -> None:
+        self.lost_gpus -= {uuid}
 
     def leave(self) -> None:
         """Its owner exits: running jobs are finished, no new ones are taken."""

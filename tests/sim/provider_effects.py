@@ -46,6 +46,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     planned: Behaviour
     behaviour: Behaviour
     slots: tuple[SlotOffer, ...]
+    groups: tuple[tuple[str, ...], ...]  # UUIDs of the GPUs of each run slot
+    lost_gpus: frozenset[str]
     terms: Terms
     containers: dict[str, Container]
     sealed: dict[Hash32, tuple[Hash32, Hash32]]
@@ -145,6 +147,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 if self.crash_chance > 0 and self.random.random() < 0.03:
                     finish(Refused(Code.UNKNOWN, "no such image"))
                     return
+                if self._is_in_use(effect):
+                    finish(Again(1.0))  # the engine still ends another container with this GPU
+                    return
                 self._start(effect)
                 self._later(0.05, events.TaskStarted(effect.assignment_hash), finish)
             case effects.WatchTask():
@@ -211,7 +216,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             expires = UnixSeconds(
                 self.clock.now + self.terms.limits.offer_ttl
             )  # it wants to be drawn, and then to choose
-        offer = an_offer(self.owner, effect.seq, expires, self.slots)
+        offer = an_offer(self.owner, effect.seq, expires, self.core.offered_slots() or self.slots)
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )
@@ -297,21 +302,36 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         lease_id = effect.assignment_hash.hex()
         if lease_id not in self.containers:
             now = self.schedule.now_ms
-            self.containers[lease_id] = Container(
-                effect.spec, now, now + workload.truth(effect.spec, self.name).milliseconds
-            )
+            ends = now + workload.truth(effect.spec, self.name).milliseconds
+            self.containers[lease_id] = Container(effect.spec, now, ends, effect.gpus)
+            self.containers[lease_id].has_lost_gpu = not self.lost_gpus.isdisjoint(effect.gpus)
 
     def _stop(self, lease_id: str) -> None:
         found = self.containers.get(lease_id)
         if found is not None and found.ends_ms > self.schedule.now_ms:
             found.ends_ms, found.is_stopped = self.schedule.now_ms, True
 
+    def look_at_gpus(self) -> None:
+        """Tells the core which GPUs the driver lists, if that has changed."""
+        listed = self.terms.gpus - self.lost_gpus
+        if self.is_up and listed != self.core.terms.gpus - self.core.gone():
+            self.report(events.GpusRead(tuple(sorted(listed))))
+
     def state_of(self, item: Container) -> TaskState:
         return TaskState.RUNNING if item.ends_ms > self.schedule.now_ms else TaskState.EXITED
 
+    def _is_in_use(self, effect: effects.StartTask) -> bool:
+        mine = self.containers.get(effect.assignment_hash.hex())
+        others = [item for item in self.running_containers() if item is not mine]
+        return any(not set(effect.gpus).isdisjoint(item.gpus) for item in others)
+
+    def running_containers(self) -> list[Container]:
+        """The containers that run now."""
+        return [item for item in self.containers.values() if item.ends_ms > self.schedule.now_ms]
+
     def running(self) -> int:
         """How many containers run now."""
-        return sum(1 for item in self.containers.values() if item.ends_ms > self.schedule.now_ms)
+        return len(self.running_containers())
 
     def _watch(self, lease: Hash32, finish: Finish) -> None:
         found = self.containers.get(lease.hex())
@@ -328,6 +348,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 if found.is_stopped
                 else workload.truth(found.spec, self.name).status
             )
+            self.look_at_gpus()
             self._later(0, events.TaskExited(lease, status, usage), finish)
 
     def _collect(self, effect: effects.PublishOutput, finish: Finish) -> None:
@@ -356,6 +377,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
     def _output(self, lease: Hash32, spec: JobSpec) -> Hash32:
         found = self.containers.get(lease.hex())
+        if found is not None and found.has_lost_gpu:
+            return sha256(b"broken" + self.name.encode() + spec.encode())
         if found is not None and found.is_stopped:
             return sha256(b"partial" + str(found.ends_ms - found.started_ms).encode())
         if self.behaviour is Behaviour.PEEKER:
@@ -397,6 +420,10 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         digest = ran.result()
         if self.behaviour in LYING:
             digest = result_digest(ExitStatus(ran.status), self._lie(spec))
-        self._later(
-            ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish
-        )
+        then = self._then(events.Reexecuted(effect.case_id, effect.index, digest), finish)
+
+        def act() -> None:
+            self.look_at_gpus()
+            then(None)
+
+        self.schedule.after(ran.milliseconds / 1000, self.in_this_life(act))

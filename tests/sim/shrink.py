@@ -57,6 +57,13 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the exit", replace(plan, leaver=None)
     if plan.is_poor:
         yield "poverty", replace(plan, is_poor=False)
+    for index, loss in enumerate(plan.gpu_losses):
+        yield (
+            f"a lost GPU of provider-{loss.provider}",
+            replace(plan, gpu_losses=_without(plan.gpu_losses, index)),
+        )
+    if plan.has_gpus:
+        yield "GPUs", replace(plan, has_gpus=False, gpu_losses=())
     for index, rotation in enumerate(plan.rotations):
         yield (
             f"a rotation of provider-{rotation.provider}",

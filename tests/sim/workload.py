@@ -20,6 +20,7 @@ from quorate_protocol.units import (
 EMPTY = sha256(b"the empty directory")
 STOPPED = ExitStatus(256 + 15)
 IMAGE = document_cid(b"image")
+GPUS = job_spec.GpuRequest(2, "L40S", 0)
 KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory", "random")
 
 
@@ -36,7 +37,9 @@ class Ran:
         return result_digest(self.status, self.output)
 
 
-def make_spec(random: Random, name: str, is_long: bool = False) -> job_spec.JobSpec:
+def make_spec(
+    random: Random, name: str, is_long: bool = False, has_gpus: bool = False
+) -> job_spec.JobSpec:
     """A small job; its argv says what it does. A long one may run for minutes, but does not."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
     milliseconds = random.randint(200, 3_000)
@@ -45,7 +48,7 @@ def make_spec(random: Random, name: str, is_long: bool = False) -> job_spec.JobS
     if is_long and kind != "times-out":
         duration += 240
     argv = ("run", kind, str(milliseconds), name)
-    resources = job_spec.Resources()
+    resources = job_spec.Resources(gpu=GPUS if has_gpus else None)
     return job_spec.JobSpec(
         JobKind.TASK,
         name,

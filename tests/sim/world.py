@@ -50,8 +50,8 @@ class World:
         self.schedule = Schedule(START)
         self.network = Network(self.schedule, plan)
         self.coverage = Coverage()
-        self.checks = Checks(self.coverage, plan.limits)
-        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits)
+        self.checks = Checks(self.coverage, plan.limits, plan.host)
+        self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits, plan.host.id())
         self.coordinator = CoordinatorDaemon(
             plan, self.schedule, self.network, self.chain, self.checks
         )
@@ -130,6 +130,8 @@ class World:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
         for release in self.plan.releases:
             self.schedule.after(release.at, partial(self._release, release))
+        for loss in self.plan.gpu_losses:
+            self.schedule.after(loss.at, partial(self.providers[loss.provider].lose_gpu, loss))
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)

@@ -7,9 +7,10 @@ from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import Hash32, Small
+from quorate_protocol.units import Address, Hash32, Small
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
+    COORDINATOR,
     DOMAIN,
     STATEMENT_KEY,
     Driver,
@@ -50,10 +51,16 @@ def gpu_spec(count: int = 1, model: str = "", **more: int) -> JobSpec:
 
 
 def assigned(
-    driver: Driver, number: int, host: HostClass, spec: JobSpec, requirement: str = ""
+    driver: Driver,
+    number: int,
+    host: HostClass,
+    spec: JobSpec,
+    requirement: str = "",
+    coordinator: Address = COORDINATOR,
 ) -> events.AssignmentReceived:
     """An assignment of a job in a host class."""
-    message = replace(make_assignment(spec, number, driver.now), host_class=host.id())
+    message = make_assignment(spec, number, driver.now)
+    message = replace(message, host_class=host.id(), coordinator=coordinator)
     signed = seal(DOMAIN, message, STATEMENT_KEY.sign)
     signer = STATEMENT_KEY.address
     return events.AssignmentReceived(signed, spec, (), signer, cuda_requirement=requirement)

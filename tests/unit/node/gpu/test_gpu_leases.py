@@ -21,7 +21,15 @@ from support.markets.gpu_provider import (
     gpu_spec,
     gpu_terms,
 )
-from support.markets.provider_world import HOST, NOW, PROVIDER, Driver, make_spec
+from support.markets.provider_world import (
+    COORDINATOR,
+    HOST,
+    NOW,
+    PROVIDER,
+    STATEMENT_KEY,
+    Driver,
+    make_spec,
+)
 
 CASE = Nonce(3)
 SPECS = (Hash32(b"\x01" * 32), Hash32(b"\x02" * 32))
@@ -52,6 +60,19 @@ def test_each_lease_gets_its_own_gpus_until_its_commit() -> None:
     fourth = assign(driver, 4, ONE, gpu_spec())
     assert driver.execution(fourth).gpus == ("B",)
     assert free(driver) == {HOST.id(): 1, ONE.id(): 0}, "the CPU slot has a room of its own"
+
+
+@pytest.mark.rule("I2", "4.34")
+def test_two_coordinators_get_different_gpus() -> None:
+    terms = gpu_terms(gpu_slots(ONE, ("A",), ("B",)))
+    other = Address(b"\x77" * 20)
+    keys = {**terms.statement_keys, other: STATEMENT_KEY.address}
+    driver = Driver(ProviderCore(replace(terms, statement_keys=keys)))
+    for number, coordinator in ((1, COORDINATOR), (2, other), (3, other)):
+        driver.do(assigned(driver, number, ONE, gpu_spec(), coordinator=coordinator))
+    assert held(driver) == ["A", "B"], "the third Assignment gets none"
+    taken = [item.coordinator for item in driver.core.live()]
+    assert taken == [COORDINATOR, other]
 
 
 @pytest.mark.rule("4.34")
