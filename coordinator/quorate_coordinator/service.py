@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new
+from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
 from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
@@ -291,13 +293,23 @@ class _Parts:
         peers = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
         stack.push_async_callback(peers.close)
         self._bind(actor, peers)
+        attestation = AttestationService(
+            core,
+            peers,
+            self.beacon,
+            self.staging.outputs,
+            actor.submit,
+            partial(coordinator_key, self.client, self.contracts),
+            clock,
+        )
+        handler.attestation = attestation
         self.app.router.add_routes(peers.routes())
         service.url = await self._server(actor).listen(self.app, self.runner)
         core.rules = replace(core.rules, sources=(f"{service.url}/v1/content",))
         await actor.start()
         self.outputs.load()
         await comparison.check_files(actor.newest_at)
-        await self._run_tasks(actor, comparison)
+        await self._run_tasks(actor, comparison, attestation)
 
     def _bind(self, actor: Actor[ev.Event, Effect], peers: WebSocketPeers) -> None:
         """Gives the actor the effect performer, which in turn submits events to the actor."""
@@ -348,7 +360,10 @@ class _Parts:
         return provider is not None and provider.operator_key == key
 
     async def _run_tasks(
-        self, actor: Actor[ev.Event, Effect], comparison: JournalComparison
+        self,
+        actor: Actor[ev.Event, Effect],
+        comparison: JournalComparison,
+        attestation: AttestationService,
     ) -> None:
         service, clock, board = self.service, self.service.clock, self.service.board
         own = OwnEvents(self.core, actor, board, clock)
@@ -368,6 +383,7 @@ class _Parts:
                 group.create_task(own.tick(comparison), name="ticks")
                 group.create_task(self._rounds(own).run(), name="beacon")
                 group.create_task(self.tables.run(), name="tables")
+                group.create_task(attestation.run(), name="attestation")
                 group.create_task(keeping.run(), name="keeping of runs")
                 staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
                 group.create_task(staging, name="staging")

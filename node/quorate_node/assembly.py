@@ -2,19 +2,26 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
 import aiohttp
 
+from quorate_attestation.provers.engine_choice import engine_of
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
+from quorate_node.attestation.attestation_service import AttestationService, claims_of_slots
+from quorate_node.attestation.prover_service import Subject
+from quorate_node.attestation.published_records import FILE as RECORDS_FILE
+from quorate_node.attestation.published_records import PublishedRecords
 from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
-from quorate_node.config import Config, store_spare_bytes
+from quorate_node.config import AttestationChoice, Config, store_spare_bytes
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
@@ -40,6 +47,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
+from quorate_runtime.attestation.verifications import Verifier
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
@@ -48,6 +56,8 @@ from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from quorate_runtime.process.health import Board
 
 log = logging.getLogger(__name__)
+
+STORE_OWNER = "verification"  # of proofs that this provider checks for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,7 @@ class Parts:
     coordinators: dict[Address, Coordinator]
     dialers: dict[Address, WebSocketDialer]
     gpu_watch: GpuWatch
+    attestation: AttestationService
     job_runner: JobRunner
     announcements: Announcements
     jury_service: JuryService
@@ -121,10 +132,12 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     )
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
-    dialers = _dialers(given, terms, actor, coordinators, operator_keys, store)
+    dialers: dict[Address, WebSocketDialer] = {}
+    attestation = _attestation(given, core, actor, operator_keys, store, dialers)
+    dialers |= _dialers(given, terms, actor, coordinators, operator_keys, store, attestation)
     gpu_watch = _gpu_watch(given, core, actor)
     job_runner = _job_runner(given, terms, store, gpu_watch)
-    announcements = Announcements(core, dialers, operator_keys, clock)
+    announcements = Announcements(core, dialers, operator_keys, clock, attestation.attested)
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
     )
@@ -156,6 +169,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         coordinators,
         dialers,
         gpu_watch,
+        attestation,
         job_runner,
         announcements,
         jury_service,
@@ -233,6 +247,7 @@ def _dialers(
     coordinators: dict[Address, Coordinator],
     operator_keys: OperatorKeys,
     store: ContentStore,
+    attestation: AttestationService,
 ) -> dict[Address, WebSocketDialer]:
     """One connection for each coordinator, with the handler of its frames."""
     dialers: dict[Address, WebSocketDialer] = {}
@@ -242,9 +257,10 @@ def _dialers(
             address,
             terms.domain,
             recover,
-            partial(operator_keys.may_take_work, address),
+            partial(_may_take_work, operator_keys, attestation, address),
             store.available_bytes,
             given.executor.image_requirement,
+            attestation.take,
         )
         dialers[address] = WebSocketDialer(
             coordinator.url.replace("http", "ws", 1) + "/v1/peers",
@@ -256,6 +272,41 @@ def _dialers(
             retry_max=terms.limits.heartbeat_every,
         )
     return dialers
+
+
+def _may_take_work(
+    operator_keys: OperatorKeys, attestation: AttestationService, coordinator: Address
+) -> bool:
+    return operator_keys.may_take_work(coordinator) and not attestation.is_using_gpus
+
+
+def _attestation(
+    given: Surroundings,
+    core: ProviderCore,
+    actor: Actor[events.Event, effects.Effect],
+    operator_keys: OperatorKeys,
+    store: ContentStore,
+    dialers: Mapping[Address, WebSocketDialer],
+) -> AttestationService:
+    """`dialers` is filled later, before the service runs."""
+    terms, peer_key = core.terms, given.keys.peer_public
+    me = Verifier(given.keys.account, terms.domain, terms.limits, terms.beacon, given.clock)
+    subject = Subject(
+        peer_key,
+        partial(claims_of_slots, lambda: core.terms, given.inventory, peer_key),
+        lambda: given.is_on_offer.is_set() and core.is_idle(),
+        lambda: tuple(address for address, item in dialers.items() if item.connected()),
+        lambda: actor.submit(events.OfferDue()),
+        engine_of,
+    )
+    return AttestationService(
+        me,
+        dialers,
+        operator_keys.sign,
+        document_fetch(store, STORE_OWNER, given.config.is_devnet),
+        PublishedRecords(store, given.config.path(RECORDS_FILE), given.clock),
+        subject if given.config.attestation is AttestationChoice.L1 else None,
+    )
 
 
 def _gpu_watch(

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from quorate_node.config import ExecutorKind
+from quorate_node.config import AttestationChoice, ExecutorKind
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
@@ -116,6 +116,14 @@ IpfsGateways = Annotated[
 ]
 IpfsKubo = Annotated[
     str, typer.Option("--ipfs-kubo", help="RPC URL of your Kubo, whose gateway is asked too")
+]
+Attestation = Annotated[
+    AttestationChoice,
+    typer.Option(
+        "--attestation",
+        help="L1: verifiers challenge the GPUs on offer (without a GPU, the CPU) for some seconds, "
+        "while no job runs",
+    ),
 ]
 ChainUrl = Annotated[
     str,

@@ -33,6 +33,13 @@ class ExecutorKind(StrEnum):
     NOOP = "noop"
 
 
+class AttestationChoice(StrEnum):
+    """Up to which level the provider has its slots attested: not at all, or by challenges."""
+
+    NONE = "none"
+    L1 = "L1"
+
+
 FEE_CAP_GWEI = 500
 
 
@@ -78,6 +85,7 @@ class Config:
     store_quota_bytes: int = STORE_BYTES_MIN
     ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
     ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
+    attestation: AttestationChoice = AttestationChoice.NONE
     stop_on_exit: bool = False
     # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
     drain_seconds: int = 0

@@ -221,6 +221,7 @@ class ProviderDaemon:
                 "watchdog": self.notifier.watch(clock),
                 "memory": gc_tuning.collect_periodically(clock),
             }
+            tasks["attestation"] = parts.attestation.run()
             if parts.terms.gpus:
                 tasks["GPUs"] = parts.gpu_watch.run()
             for name, task in tasks.items():

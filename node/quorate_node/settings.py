@@ -14,6 +14,7 @@ from quorate_node import gpu_settings
 from quorate_node.config import (
     EVERY_GPU,
     FEE_CAP_GWEI,
+    AttestationChoice,
     Config,
     ExecutorKind,
     GpuLayout,
@@ -62,6 +63,7 @@ class Settings(Struct, frozen=True):
     gpu_slots: tuple[GpuLayout, ...] = EVERY_GPU
     gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
     ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
+    attestation: AttestationChoice = AttestationChoice.NONE
 
     def config(
         self,
@@ -99,6 +101,7 @@ class Settings(Struct, frozen=True):
             fee_cap_gwei=self.fee_cap_gwei,
             ipfs_gateways=self.ipfs_gateways,
             ipfs_kubo=self.ipfs_kubo,
+            attestation=self.attestation,
         )
 
 

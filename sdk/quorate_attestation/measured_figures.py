@@ -54,9 +54,9 @@ def judge(claim: GpuClaim, found: Figures, model: Model, round_trip_ms: Millisec
     `Refused(TOO_EARLY)` if the network's delay could hide what is measured.
     """
     _judge_memory(claim, found, model)
-    _judge_delay(found, round_trip_ms)
     if model.measured is None or claim.uuid.startswith(_MIG_PREFIX):
         return Ppm(0)
+    _judge_delay(found, round_trip_ms)
     ratio = _share(found.int8_operations_per_second, model.measured.int8_ops_per_second)
     memory = _share(found.memory_bytes_per_second, model.measured.memory_bytes_per_second)
     for name, share, least in (("int8", ratio, COMPUTE_MIN), ("memory", memory, MEMORY_MIN)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from quorate_node.config import ExecutorKind
+from quorate_node.config import AttestationChoice, ExecutorKind
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
@@ -83,6 +83,7 @@ class DevnetConfig:
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
     # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
     ipfs_gateways: tuple[str, ...] = ()
+    attestation: AttestationChoice = AttestationChoice.NONE  # of all providers
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None
 

@@ -328,6 +328,7 @@ class _Startup:
                 ready_file=str(ready / f"provider-{index}.json"),
                 declined_keep_seconds=config.declined_keep_seconds,
                 ipfs_gateways=config.ipfs_gateways,
+                attestation=config.attestation,
             )
             process_settings.write(ready / f"provider-{index}.settings", settings)
 

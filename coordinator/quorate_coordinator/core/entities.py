@@ -126,6 +126,7 @@ class Attestation(Struct, frozen=True):
     record: Hash32  # digest of the attestation document
     model: Hash32  # as records name it
     gpus: tuple[Hash32, ...]  # hashes of their UUIDs
+    vram_bytes: int  # that the proofs cover, of the GPU with the least
     peer_key: Hash32
     beacon_round: Round
     expires: UnixSeconds

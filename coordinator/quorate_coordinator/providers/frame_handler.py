@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from quorate_content.content_limits import Bounds
 from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
+from quorate_coordinator.attestation.attestation_service import AttestationService
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -63,6 +64,7 @@ class FrameHandler:
     on_older: Callable[[str], None] = lambda what: (
         None
     )  # called with evidence that this coordinator signed what its state does not know
+    attestation: AttestationService | None = None
     refreshes: PendingRefreshes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +97,10 @@ class FrameHandler:
                 self.tolerance.unasked(sender)
                 _check_sender(sender, offer.offer.provider, "offer")
                 await self.take_offer(offer)
+            case frames.AttestationSent(body):
+                if self.attestation is None:
+                    raise Refused(Code.UNSUPPORTED, "this coordinator opens no challenges")
+                await self.attestation.take(sender, body)
             case frames.HeartbeatSent(heartbeat):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, heartbeat.message.provider, "heartbeat")

@@ -59,7 +59,7 @@ def answer(
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
     if event.is_rotating:
-        text = "the operator key is being changed; this provider takes work again soon"
+        text = "the operator key changes, or GPUs are challenged; it takes work again soon"
         return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
     no = bidding.decide(bidding.Bid(assignment, event.spec, terms, event.cuda_requirement))

@@ -94,6 +94,10 @@ class ProviderCore(Tables):
         # A Table is not a dict, so ruff's advice does not fit.
         return tuple(self.executions[assignment_hash] for assignment_hash in self.active.keys())  # noqa: SIM118
 
+    def is_idle(self) -> bool:
+        """Returns whether no job and no jury duty runs, and new work is taken."""
+        return not self.active and not self.jury and not self.scalars.is_draining
+
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """Returns the run slots that could take a lease now."""
         jury, is_draining = tuple(self.jury.values()), self.scalars.is_draining

@@ -120,6 +120,10 @@ class OperatorKeys:
         if self._file is not None:
             write_validities(self._file, KeyValidities(known))
 
+    def sign(self, digest: bytes) -> Signature:
+        """Signs with the current key."""
+        return self.current.sign(digest)
+
     def forget(self, key: Address) -> None:
         """Drops a key that left the keystore. It must not be the newest or the current key."""
         assert key not in (self.wanted.address, self.current.address), "it is in use"

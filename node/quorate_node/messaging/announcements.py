@@ -9,7 +9,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat
 from quorate_protocol.ports import Clock, Peers, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -45,7 +45,10 @@ class Announcements:
         peers: Mapping[Address, Peers],
         operator_keys: OperatorKeys,
         clock: Clock,
+        attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots,
     ) -> None:
+        """`attested` adds the attestation level and the record to slots that have them."""
+        self._attested = attested
         self._core, self._peers = core, peers
         self._operator_keys, self._clock = operator_keys, clock
         self._details: OfferDetails | None = None
@@ -65,7 +68,7 @@ class Announcements:
             seq=seq,
             expires=expires,
             # A withdrawal names slots too. If no slot is left, it names all slots of the terms.
-            slots=self._core.offered_slots() or terms.slots,
+            slots=self._attested(self._core.offered_slots() or terms.slots),
             inventory=details.inventory,
             sandboxes=(terms.sandbox.value,),
             kinds=terms.policy.kinds,

@@ -45,24 +45,32 @@ class FrameHandler:
         may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
         image_requirement: Callable[[str], str] = lambda image: "",
+        attestation: Callable[[Address, bytes], None] | None = None,
     ) -> None:
         """`may_take_work` returns False while this coordinator may know another operator key than
         the provider (`OperatorKeys.may_take_work`).
 
         `store_room` returns how many more bytes the content store can keep; None = no limit.
         `image_requirement` returns what an image asks of the GPU driver, if that is known.
+        `attestation` takes the messages of challenges from a coordinator.
         """
         self._actor, self._coordinator = actor, coordinator
         self._domain, self._recover = domain, recover
         self._may_take_work, self._store_room = may_take_work, store_room
-        self._image_requirement = image_requirement
+        self._image_requirement, self._attestation = image_requirement, attestation
 
     async def handle(self, sender: str, data: bytes) -> bytes:
         """Handles one frame (`ports.Handler`) and returns the answer's frame. Raises Refused.
 
         The connection belongs to this coordinator, so `sender` is not used.
         """
-        event = self.event(frames.decode(data))
+        frame = frames.decode(data)
+        if isinstance(frame, frames.AttestationSent):
+            if self._attestation is None:
+                raise Refused(Code.UNSUPPORTED, "this provider takes part in no challenge")
+            self._attestation(self._coordinator, frame.body)
+            return frames.encode(frames.Ok())
+        event = self.event(frame)
         if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())
         if isinstance(event, events.AssignmentReceived) and event.spec.resources.gpu:

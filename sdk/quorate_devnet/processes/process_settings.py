@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from quorate_contracts.deploy import Deployment
+from quorate_node.config import AttestationChoice
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import Address, Price
 from quorate_runtime.files import write_atomic
@@ -52,6 +53,7 @@ class ProviderSettings(Struct, frozen=True):
     images: tuple[str, ...] = ()  # images that the owner allows; empty means any
     declined_keep_seconds: int = 600
     ipfs_gateways: tuple[str, ...] = ()
+    attestation: AttestationChoice = AttestationChoice.NONE
 
 
 def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:

@@ -40,6 +40,7 @@ async def serve(settings: ProviderSettings) -> None:
         images=settings.images,
         declined_keep_seconds=settings.declined_keep_seconds,
         ipfs_gateways=settings.ipfs_gateways,
+        attestation=settings.attestation,
         cpu_millis=1000
         * len(
             os.sched_getaffinity(0)

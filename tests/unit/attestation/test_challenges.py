@@ -181,7 +181,7 @@ def test_roots_that_do_not_fit_are_refused_and_change_nothing() -> None:
     assert refused.value.code is Code.EQUIVOCATION
 
 
-@pytest.mark.rule("10.4", "10.10")
+@pytest.mark.rule("10.4", "10.10", "10.23")
 def test_a_proof_that_differs_from_what_was_committed_is_refused() -> None:
     scene = honest()
     state, proof = scene.states[0], scene.proofs[0]

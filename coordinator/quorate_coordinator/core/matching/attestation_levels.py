@@ -8,6 +8,7 @@ from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Address, Hash32, Small, UnixSeconds
 
 LEVEL_CHALLENGED = Small(1)
+COVERED_PERCENT = 84  # of the memory that a slot names; pages leave room for matrices
 
 
 def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSeconds) -> Small:
@@ -25,6 +26,7 @@ def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSe
         if item.model == model
         and item.peer_key == provider.offer.peer_key
         and item.expires > at
+        and item.vram_bytes * 100 >= slot.vram_bytes * COVERED_PERCENT
         and not item.is_disputed
         for gpu in item.gpus
     }

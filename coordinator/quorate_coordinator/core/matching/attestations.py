@@ -17,16 +17,20 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 from quorate_protocol.values import replace
 
+MIG_PREFIX = "MIG-"
+
 
 def on_attestation(context: StepContext, event: AttestationReceived) -> None:
     """Believes the records of one document, in place of older ones about the same GPUs.
 
-    Raises Refused with NOT_REGISTERED, NO_OFFER, WRONG_SIGNER, NOT_YOURS, EXPIRED, TOO_EARLY,
+    Raises Refused with NO_OFFER, UNSUPPORTED, WRONG_SIGNER, NOT_YOURS, EXPIRED, TOO_EARLY,
     STALE or UNKNOWN.
     """
     provider = context.state.providers.get(event.provider)
     if provider is None or provider.offer is None:
         raise Refused(Code.NO_OFFER, f"provider 0x{event.provider.hex()} has no offer here")
+    if any(gpu.uuid.startswith(MIG_PREFIX) for gpu in event.gpus):
+        raise Refused(Code.UNSUPPORTED, "attestation: MIG partitions have no level yet")
     found = tuple(_attested(context, event, gpu, provider) for gpu in event.gpus)
     first = found[0]
     if any((item.model, item.beacon_round) != (first.model, first.beacon_round) for item in found):
@@ -46,6 +50,7 @@ def on_attestation(context: StepContext, event: AttestationReceived) -> None:
         record=event.record,
         model=first.model,
         gpus=gpus,
+        vram_bytes=min(item.vram_bytes for item in found),
         peer_key=provider.offer.peer_key,
         beacon_round=first.beacon_round,
         expires=min(item.expires for item in found),

@@ -1,0 +1,1 @@
+"""Challenges of providers, and rechecks of the attestations that offers name."""

@@ -1,0 +1,1 @@
+"""The provider as prover and as drawn verifier of attestation."""

@@ -1,0 +1,1 @@
+"""Verifiers of attestation, which both daemons run."""
