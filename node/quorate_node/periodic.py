@@ -46,7 +46,7 @@ async def send_heartbeats(
 async def renew_offer(
     core: ProviderCore, actor: EventSink, announcements: Announcements, clock: Clock
 ) -> None:
-    """Publishes a new offer now, and refreshes it whenever a third of its lifetime has passed.
+    """Publishes a new offer now, and refreshes it from time to time (PROTOCOL §3).
 
     Only the first offer and changed ones are journaled. A refresh is lost in a crash, and the next
     start publishes a new offer. The interval varies by a fifth, so that the offers of many
@@ -55,7 +55,7 @@ async def renew_offer(
     await actor.submit(events.OfferDue())
     base, number = core.scalars.offer_seq, 0
     while True:
-        period = core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2)
+        period = core.terms.limits.offer_refresh * random.uniform(0.8, 1.2)
         await clock.sleep(period)
         if core.scalars.offer_seq != base:
             base, number = core.scalars.offer_seq, 0  # the offer has changed since

@@ -97,6 +97,7 @@ class Limits(Struct, frozen=True):
     # From this run time on, audited pay is checked against the auditor's time; None = no check.
     usage_check_from_ms: int | None
     offer_ttl: Seconds
+    offer_refresh: Seconds  # by a provider; it varies by a fifth
     # All GPUs are challenged together, by the first beacon round of each period.
     attestation_every: Seconds
     attestation_start_within: Seconds  # of that round
@@ -143,6 +144,7 @@ MAINNET = Limits(
     heartbeat_alive=Seconds(60),
     usage_check_from_ms=60_000,
     offer_ttl=Seconds(15 * 60),
+    offer_refresh=Seconds(5 * 60),
     attestation_every=Seconds(HOUR),
     attestation_start_within=Seconds(60),
     attestation_ttl=Seconds(24 * HOUR),
@@ -188,6 +190,7 @@ DEVNET = Limits(
     heartbeat_alive=Seconds(10),
     usage_check_from_ms=None,
     offer_ttl=Seconds(15 * 60),
+    offer_refresh=Seconds(20),
     attestation_every=Seconds(30),
     attestation_start_within=Seconds(10),
     attestation_ttl=Seconds(300),

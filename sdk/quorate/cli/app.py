@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quorate.cli import jobs, market_history, runs, setup
+from quorate.cli import jobs, market_history, offers, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
 from quorate.cli.data import data_app
 from quorate.cli.os_errors import explain_os_error
@@ -74,14 +74,14 @@ for _name, _command in (
     ("get", runs.get),
     ("stop", runs.stop),
     ("spend", runs.spend),
-    ("offers", setup.offers),
+    ("offers", offers.offers),
     ("classes", setup.classes),
     ("market", market_history.market),
     ("verify", setup.verify),
     ("exit-codes", setup.exit_codes),
 ):
     app.command(_name)(_command)
-app.command("offer", hidden=True)(setup.offers)
+app.command("offer", hidden=True)(offers.offers)
 app.add_typer(setup.image_app, name="image")
 app.add_typer(data_app, name="data")
 

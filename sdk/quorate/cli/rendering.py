@@ -1,7 +1,7 @@
 """Formats views: dictionaries for --json, tables for people."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,11 +12,16 @@ from quorate.job.packing import PackedJob
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
+from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.views import JobEvent, PlanView, RunView
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import JobKind, Label, Price
+
+if TYPE_CHECKING:
+    from quorate.gossip.chain_standing import JudgedOffer
+    from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 
 PIPE_WIDTH = 500
 OWNERS_SHOWN = 8
@@ -100,12 +105,7 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
         for slot in offer.slots:
             rows.append(
                 [
-                    short(offer.provider),
-                    _hardware(slot),
-                    f"{view.free_slots}/{slot.count}",
-                    " ".join(_prices(slot)),
-                    offer.region,
-                    " ".join(offer.sandboxes),
+                    *_offer_cells(offer, slot, str(view.free_slots)),
                     str(view.audits_passed),
                     str(view.strikes),
                     "yes" if view.is_alive else "no",
@@ -113,6 +113,51 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
                 ]
             )
     return rows
+
+
+def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
+    """Returns an offer that came by gossip, with its signature and this program's check."""
+    envelope = row.heard.envelope
+    return {
+        "offer": canonical.to_json(envelope.offer),
+        "signature": f"0x{envelope.signature.sig.hex()}",
+        "check": {
+            "problem": row.problem,
+            "chainChecked": True,
+            "signer": f"0x{row.heard.key.hex()}",
+        },
+    }
+
+
+def announced_json(one: "AnnouncedCoordinator") -> dict[str, Any]:
+    """Returns one coordinator of the bootstrap list."""
+    return {
+        "account": f"0x{one.account.hex()}",
+        "peerId": peer_id(one.peer_key),
+        "addresses": list(one.addresses),
+    }
+
+
+def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
+    """Returns one row for each host class of each offer. What only a coordinator knows is "-"."""
+    rows = []
+    for item in judged:
+        offer = item.heard.envelope.offer
+        check = f"BAD: {item.problem}" if item.problem else "ok"
+        rows += [[*_offer_cells(offer, slot, "-"), "-", "-", "-", check] for slot in offer.slots]
+    return rows
+
+
+def _offer_cells(offer: Offer, slot: SlotOffer, free: str) -> list[str]:
+    """Returns the cells of a row that the offer itself gives."""
+    return [
+        short(offer.provider),
+        _hardware(slot),
+        f"{free}/{slot.count}",
+        " ".join(_prices(slot)),
+        offer.region,
+        " ".join(offer.sandboxes),
+    ]
 
 
 def _check_text(item: CheckedOffer) -> str:

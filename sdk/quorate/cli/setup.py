@@ -1,17 +1,14 @@
-"""Commands around runs: init, deposit, offers, classes, verify, exit-codes, image build."""
+"""Commands around runs: init, deposit, classes, verify, exit-codes, image build."""
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.terminal_text import one_line
 from quorate.exit_codes import MEANING, ExitCode
-
-if TYPE_CHECKING:
-    from quorate_protocol.messages.offer import Offer
 
 image_app = typer.Typer(
     help="Build images without a registry.", no_args_is_help=True, add_completion=False
@@ -103,61 +100,6 @@ def deposit(
         emit({"depositedMicroUsd": wanted, "gas": gas, "id": purpose})
     else:
         typer.echo(f"{format_amount(wanted)} deposited and allocated ({gas} gas)")
-
-
-def offers(
-    ctx: typer.Context,
-    gpu: Annotated[
-        str | None, typer.Option(help="Only offers with GPUs of this name, such as H100.")
-    ] = None,
-    max_price: Annotated[
-        str | None, typer.Option(help="Only offers of at most this price in USD per hour.")
-    ] = None,
-    on_chain: Annotated[
-        bool,
-        typer.Option("--on-chain", help="Ask the chain too, whether each signer is the provider."),
-    ] = False,
-    json: JsonFlag = False,
-) -> None:
-    """Lists offers, each checked by this program: form, signature and expiry."""
-    from quorate.cli import rendering
-    from quorate.job.quantities import parse_price
-    from quorate_attestation.gpu_match import names_called
-
-    most = None if max_price is None else parse_price(max_price, "--max-price")
-
-    def fits(offer: "Offer") -> bool:
-        named = names_called(gpu or "")
-        has_model = gpu is None or any(
-            gpu.lower() in slot.gpu.lower() or slot.gpu.lower() in named for slot in offer.slots
-        )
-        prices = [
-            price
-            for slot in offer.slots
-            for price in (slot.spot, slot.on_demand, slot.reserved)
-            if price
-        ]
-        return has_model and (most is None or any(price <= most for price in prices))
-
-    async def work() -> None:
-        async with context_of(ctx).market() as market:
-            views = await market.checked_offers(on_chain)
-        wanted = tuple(row for row in views if fits(row.view.offer))
-        bad = sum(1 for row in wanted if row.problem)
-        if json:
-            emit({"offers": [rendering.offer_json(row) for row in wanted]})
-        else:
-            rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
-            if not wanted:
-                note(
-                    f"none of the {len(views)} offers fits these filters"
-                    if views
-                    else "there are no offers here now; try again later"
-                )
-        if bad:
-            note(f"{bad} offers failed their check; no job should be priced by them")
-
-    run_async(work())
 
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:

@@ -176,7 +176,9 @@ def test_a_refresh_is_sent_until_it_is_taken_and_not_while_draining() -> None:
         task = asyncio.create_task(loop)
         await asyncio.sleep(1)
         node.first.refusal = Unavailable("away", 1.0)
-        await asyncio.sleep(DEVNET.offer_ttl * 0.41)
+        while len(node.second.offers()) < 2:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(3)
         node.first.refusal = None
         await asyncio.sleep(5)
         assert [item.seq for item in node.first.offers()] == [

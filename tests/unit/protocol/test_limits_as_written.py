@@ -68,6 +68,7 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("first beacon round of each hour [30 s]", "attestation_every", HOUR, 30),
     ("start within 60 s [10 s] of it", "attestation_start_within", 60, 10),
     ("A record lives 24 h [5 min]", "attestation_ttl", 24 * HOUR, 300),
+    ("refreshes its offer every 5 min [20 s]", "offer_refresh", 300, 20),
     ("Beacon period 2 s", "beacon_period", 3, 2),
     ("withdrawal of unallocated deposits 40 s (MAINNET 48 h)", "withdrawal_delay", 48 * HOUR, 40),
     ("session 1 d", "session_max", 30 * DAY, DAY),

@@ -213,6 +213,6 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
 def test_web_sockets_are_the_only_transport_of_the_daemons() -> None:
     """The adapters over libp2p, and the bindings of peer keys with them, wait for their use."""
     root = Path(quorate_runtime.__file__).parents[2]
-    for folder in ("node", "coordinator", "sdk/quorate", "sdk/quorate_devnet"):
+    for folder in ("node", "coordinator", "sdk/quorate_devnet"):
         for path in (root / folder).rglob("*.py"):
             assert "quorate_runtime.p2p" not in path.read_text(encoding="utf-8"), path

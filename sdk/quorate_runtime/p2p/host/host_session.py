@@ -100,7 +100,7 @@ class HostSession:
     async def connect(self, peer: PeerAddress) -> ID:
         """Connects to a peer, unless it is connected. ConnectionError if no address answers."""
         peer_id = ID(peer_id_bytes(peer.peer_key))
-        await dial(self.host, peer_id, [Multiaddr(address) for address in peer.addresses])
+        await dial(self.host, peer_id, _multiaddrs(peer.addresses))
         return peer_id
 
     async def open_stream(self, peer: PeerAddress, protocol: str) -> StreamSocket:
@@ -153,6 +153,18 @@ class HostSession:
             await self._serve(stream, accept)
 
         self.host.set_stream_handler(TProtocol(protocol), handle)
+
+
+def _multiaddrs(texts: Sequence[str]) -> list[Multiaddr]:
+    """Returns the addresses that are multiaddrs. A stranger may announce any text."""
+    found = []
+    for text in texts:
+        try:
+            found.append(Multiaddr(text))
+        except ValueError as error:
+            # Not re-raised: another address of the peer may be right.
+            log.info("%s is no multiaddr: %s", text, error)
+    return found
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""Reads the market from gossip and the chain, without asking a coordinator."""
