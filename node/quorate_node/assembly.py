@@ -38,7 +38,7 @@ from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.drain import Drain
-from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
+from quorate_node.run_slots import divide
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -206,9 +206,10 @@ def terms_of(
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
     for problem in laid_out.problems:
         log.warning("GPUs: %s", problem)
-    gpus = laid_out.classes if executor.sandbox in SANDBOXES_WITH_GPUS else ()
-    if laid_out.classes and not gpus:
-        log.warning("GPUs are not offered: %s", needs_engine(executor.sandbox))
+    no_gpus = executor.gpu_problem()
+    gpus = () if no_gpus else laid_out.classes
+    if laid_out.classes and no_gpus:
+        log.warning("GPUs are not offered: %s", no_gpus)
     return Terms(
         provider=keys.account,
         domain=deployment.domain(),
