@@ -33,11 +33,12 @@ class Libp2pDialer:
         jitter: Callable[[], float] = random.random,
         retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
-        """`server` belongs to `peer`, and `greeter` speaks for the dialer's account.
+        """`server` belongs to `peer`, and `greeter` speaks for the dialer's account. The attribute
+        `server` may be set to another address, which the next try dials.
 
         The pause between tries grows to `retry_max` seconds.
         """
-        self._node, self._server, self._peer = node, server, peer
+        self._node, self.server, self._peer = node, server, peer
         self._greeter, self._handler, self._clock = greeter, handler, clock
         self._jitter, self._retry_max = jitter, retry_max
         self.connections = 0  # how many were made
@@ -79,7 +80,7 @@ class Libp2pDialer:
     async def _connect(self) -> None:
         """Dials, says hello and reads until the stream ends."""
         await self._node.wait_until_up()
-        stream = await self._node.open_stream(self._server, PEERS_PROTOCOL, OPEN_SECONDS)
+        stream = await self._node.open_stream(self.server, PEERS_PROTOCOL, OPEN_SECONDS)
         try:
             await self._greeter.dial(stream, self._peer)
             channel = Channel(stream, "0x" + self._peer.hex(), self._handler)

@@ -136,19 +136,24 @@ class P2pNode:
             await _stop(self._running[0])
 
     async def _run_once(self) -> None:
-        thread = TrioThread(self._session())
+        intake = self._intake
+        thread = TrioThread(self._session(intake))
         try:
             session = await thread.start()
             self._has_started = True
             self._listen = session.listen_addresses()
             await self._set_running((thread, session))
+            if self._intake is not None and intake is None:
+                self.listen(self._intake)  # it came while the host started
             if not self._is_closed:
                 await asyncio.shield(asyncio.wrap_future(thread.done))
         finally:
             self._running = None
             await finish_before_cancel(_stop(thread))
 
-    def _session(self) -> Callable[[], AbstractAsyncContextManager[HostSession]]:
+    def _session(
+        self, intake: Intake | None
+    ) -> Callable[[], AbstractAsyncContextManager[HostSession]]:
         loop = asyncio.get_running_loop()
         # After a restart the same ports as before.
         config = replace(self._config, listen=self._listen)
@@ -156,7 +161,7 @@ class P2pNode:
             protocol: partial(self._accept, converse)
             for protocol, converse in self._services.items()
         }
-        return lambda: host_session(config, loop, services, self._intake)
+        return lambda: host_session(config, loop, services, intake)
 
     async def _set_running(self, running: tuple[TrioThread[HostSession], HostSession]) -> None:
         async with self._change:

@@ -12,11 +12,13 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.peer.id import ID
 
 from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes
+from quorate_protocol.ports import Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, Seconds
 from quorate_runtime.p2p.host.host_session import HostSession
 from quorate_runtime.p2p.host_config import PeerAddress
-from support.p2p.p2p_nodes import node_of, nodes_up, seed_of
+from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
+from support.p2p.p2p_nodes import TOPIC, node_of, nodes_up, seed_of
 from support.peer_sites import eventually
 
 pytestmark = pytest.mark.libp2p
@@ -134,3 +136,20 @@ def test_peer_ids_are_those_of_libp2p() -> None:
     theirs = ID.from_pubkey(create_new_key_pair(seed_of(b"first")).public_key)
     assert theirs.to_bytes() == peer_id_bytes(node.peer_key)
     assert theirs.to_base58() == peer_id(node.peer_key)
+
+
+async def test_subscription_made_while_the_host_starts_gets_messages() -> None:
+    node = node_of(b"late", TOPIC)
+    running_node = asyncio.create_task(node.run())
+    await asyncio.sleep(0)  # it has begun to start its host
+    Libp2pGossip(node).subscribe(lambda data, forwarder: Verdict.ACCEPT)
+    await node.wait_until_up()
+
+    async def has_intake(session: HostSession) -> bool:
+        return session.pubsub is not None and session.pubsub.intake is not None
+
+    async with asyncio.timeout(10):
+        while not await node.call(has_intake, Seconds(5)):
+            await asyncio.sleep(0.01)
+    await node.close()
+    await running_node
