@@ -89,6 +89,7 @@ def up(
     keys = _load_keys(folder, password_file, settings)
     database_url = settings.database if database is None else database
     options.database(database_url, folder)
+    http_port = settings.port if port is None else port
     config = Config(
         home=folder,
         database=database_url,
@@ -96,7 +97,9 @@ def up(
         chain_url=settings.chain_url,
         beacon_url=settings.beacon_url,
         host=settings.host,
-        port=settings.port if port is None else port,
+        port=http_port,
+        p2p_listen=settings_file.p2p_listen(settings, http_port),
+        p2p_announce=settings.p2p_announce,
         public_url=settings.public_url,
         fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,

@@ -33,6 +33,8 @@ def init(
     host: options.Host = "127.0.0.1",
     port: options.Port = 7700,
     public_url: options.PublicUrl = "",
+    p2p_listen: options.P2pListen = "",
+    p2p_announce: options.P2pAnnounce = None,
     fee_bps: options.FeeBps = 200,
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     trusted_proxy: options.TrustedProxies = None,
@@ -54,6 +56,8 @@ def init(
         public_url = (
             web_url("--public-url", public_url, "https://market.example") if public_url else ""
         )
+        announce = tuple(dict.fromkeys(p2p_announce or ()))
+        settings.check_p2p("--p2p-listen", p2p_listen, "--p2p-announce", announce)
         keys = _make_keys(folder, password_file, made)
     except Refused as error:
         raise fail(error.detail, EXIT_USAGE) from error
@@ -73,6 +77,8 @@ def init(
             proxy_header,
             fee_cap_gwei,
             database or "",
+            p2p_listen,
+            announce,
         ),
     )
     bond = BY_NAME[made.limits].coordinator_bond

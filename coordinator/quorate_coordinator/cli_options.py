@@ -69,6 +69,21 @@ PublicUrl = Annotated[
     str,
     typer.Option("--public-url", help="How others reach the coordinator (default: host and port)"),
 ]
+P2pListen = Annotated[
+    str,
+    typer.Option(
+        "--p2p-listen",
+        help="Multiaddr for libp2p, such as /ip4/0.0.0.0/tcp/7701, or off (default: the port after "
+        "--port)",
+    ),
+]
+P2pAnnounce = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--p2p-announce",
+        help="Multiaddr at which others dial libp2p (default: where it listens); repeatable",
+    ),
+]
 FeeBps = Annotated[
     int, typer.Option("--fee-bps", min=0, max=2000, help="Fee, in hundredths of a percent")
 ]

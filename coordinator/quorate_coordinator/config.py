@@ -36,6 +36,8 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 7700
     public_url: str = ""  # URL at which others reach it; empty = http://host:port as bound
+    p2p_listen: str = ""  # multiaddr of the libp2p host; empty = providers use WebSocket only
+    p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
     fee_bps: Bps = Bps(200)
     staging: StagingQuota = StagingQuota()  # disk space for what clients and providers upload
     archive: Keeping = Keeping(

@@ -49,6 +49,7 @@ class HttpServer:
     clock: Clock
     is_stopping: Callable[[], bool]
     peer_id: str
+    p2p_addresses: Callable[[], tuple[str, ...]]
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
         """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
@@ -70,7 +71,7 @@ class HttpServer:
             core,
             self.actor,
             auth,
-            self._info(),
+            self._info,
             core.rules.limits,
             clock,
             self._document,
@@ -126,4 +127,5 @@ class HttpServer:
             limits=deployment.limits,
             version=VERSION,
             peer_id=self.peer_id,
+            addresses=self.p2p_addresses(),
         )

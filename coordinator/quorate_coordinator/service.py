@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -54,10 +55,11 @@ from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME, DEVNET
-from quorate_protocol.ports import Beacon, Clock, Signer
+from quorate_protocol.ports import Beacon, Clock, Peers, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
+from quorate_runtime import p2p
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon.beacon_client import HttpBeacon
@@ -69,10 +71,14 @@ from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream
+from quorate_runtime.peers.joined_peers import JoinedPeers
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
+
+if TYPE_CHECKING:
+    from quorate_coordinator.providers.p2p_service import P2pService
 
 log = logging.getLogger(__name__)
 LEAVE_POLL_SECONDS = 0.05
@@ -290,7 +296,10 @@ class _Parts:
             FrameLimits(self.rates.bounds, clock.now),
             comparison.show,
         )
-        peers = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
+        websocket = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
+        self.app.router.add_routes(websocket.routes())
+        p2p_service = self._p2p_service(handler)
+        peers = JoinedPeers(websocket, *([p2p_service.peers] if p2p_service else []))
         stack.push_async_callback(peers.close)
         self._bind(actor, peers)
         attestation = AttestationService(
@@ -303,15 +312,15 @@ class _Parts:
             clock,
         )
         handler.attestation = attestation
-        self.app.router.add_routes(peers.routes())
-        service.url = await self._server(actor).listen(self.app, self.runner)
+        server = self._server(actor, p2p_service)
+        service.url = await server.listen(self.app, self.runner)
         core.rules = replace(core.rules, sources=(f"{service.url}/v1/content",))
         await actor.start()
         self.outputs.load()
         await comparison.check_files(actor.newest_at)
-        await self._run_tasks(actor, comparison, attestation)
+        await self._run_tasks(actor, comparison, attestation, p2p_service)
 
-    def _bind(self, actor: Actor[ev.Event, Effect], peers: WebSocketPeers) -> None:
+    def _bind(self, actor: Actor[ev.Event, Effect], peers: Peers) -> None:
         """Gives the actor the effect performer, which in turn submits events to the actor."""
         performer = EffectPerformer(
             self.core.rules.coordinator,
@@ -336,7 +345,25 @@ class _Parts:
 
         actor.bind(performer, on_refused)
 
-    def _server(self, actor: Actor[ev.Event, Effect]) -> HttpServer:
+    def _p2p_service(self, handler: FrameHandler) -> "P2pService | None":
+        """Makes the libp2p host, if the operator wants one and libp2p is installed."""
+        service = self.service
+        if not service.config.p2p_listen:
+            return None
+        problem = p2p.available()
+        if problem:
+            log.warning("providers connect over WebSocket only: %s", problem)
+            return None
+        # Imported here: libp2p cannot be installed everywhere.
+        from quorate_coordinator.providers.p2p_service import make_p2p_service
+
+        return make_p2p_service(
+            service.config, service.keys, self.core, handler, self._authorize, service.clock
+        )
+
+    def _server(
+        self, actor: Actor[ev.Event, Effect], p2p_service: "P2pService | None"
+    ) -> HttpServer:
         service = self.service
         return HttpServer(
             service.config,
@@ -353,6 +380,7 @@ class _Parts:
             service.clock,
             lambda: service.is_stopping,
             peer_id(service.keys.peer.public),
+            p2p_service.addresses if p2p_service else tuple,
         )
 
     async def _authorize(self, account: Address, key: Address) -> bool:
@@ -364,6 +392,7 @@ class _Parts:
         actor: Actor[ev.Event, Effect],
         comparison: JournalComparison,
         attestation: AttestationService,
+        p2p_service: "P2pService | None",
     ) -> None:
         service, clock, board = self.service, self.service.clock, self.service.board
         own = OwnEvents(self.core, actor, board, clock)
@@ -390,6 +419,9 @@ class _Parts:
                 group.create_task(self._input_fetcher().run(), name="inputs")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(gc_tuning.collect_periodically(clock), name="memory")
+                if p2p_service is not None:
+                    group.create_task(p2p_service.run(), name="libp2p")
+                    await p2p_service.wait_until_up()
                 service.announce(self.core.rules.coordinator)
         finally:
             service.is_stopping = True

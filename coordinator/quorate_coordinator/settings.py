@@ -1,5 +1,6 @@
 """The settings file `<home>/coordinator.json`, which `coordinator init` writes and `up` reads."""
 
+import logging
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,8 +11,18 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
+from quorate_runtime.p2p.multiaddrs import (
+    LISTEN_EXAMPLE,
+    dial_address,
+    listen_address,
+    listen_beside,
+)
 
 FILE = "coordinator.json"
+P2P_OFF = "off"
+ANNOUNCED_MAX = 4
+
+log = logging.getLogger(__name__)
 
 
 class Settings(Struct, frozen=True):
@@ -28,6 +39,39 @@ class Settings(Struct, frozen=True):
     proxy_header: str = X_FORWARDED_FOR
     fee_cap_gwei: int = FEE_CAP_GWEI
     database: str = ""  # URL of the tables that people query; "" = a SQLite file
+    p2p_listen: str = ""  # multiaddr; "" = the port after the HTTP port; "off" = no libp2p
+    p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
+
+
+def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:
+    """Raises Refused, which names the flag or field, for multiaddrs that cannot be used."""
+    if listen not in ("", P2P_OFF):
+        listen_address(listen_name, listen)
+    if len(announce) > ANNOUNCED_MAX:
+        raise Refused(Code.MALFORMED, f"{announce_name}: {len(announce)}, at most {ANNOUNCED_MAX}")
+    for text in announce:
+        dial_address(announce_name, text)
+
+
+def p2p_listen(settings: Settings, port: int) -> str:
+    """Returns the multiaddr to listen on beside an HTTP port.
+
+    It is "" if the operator wants no libp2p, or named none and the HTTP address gives none.
+    """
+    if settings.p2p_listen:
+        return "" if settings.p2p_listen == P2P_OFF else settings.p2p_listen
+    try:
+        return listen_beside(settings.host, port)
+    except Refused as refused:
+        # Not re-raised: providers can use WebSocket.
+        log.warning(
+            "no libp2p beside %s:%s: %s; name an address: quorate coordinator init --p2p-listen %s",
+            settings.host,
+            port,
+            refused.detail,
+            LISTEN_EXAMPLE,
+        )
+        return ""
 
 
 def write(home: Path, settings: Settings) -> None:
@@ -49,6 +93,7 @@ def read(home: Path) -> Settings:
         settings = canonical.decode(Settings, path.read_bytes())
         if not 0 <= settings.port <= 65535:
             raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
+        check_p2p("p2pListen", settings.p2p_listen, "p2pAnnounce", settings.p2p_announce)
     except OSError as error:
         raise Refused(
             Code.UNKNOWN,

@@ -61,7 +61,7 @@ class Api:
     core: CoordinatorCore
     actor: Actor[ev.Event, Effect]
     auth: Auth
-    info: InfoView
+    info: Callable[[], InfoView]
     limits: Limits
     clock: Clock
     receipt: Callable[
@@ -104,7 +104,7 @@ class Api:
 
     async def get_info(self, _: web.Request) -> web.Response:
         """Answers InfoView."""
-        return answer(self.info)
+        return answer(self.info())
 
     async def get_health(self, _: web.Request) -> web.Response:
         """Answers whether the coordinator works, and every problem by its name."""

@@ -114,8 +114,17 @@ class FrameHandler:
         """
         now = UnixSeconds(int(self.clock.now()))
         key = offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
-        if not self.refreshes.keep(offer, key):
+        if not self._is_known(offer) and not self.refreshes.keep(offer, key):
             await self.actor.submit(ev.OfferReceived(offer, key))
+
+    def _is_known(self, offer: OfferEnvelope) -> bool:
+        """Whether the book holds this offer: gossip and connection both bring it."""
+        provider = self.core.state.providers.get(offer.offer.provider)
+        return (
+            provider is not None
+            and provider.offer == offer.offer
+            and provider.offer_signature == offer.signature.sig
+        )
 
     async def _heartbeat(self, heartbeat: Envelope[Heartbeat]) -> None:
         owner = heartbeat.message.provider

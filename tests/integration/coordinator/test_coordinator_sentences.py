@@ -186,6 +186,33 @@ def test_a_bad_url_is_reported_before_it_is_used(operator: Operator) -> None:
         assert code == 2 and f"{flag} 'foo'" in text, text
 
 
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--p2p-listen", "7701"),
+        ("--p2p-listen", "/ip4/0.0.0.0/udp/7701"),
+        ("--p2p-listen", "/dns4/market.example/tcp/7701"),
+        ("--p2p-announce", "/ip4/0.0.0.0/tcp/7701"),
+        ("--p2p-announce", "/ip4/203.0.113.7/tcp/7701/p2p/12D3KooW"),
+    ],
+)
+def test_a_bad_multiaddr_is_refused_by_its_flag_and_in_the_file(
+    operator: Operator, flag: str, text: str
+) -> None:
+    deployment = str(operator.folder / "deployment.json")
+    code, told = operator.type("init", "--deployment", deployment, flag, text)
+    assert code == 2 and f"{flag} '{text}'" in told and "/tcp/7701" in told, told
+    settings = operator.folder / "home" / "coordinator.json"
+    good = settings.read_text()
+    listen, announce = (text, "") if flag == "--p2p-listen" else ("", f'"{text}"')
+    bad = good.replace('"p2pListen":""', f'"p2pListen":"{listen}"')
+    bad = bad.replace('"p2pAnnounce":[]', f'"p2pAnnounce":[{announce}]')
+    assert bad != good
+    settings.write_text(bad)
+    field = "p2pListen" if listen else "p2pAnnounce"
+    operator.fails_to_start(str(settings), field, "quorate coordinator init")
+
+
 def test_a_bad_port_or_host_is_reported_without_a_stack_trace(operator: Operator) -> None:
     for port in ("70000", "-5"):
         code, text = operator.type("up", "--port", port)
