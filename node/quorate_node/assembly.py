@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -32,13 +33,15 @@ from quorate_node.jobs.content_sources import OwnerGateways
 from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
-from quorate_node.keys.operator_keys import HelloSigner, OperatorKeys
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Announcements
+from quorate_node.messaging.connections import Connections, make_p2p_transport
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
+from quorate_node.messaging.coordinator_dialer import CoordinatorDialer
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.drain import Drain
-from quorate_node.run_slots import divide
+from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -52,8 +55,10 @@ from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
-from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from quorate_runtime.process.health import Board
+
+if TYPE_CHECKING:
+    from quorate_node.messaging.p2p_transport import P2pTransport
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +80,7 @@ class Parts:
     client: ChainClient
     operator_keys: OperatorKeys
     coordinators: dict[Address, Coordinator]
-    dialers: dict[Address, WebSocketDialer]
+    dialers: dict[Address, CoordinatorDialer]
     gpu_watch: GpuWatch
     attestation: AttestationService
     job_runner: JobRunner
@@ -83,10 +88,15 @@ class Parts:
     jury_service: JuryService
     claims: Claims
     drain: Drain
+    p2p_transport: "P2pTransport | None"
 
-    def connected(self) -> tuple[Address, ...]:
-        """Returns the coordinators that this provider is connected to now."""
-        return tuple(address for address, dialer in self.dialers.items() if dialer.connected())
+    def transports(self) -> dict[Address, str]:
+        """Returns how this provider is connected now, by coordinator."""
+        return {
+            address: dialer.transport
+            for address, dialer in self.dialers.items()
+            if dialer.transport
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +129,24 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     terms = terms_of(config, keys, given.executor, given.infos, given.hardware, given.inventory)
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     actor = Actor(core, journal, clock, _codec(), SecretStream())
-    client = ChainClient(
-        Rpc(chain_url_of(config, given.infos[0]), given.session), config.fee_cap_gwei * GWEI
-    )
+    rpc = Rpc(chain_url_of(config, given.infos[0]), given.session)
+    client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
     operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
-    chain_id = contracts.deployment.chain_id
-    operator_file = config.path("operator.sqlite")
+    operator_file, chain_id = config.path("operator.sqlite"), contracts.deployment.chain_id
     operator_sender = OperatorSender(operator_keys, client, operator_file, clock, chain_id)
     stack.callback(operator_sender.close)
-    store = ContentStore(
-        config.path("store"), config.store_quota_bytes, spare_bytes=store_spare_bytes(config.home)
-    )
+    store = _store(config)
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
-    dialers: dict[Address, WebSocketDialer] = {}
+    dialers: dict[Address, CoordinatorDialer] = {}
     attestation = _attestation(given, core, actor, operator_keys, store, dialers)
-    dialers |= _dialers(given, terms, actor, coordinators, operator_keys, store, attestation)
+    connections = _connections(given, terms, operator_keys)
+    dialers |= _dialers(given, terms, actor, coordinators, store, attestation, connections)
     gpu_watch = _gpu_watch(given, core, actor)
     job_runner = _job_runner(given, terms, store, gpu_watch)
-    announcements = Announcements(core, dialers, operator_keys, clock, attestation.attested)
+    announcements = Announcements(
+        core, dialers, operator_keys, clock, attestation.attested, connections.publish
+    )
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
     )
@@ -175,6 +184,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         jury_service,
         claims,
         drain,
+        connections.p2p_transport,
     )
 
 
@@ -206,10 +216,9 @@ def terms_of(
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
     for problem in laid_out.problems:
         log.warning("GPUs: %s", problem)
-    no_gpus = executor.gpu_problem()
-    gpus = () if no_gpus else laid_out.classes
-    if laid_out.classes and no_gpus:
-        log.warning("GPUs are not offered: %s", no_gpus)
+    gpus = laid_out.classes if executor.sandbox in SANDBOXES_WITH_GPUS else ()
+    if laid_out.classes and not gpus:
+        log.warning("GPUs are not offered: %s", needs_engine(executor.sandbox))
     return Terms(
         provider=keys.account,
         domain=deployment.domain(),
@@ -241,37 +250,45 @@ def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Addr
     }
 
 
+def _store(config: Config) -> ContentStore:
+    spare = store_spare_bytes(config.home)
+    return ContentStore(config.path("store"), config.store_quota_bytes, spare_bytes=spare)
+
+
+def _connections(given: Surroundings, terms: Terms, operator_keys: OperatorKeys) -> Connections:
+    choice, keys, clock = given.config.transport, given.keys, given.clock
+    p2p_transport = make_p2p_transport(
+        choice, given.infos, terms.domain, keys, operator_keys, clock
+    )
+    every = terms.limits.heartbeat_every
+    return Connections(
+        given.config, keys, operator_keys, given.session, clock, every, p2p_transport
+    )
+
+
 def _dialers(
     given: Surroundings,
     terms: Terms,
     actor: Actor[events.Event, effects.Effect],
     coordinators: dict[Address, Coordinator],
-    operator_keys: OperatorKeys,
     store: ContentStore,
     attestation: AttestationService,
-) -> dict[Address, WebSocketDialer]:
+    connections: Connections,
+) -> dict[Address, CoordinatorDialer]:
     """One connection for each coordinator, with the handler of its frames."""
-    dialers: dict[Address, WebSocketDialer] = {}
+    dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():
         frame_handler = FrameHandler(
             actor,
             address,
             terms.domain,
             recover,
-            partial(_may_take_work, operator_keys, attestation, address),
+            partial(_may_take_work, connections.operator_keys, attestation, address),
             store.available_bytes,
             given.executor.image_requirement,
             attestation.take,
         )
-        dialers[address] = WebSocketDialer(
-            coordinator.url.replace("http", "ws", 1) + "/v1/peers",
-            address,
-            given.keys.account,
-            HelloSigner(operator_keys, address),
-            frame_handler.handle,
-            given.clock,
-            retry_max=terms.limits.heartbeat_every,
-        )
+        dialers[address] = connections.dialer(coordinator, frame_handler.handle)
     return dialers
 
 
@@ -287,7 +304,7 @@ def _attestation(
     actor: Actor[events.Event, effects.Effect],
     operator_keys: OperatorKeys,
     store: ContentStore,
-    dialers: Mapping[Address, WebSocketDialer],
+    dialers: Mapping[Address, CoordinatorDialer],
 ) -> AttestationService:
     """`dialers` is filled later, before the service runs."""
     terms, peer_key = core.terms, given.keys.peer_public

@@ -50,6 +50,8 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
         f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{draining}"
     )
     typer.echo(f"coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}")
+    for coordinator, transport in tree.get("transports", {}).items():
+        typer.echo(f"  coordinator {coordinator[:12]} over {transport}")
     for slot in tree.get("slots", []):
         typer.echo(f"  {slot_line(slot)}")
     for lease in tree["leases"]:

@@ -12,7 +12,7 @@ from quorate_node import cli_options as options
 from quorate_node import gpu_settings
 from quorate_node import settings as settings_file
 from quorate_node.cli_options import hex_text
-from quorate_node.config import FEE_CAP_GWEI, AttestationChoice, ExecutorKind
+from quorate_node.config import FEE_CAP_GWEI, AttestationChoice, ExecutorKind, TransportChoice
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
@@ -60,6 +60,7 @@ def init(
     ipfs_gateway: options.IpfsGateways = None,
     ipfs_kubo: options.IpfsKubo = "",
     attestation: options.Attestation = AttestationChoice.NONE,
+    transport: options.Transport = TransportChoice.AUTO,
     chain_url: options.ChainUrl = "",
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     deployment: options.DeploymentFile = None,
@@ -93,6 +94,7 @@ def init(
             ipfs_gateways=_gateways(ipfs_gateway),
             ipfs_kubo=_kubo(ipfs_kubo),
             attestation=attestation,
+            transport=transport,
         )
         is_first = not (folder / settings_file.FILE).exists()
         settings = settings_file.changed(folder, typed, _named_fields(ctx))

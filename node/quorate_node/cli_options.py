@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from quorate_node.config import AttestationChoice, ExecutorKind
+from quorate_node.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
@@ -124,6 +124,10 @@ Attestation = Annotated[
         help="L1: verifiers challenge the GPUs on offer (without a GPU, the CPU) for some seconds, "
         "while no job runs",
     ),
+]
+Transport = Annotated[
+    TransportChoice,
+    typer.Option("--transport", help="How to reach coordinators; auto: libp2p where it works"),
 ]
 ChainUrl = Annotated[
     str,

@@ -40,6 +40,18 @@ class AttestationChoice(StrEnum):
     L1 = "L1"
 
 
+class TransportChoice(StrEnum):
+    """How the provider connects to coordinators.
+
+    `auto` uses libp2p where it is installed and the coordinator shows an address, with WebSocket as
+    stand-in. The others insist on one of them.
+    """
+
+    AUTO = "auto"
+    LIBP2P = "libp2p"
+    WEBSOCKET = "websocket"
+
+
 FEE_CAP_GWEI = 500
 
 
@@ -78,6 +90,7 @@ class Config:
     images: tuple[str, ...] = ()  # allowed images; empty = any
     kinds: tuple[JobKind, ...] = (JobKind.TASK,)
     region: str = ""
+    transport: TransportChoice = TransportChoice.AUTO
     listen_host: str = "127.0.0.1"
     listen_port: int = 7710
     public_url: str = ""  # where others reach the gateway; empty = http://host:port as it listens

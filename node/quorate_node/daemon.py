@@ -224,6 +224,8 @@ class ProviderDaemon:
             tasks["attestation"] = parts.attestation.run()
             if parts.terms.gpus:
                 tasks["GPUs"] = parts.gpu_watch.run()
+            if parts.p2p_transport is not None:
+                tasks["libp2p"] = parts.p2p_transport.run()
             for name, task in tasks.items():
                 group.create_task(task, name=name)
 
@@ -270,7 +272,7 @@ class ProviderDaemon:
             parts.core,
             parts.operator_keys.current.address,
             self.url,
-            parts.connected(),
+            parts.transports(),
             self.board.problems(),
             parts.store.fetched.by_source(),
         )

@@ -4,10 +4,12 @@ from quorate_node.config import Config
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.gpu.gpu_slots import GpuSlots
 from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Price, Small
 
+SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
 MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
 
 
@@ -48,6 +50,11 @@ def divide(
         )
         found.append(RunSlots(offer, resources, item.groups))
     return tuple(found)
+
+
+def needs_engine(sandbox: Sandbox) -> str:
+    """Why there are no GPU slots in a sandbox, with the remedy."""
+    return f"jobs run in {sandbox.value}, which has no GPUs; install Docker"
 
 
 def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResources:

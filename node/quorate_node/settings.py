@@ -19,6 +19,7 @@ from quorate_node.config import (
     ExecutorKind,
     GpuLayout,
     GpuPrice,
+    TransportChoice,
     store_bytes,
 )
 from quorate_protocol.codec import canonical
@@ -64,6 +65,7 @@ class Settings(Struct, frozen=True):
     gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
     ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
     attestation: AttestationChoice = AttestationChoice.NONE
+    transport: TransportChoice = TransportChoice.AUTO
 
     def config(
         self,
@@ -102,6 +104,7 @@ class Settings(Struct, frozen=True):
             ipfs_gateways=self.ipfs_gateways,
             ipfs_kubo=self.ipfs_kubo,
             attestation=self.attestation,
+            transport=self.transport,
         )
 
 

@@ -40,10 +40,6 @@ class NoopExecutor:
     ) -> None:
         """Does nothing: no image is needed."""
 
-    def gpu_problem(self) -> str:
-        """Returns "": no task runs, so none needs a GPU."""
-        return ""
-
     def image_requirement(self, name: str) -> str:
         """Returns "", because no image is read."""
         return ""

@@ -46,11 +46,14 @@ class Announcements:
         operator_keys: OperatorKeys,
         clock: Clock,
         attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots,
+        publish: Callable[[OfferEnvelope], None] | None = None,
     ) -> None:
-        """`attested` adds the attestation level and the record to slots that have them."""
+        """`attested` adds the attestation level and the record to slots that have them. `publish`
+        hands each offer to gossip, and returns at once.
+        """
         self._attested = attested
         self._core, self._peers = core, peers
-        self._operator_keys, self._clock = operator_keys, clock
+        self._operator_keys, self._clock, self._publish = operator_keys, clock, publish
         self._details: OfferDetails | None = None
         self._heartbeat_seq = 0
         self._taken: dict[Address, int] = {}  # the newest offer that each coordinator took
@@ -87,6 +90,8 @@ class Announcements:
         """
         if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
+        if self._publish is not None:
+            self._publish(self.offer(seq, expires, self._operator_keys.current))
         waiting = [address for address in self._peers if self._taken.get(address, -1) < seq]
         is_first = any(address not in self._taken for address in waiting)
         async with asyncio.TaskGroup() as group:

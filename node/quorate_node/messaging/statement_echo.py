@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from quorate_node.messaging.coordinator_dialer import Dialer
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Statement
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
-from quorate_runtime.peers.websocket_peers import WebSocketDialer
 
 POLL_SECONDS = 0.5
 SEND_SECONDS = Seconds(10)
@@ -31,7 +31,7 @@ class StatementEcho:
     """
 
     newest: Callable[[Address], Envelope[Statement] | None]
-    dialers: Mapping[Address, WebSocketDialer]
+    dialers: Mapping[Address, Dialer]
     clock: Clock
     # coordinator -> number of the connection at which the statement was sent
     _sent_at: dict[Address, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class StatementEcho:
                     await self._send(address, dialer)
             await self.clock.sleep(POLL_SECONDS)
 
-    async def _send(self, coordinator: Address, dialer: WebSocketDialer) -> None:
+    async def _send(self, coordinator: Address, dialer: Dialer) -> None:
         connection, newest = dialer.connections, self.newest(coordinator)
         if newest is not None:
             try:

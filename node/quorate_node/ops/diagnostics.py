@@ -28,10 +28,11 @@ from quorate_node.messaging.coordinator_client import (
     get_json,
     saved_info_path,
 )
+from quorate_node.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.views import InfoView, OfferView
-from quorate_protocol.ports import Clock
+from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32, usd
@@ -59,11 +60,10 @@ async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) ->
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     host, inventory = detect_cpu_class(), await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
-    engine, gpu_problem = await _engine(config, keys, clock)
-    gpus = check_gpus(laid_out, gpu_problem, has_prices=bool(config.gpu_prices))
-    found = [*_machine(config.home, host, inventory), *gpus, engine]
+    engine, sandbox = await _engine(config, keys, clock)
+    found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
     wanted = {host.id(): config.slots} if config.slots else {}
-    if not gpu_problem:
+    if sandbox in SANDBOXES_WITH_GPUS:
         wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
     if not config.coordinators:
         return [
@@ -101,17 +101,15 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
     ]
 
 
-def check_gpus(laid_out: LaidOut, gpu_problem: str, has_prices: bool) -> list[CheckResult]:
-    """What is offered of the GPUs and at which price, and why the rest is not offered.
-
-    An owner who has named no price offers no GPUs, and nothing is wrong with that.
-    """
-    remedy = "quorate node init --gpu-price USD, --gpu-slots"
+def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
+    """What is offered of the GPUs and at which price, and why the rest is not offered."""
     found = [
-        CheckResult("gpu slots", not has_prices, problem, remedy) for problem in laid_out.problems
+        CheckResult("gpu slots", False, problem, "quorate node init --gpu-price USD, --gpu-slots")
+        for problem in laid_out.problems
     ]
-    if laid_out.classes and gpu_problem:
-        return [*found, CheckResult("gpu slots", False, gpu_problem, "then `quorate node check`")]
+    if laid_out.classes and sandbox is not None and sandbox not in SANDBOXES_WITH_GPUS:
+        found.append(CheckResult("gpu slots", False, needs_engine(sandbox), "install Docker"))
+        return found
     for item in laid_out.classes:
         size = item.host.world_size
         text = (
@@ -124,18 +122,17 @@ def check_gpus(laid_out: LaidOut, gpu_problem: str, has_prices: bool) -> list[Ch
 
 async def _engine(
     config: Config, keys: ProviderKeys | None, clock: Clock
-) -> tuple[CheckResult, str]:
-    """Returns the check's result, and why jobs can have no GPUs ("" if they can)."""
+) -> tuple[CheckResult, Sandbox | None]:
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: it is the result of this check.
         remedy = "systemctl start docker; or apt-get install docker.io, or bubblewrap"
-        return CheckResult("engine", False, str(error), remedy), "there is no sandbox for jobs"
+        return CheckResult("engine", False, str(error), remedy), None
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
     text = f"jobs run in the sandbox {executor.sandbox.value}{limits}"
-    return CheckResult("engine", True, text), executor.gpu_problem()
+    return CheckResult("engine", True, text), executor.sandbox
 
 
 async def _coordinator(

@@ -1,6 +1,7 @@
 """The daemon's status: GET /v1/status on its gateway, and `<home>/status.json`."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -95,17 +96,21 @@ class Status(Struct, frozen=True):
     unpaid: tuple[UnpaidStatus, ...] = ()
     bytes_by_source: dict[str, int] = {}  # verified bytes of content, since the daemon started
     slots: tuple[SlotStatus, ...] = ()
+    transports: dict[str, str] = {}  # connected coordinator (0x-hex) -> libp2p or websocket
 
 
 def status_of(
     core: ProviderCore,
     operator: Address,
     gateway: str,
-    connected: tuple[Address, ...],
+    transports: Mapping[Address, str],
     problems: tuple[Problem, ...] = (),
     bytes_by_source: dict[str, int] | None = None,
 ) -> Status:
-    """Returns the status of a core. Pure, except for the process id."""
+    """Returns the status of a core. Pure, except for the process id.
+
+    `transports` has the transport of each coordinator that the provider is connected to.
+    """
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -123,7 +128,8 @@ def status_of(
         is_draining=core.scalars.is_draining,
         host_classes=tuple(slot.host.id() for slot in terms.slots),
         free_slots=tuple(int(item.free) for item in offered),
-        connected=connected,
+        connected=tuple(transports),
+        transports={f"0x{address.hex()}": name for address, name in transports.items()},
         leases=tuple(
             LeaseStatus(
                 item.assignment_hash, item.coordinator, type(item.phase).__name__, item.commit_by

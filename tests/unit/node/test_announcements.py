@@ -20,6 +20,7 @@ from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
 from quorate_runtime.clock import VirtualClock, run_virtual
+from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, Driver, make_terms
 
 FIRST, SECOND = Address(b"\x21" * 20), Address(b"\x22" * 20)
@@ -71,7 +72,7 @@ class Node:
     journaled: list[events.Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        keys = ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, STRANGER)
+        keys = ProviderKeys(PROVIDER, PROVIDER, OPERATOR, PeerKey(ZERO_HASH), ZERO_HASH, STRANGER)
         peers = {FIRST: self.first, SECOND: self.second}
         self.announcements = Announcements(self.core, peers, OperatorKeys(keys), self.clock)
         self.announcements.bind(OfferDetails(ZERO_HASH, "eu", ZERO_HASH, ZERO_HASH, ()))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import quorate_node.executors
-from quorate_node.executors.docker import engine_facts
 from quorate_node.executors.docker.hardened_profile import (
     ContainerMounts,
     EngineFacts,
@@ -107,13 +106,9 @@ def test_the_command_is_that_of_the_job_or_the_image() -> None:
 
 def test_gpus_by_cdi_or_by_the_runtime_s_hook() -> None:
     task = python_task("x", "", gpus=(GPU,))
-    with_cdi = host(task, EngineFacts("{}", cdi_gpus=frozenset({"0", GPU}), runtime="runsc"))
+    with_cdi = host(task, EngineFacts("{}", has_cdi=True, runtime="runsc"))
     assert with_cdi["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={GPU}"]}]
     assert "Runtime" not in with_cdi, "gVisor for GPUs is the owner's choice"
-    other = EngineFacts("{}", cdi_gpus=frozenset({"0", "all"}))
-    assert host(task, other)["DeviceRequests"] == host(task)["DeviceRequests"], (
-        "it lists no such GPU"
-    )
     assert host(task)["DeviceRequests"] == [
         {"Driver": "nvidia", "DeviceIDs": [GPU], "Capabilities": [["gpu", "compute", "utility"]]}
     ]
@@ -229,23 +224,3 @@ def test_words_of_an_image_that_are_no_variables_are_ignored() -> None:
         "B": "",
         "C": "=",
     }
-
-
-def test_the_engines_own_list_says_which_gpus_it_gives_by_cdi(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    listed = [
-        {"Source": "cdi", "ID": f"nvidia.com/gpu={GPU}"},
-        {"Source": "cdi", "ID": "nvidia.com/gpu=all"},
-        {"Source": "cdi", "ID": "vendor.com/nic=0"},
-        {"Source": "other", "ID": "nvidia.com/gpu=7"},
-    ]
-    assert engine_facts.cdi_gpus({"DiscoveredDevices": listed}) == {GPU, "all"}
-    # Engines before 28.2 name only folders.
-    assert engine_facts.cdi_gpus({"CDISpecDirs": ["/etc/cdi"]}) == frozenset()
-    assert engine_facts.has_nvidia_hook({"Runtimes": {"nvidia": {}}})
-    assert not engine_facts.has_nvidia_hook({"Runtimes": {"runc": {}}})
-    assert "nvidia-ctk cdi generate" in engine_facts.gpu_problem(EngineFacts("{}"))
-    assert engine_facts.gpu_problem(EngineFacts("{}", has_nvidia_hook=True)) == ""
-    assert engine_facts.gpu_problem(EngineFacts("{}", cdi_gpus=frozenset({GPU}))) == ""

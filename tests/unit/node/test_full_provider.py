@@ -56,7 +56,7 @@ def test_status_shows_the_slots_that_heartbeats_offer() -> None:
     """The status once showed a free slot while heartbeats offered none."""
     core = ProviderCore(make_terms())
     shown = [
-        status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots
+        status_of(core, OPERATOR.address, "", {}, (Problem(name, "x"),)).free_slots
         for name in ("chain", "disk")
     ]
     assert shown == [(1,), (0,)]

@@ -207,6 +207,7 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
         ('"slots":1', '"slots":17'),
         ('"listenPort":7710', '"listenPort":70000'),
         ('"storeGib":', '"storeGib":-1'),
+        ('"transport":"auto"', '"transport":"quic"'),
         (f'"{URL}"', '"nonsense"'),
         (f'"{URL}"', ""),
         ('"priceFloor":0', '"priceFloor":200000'),
@@ -375,7 +376,7 @@ def test_network_is_the_first_part_of_an_ip_address() -> None:
 def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
     """The daemon replaces a truncated token."""
     core = ProviderCore(make_terms())
-    status = status_of(core, OPERATOR.address, "http://127.0.0.1:1", ())
+    status = status_of(core, OPERATOR.address, "http://127.0.0.1:1", {})
     write_status(tmp_path / "status.json", status)
     assert read_status(tmp_path / "status.json") == status and status.free_slots == (1,)
     assert read_status(tmp_path / "nothing.json") is None

@@ -37,7 +37,7 @@ OTHER = Hash32(b"\x0a" * 32)
 
 def told(driver: Driver) -> list[tuple[Hash32, str]]:
     return [
-        (item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", ()).unpaid
+        (item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", {}).unpaid
     ]
 
 

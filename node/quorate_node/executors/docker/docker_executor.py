@@ -25,8 +25,7 @@ from quorate_node.executors.docker.container_logs import LogReaders
 from quorate_node.executors.docker.container_record import Inspection, container_state, labels
 from quorate_node.executors.docker.container_usage import ContainerUsage
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.engine_facts import gpu_problem, read_engine_facts
-from quorate_node.executors.docker.gpu_use import check_unused
+from quorate_node.executors.docker.engine_facts import read_engine_facts
 from quorate_node.executors.docker.hardened_profile import (
     LABEL_LEASE,
     LABEL_OUTPUT_BYTES,
@@ -133,10 +132,6 @@ class DockerExecutor:
             await self._fetches.fetch(
                 lease_id, name, deadline_seconds, lambda: self._has(name), needs_gpu
             )
-
-    def gpu_problem(self) -> str:
-        """Returns why the engine's containers can have no GPUs, or "". `check` comes before it."""
-        return "the engine was not asked yet" if self._engine is None else gpu_problem(self._engine)
 
     def image_requirement(self, name: str) -> str:
         """Returns what a registry's image asks of the GPU driver, if it was read before."""
@@ -274,7 +269,6 @@ class DockerExecutor:
         image = self._images.ensure(task.image, task.argv)
         if task.gpus:
             self._requirements.check(image_env(image.env))
-            check_unused(self._api, task)
         try:
             mounts = self._dirs.prepare(task, name)
             facts = replace(self._engine or self._facts(), boot_id=boot_id)

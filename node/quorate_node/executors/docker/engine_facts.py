@@ -1,13 +1,12 @@
 """Finds out what the container engine can do, and which runtime jobs get."""
 
 import logging
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import docker
 
-from quorate_node.executors.docker.hardened_profile import CDI_KIND, RUNTIME_GVISOR, EngineFacts
+from quorate_node.executors.docker.hardened_profile import RUNTIME_GVISOR, EngineFacts
 from quorate_node.executors.linux import cgroups
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Unavailable
@@ -16,7 +15,6 @@ log = logging.getLogger(__name__)
 
 _SECCOMP = Path(__file__).parents[1] / "linux" / "seccomp.json"
 _RETRY_SECONDS = 3600.0
-NVIDIA_HOOK = "nvidia-container-runtime-hook"
 
 
 def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFacts:
@@ -33,36 +31,7 @@ def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFa
         )
     runtime = _runtime(info.get("Runtimes") or {}, wanted)
     parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
-    return EngineFacts(_SECCOMP.read_text(), parent, runtime, cdi_gpus(info), has_nvidia_hook(info))
-
-
-def cdi_gpus(info: Mapping[str, object]) -> frozenset[str]:
-    """Returns the names of the GPUs that the engine lists by CDI. Engines before version 28.2 list
-    none.
-    """
-    listed = info.get("DiscoveredDevices") or []
-    assert isinstance(listed, list), "the engine gives a list of devices"
-    names = [str(item.get("ID", "")) for item in listed if item.get("Source") == "cdi"]
-    prefix = f"{CDI_KIND}="
-    return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
-
-
-def has_nvidia_hook(info: Mapping[str, object]) -> bool:
-    """Whether NVIDIA's container toolkit is installed. An engine takes its hook from PATH."""
-    runtimes = info.get("Runtimes") or {}
-    assert isinstance(runtimes, dict), "the engine gives its runtimes by name"
-    return "nvidia" in runtimes or shutil.which(NVIDIA_HOOK) is not None
-
-
-def gpu_problem(engine: EngineFacts) -> str:
-    """Returns why containers can have no GPUs, with the remedy, or ""."""
-    if engine.cdi_gpus or engine.has_nvidia_hook:
-        return ""
-    return (
-        f"the container engine lists no devices {CDI_KIND} and has no {NVIDIA_HOOK}: install "
-        "nvidia-container-toolkit, run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, "
-        "and restart the engine"
-    )
+    return EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
 
 
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:

@@ -21,8 +21,6 @@ LABEL_ENGINE_BOOT = "quorate.engine-life"
 LABEL_MAX_DURATION = "quorate.max-duration"
 LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
-LABEL_GPUS = "quorate.gpus"
-CDI_KIND = "nvidia.com/gpu"
 
 USER = "65534:65534"
 OPEN_FILES_MAX = 8192
@@ -74,14 +72,13 @@ class EngineFacts:
     """What the profile must know of the engine.
 
     If `cgroup_parent` is empty, the engine chooses the parent. If `runtime` is empty, the engine
-    uses its default (runc). A CDI name of a GPU is its UUID, its number, or `all`.
+    uses its default (runc).
     """
 
     seccomp: str  # the profile as JSON text
     cgroup_parent: str = ""
     runtime: str = ""
-    cdi_gpus: frozenset[str] = frozenset()  # names of GPUs that the engine lists by CDI
-    has_nvidia_hook: bool = False  # NVIDIA's container toolkit is installed
+    has_cdi: bool = False
     boot_id: str = ""  # of the engine's current run, see `engine_boot_id`
 
 
@@ -152,7 +149,6 @@ def container_request(
             LABEL_MAX_DURATION: str(task.max_duration),
             LABEL_OUTPUT_BYTES: str(task.output_bytes),
             LABEL_OUTPUT_INODES: str(task.output_inodes),
-            **({LABEL_GPUS: " ".join(task.gpus)} if task.gpus else {}),
         },
         "HostConfig": _host_config(
             task,
@@ -349,7 +345,7 @@ def _host_config(
     if engine.runtime and not task.gpus:
         config["Runtime"] = engine.runtime
     if task.gpus:
-        config["DeviceRequests"] = [_gpu_request(task.gpus, engine.cdi_gpus)]
+        config["DeviceRequests"] = [_gpu_request(task.gpus, engine.has_cdi)]
     return config
 
 
@@ -391,15 +387,14 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
     return [*inputs, outputs]
 
 
-def _gpu_request(gpus: Sequence[str], cdi_gpus: frozenset[str]) -> dict[str, object]:
-    """Returns the request for GPUs, by CDI if the engine lists all of them, else by the nvidia
-    runtime's hook.
+def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
+    """Returns the request for GPUs, by CDI if the engine knows it, else by the nvidia runtime's
+    hook.
 
-    CDI is a static list of devices and needs no hook that runs as root. A list that is older than
-    the machine's GPUs lacks some of them.
+    CDI is a static list of devices and needs no hook that runs as root.
     """
-    if cdi_gpus.issuperset(gpus):
-        return {"Driver": "cdi", "DeviceIDs": [f"{CDI_KIND}={gpu}" for gpu in gpus]}
+    if has_cdi:
+        return {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={gpu}" for gpu in gpus]}
     return {
         "Driver": "nvidia",
         "DeviceIDs": list(gpus),

@@ -59,10 +59,6 @@ class SupervisedExecutor:
             "image: registry images need a container engine; name the image by CID",
         )
 
-    def gpu_problem(self) -> str:
-        """Returns that only a container engine gives GPUs to tasks."""
-        return f"jobs run in {self.sandbox.value}, which has no GPUs: install Docker"
-
     def image_requirement(self, name: str) -> str:
         """Returns "", because this executor has no images from registries."""
         return ""

@@ -8,7 +8,6 @@ from quorate_node import gpu_settings
 from quorate_node.config import EVERY_GPU, Config, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
 from quorate_node.gpu.gpu_slots import LaidOut, lay_out
-from quorate_node.ops.diagnostics import check_gpus
 from quorate_node.run_slots import divide
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
@@ -154,16 +153,3 @@ def test_choices_that_cannot_be_offered_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=says):
         gpu_settings.check(layouts, prices, Price(floor))
-
-
-def test_check_says_what_is_offered_and_what_is_missing() -> None:
-    found = laid("eight-h100-sxm", "4")
-    [offered] = check_gpus(found, "", has_prices=True)
-    assert offered.is_good and "2 slots of 4x H100 SXM at 4.000000 USD/h each" in offered.text
-    [engine] = check_gpus(found, "install nvidia-container-toolkit", has_prices=True)
-    assert not engine.is_good and "nvidia-container-toolkit" in engine.text
-    free = laid("one-t4", prices=())
-    [unpriced] = check_gpus(free, "", has_prices=False)
-    assert unpriced.is_good and "--gpu-price" in unpriced.text, "nothing is wrong without a price"
-    [half] = check_gpus(laid("one-t4", prices=(GpuPrice(Price(1), "H100"),)), "", has_prices=True)
-    assert not half.is_good and half.fix

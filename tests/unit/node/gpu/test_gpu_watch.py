@@ -1,22 +1,13 @@
 """The watch tells the core which GPUs the driver lists, and the owner which are gone."""
 
-from pathlib import Path
-
-import pytest
-
-from quorate_content.store.content_store import ContentStore
 from quorate_node.core import events
-from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.gpu.gpu_watch import LOOK_SECONDS, TRIES, GpuWatch, uuids_of
-from quorate_node.jobs.content_sources import JobSources
-from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.gpu.recorded_inventories import recorded
-from support.markets.provider_world import HOST, make_spec
 
 WHOLE = recorded("four-rtx-4090")
 UUIDS = uuids_of(WHOLE)
@@ -86,20 +77,3 @@ async def test_partitions_count_as_gpus() -> None:
     parts = {part.uuid for device in inventory.devices for part in device.partitions}
     assert parts and parts < uuids_of(inventory)
     assert LOOK_SECONDS > 0
-
-
-@pytest.mark.rule("4.35")
-async def test_the_driver_is_asked_before_a_task_with_gpus_counts_as_ended(tmp_path: Path) -> None:
-    watch, _, core, _, clock = watched()
-    executor = NoopExecutor(tmp_path / "noop", clock)
-    store = ContentStore(tmp_path / "store", 1 << 20, now=clock.now)
-    runner = JobRunner(executor, store, tmp_path, clock, {HOST.id(): HOST}, watch.look)
-    try:
-        spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
-        for lease, gpus in (("aa", ()), ("bb", (WHOLE.devices[0].uuid,))):
-            await runner.fetch(lease, spec, JobSources(), 5.0)
-            await runner.start(lease, spec, HOST.id(), gpus)
-            await runner.wait(lease, gpus)
-            assert len(core.read) == len(gpus), "the core hears of the GPUs first"
-    finally:
-        await store.close()

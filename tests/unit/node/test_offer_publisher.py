@@ -1,0 +1,78 @@
+"""The provider's newest offer goes out by gossip, as soon as a neighbour takes it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from quorate_node.messaging.offer_publisher import OfferPublisher
+from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.ports import Verdict
+from quorate_protocol.rules.classes import HostClass
+from quorate_runtime.clock import VirtualClock, run_virtual
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.peers.memory_gossip import MemoryGossipHub
+from support.markets.scripted_market import DOMAIN
+from support.offers import a_slot, an_offer
+
+OPERATOR = KeySigner(b"\x01" * 32)
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+
+
+def offer(seq: int) -> OfferEnvelope:
+    made = an_offer(OPERATOR.address, seq, 1_700_000_900, (a_slot(HOST, 100_000),))
+    return OfferEnvelope(made, seal(DOMAIN, made.signed(), OPERATOR.sign))
+
+
+class Heard:
+    """A neighbour that hears the topic."""
+
+    def __init__(self, hub: MemoryGossipHub) -> None:
+        self.seqs: list[int] = []
+        self._messages = hub.join("neighbour").subscribe(lambda data, forwarder: Verdict.ACCEPT)
+
+    async def run(self) -> None:
+        async for data in self._messages:
+            self.seqs.append(int(offer_gossip.decode(data).offer.offer.seq))
+
+
+@asynccontextmanager
+async def publishing(hub: MemoryGossipHub, clock: VirtualClock) -> AsyncIterator[OfferPublisher]:
+    publisher = OfferPublisher(hub.join("provider"), clock)
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def on_hub(
+    test: Callable[[OfferPublisher, MemoryGossipHub, VirtualClock], Awaitable[None]],
+) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async with MemoryGossipHub(clock) as hub, publishing(hub, clock) as publisher:
+            await test(publisher, hub, clock)
+
+    run_virtual(main)
+
+
+def test_newest_offer_waits_for_the_first_neighbour() -> None:
+    async def test(publisher: OfferPublisher, hub: MemoryGossipHub, clock: VirtualClock) -> None:
+        publisher.put(offer(1))
+        await clock.sleep(10)
+        publisher.put(offer(2))
+        await clock.sleep(10)
+        heard = Heard(hub)
+        reading = asyncio.create_task(heard.run())
+        await clock.sleep(2)
+        assert heard.seqs == [2], "older offers are not sent any more"
+        publisher.put(offer(3))
+        await clock.sleep(1)
+        assert heard.seqs == [2, 3]
+        await clock.sleep(100)
+        assert heard.seqs == [2, 3], "each offer goes out once"
+        reading.cancel()
+
+    on_hub(test)
