@@ -64,8 +64,14 @@ def up(
     colluding: Annotated[
         bool, typer.Option("--colluding", help="Make all liars tell the same lie.")
     ] = False,
+    transport: Annotated[
+        str, typer.Option(help="Connections: auto (libp2p where installed), libp2p, or websocket.")
+    ] = "auto",
     default_ports: Annotated[
-        bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")
+        bool,
+        typer.Option(
+            "--default-ports", help="Chain 8545, beacon 8546, coordinator 7700, libp2p 7701."
+        ),
     ] = False,
     detach: Annotated[
         bool,
@@ -75,6 +81,7 @@ def up(
 ) -> None:
     """Start a devnet and serve until Ctrl-C, which ends all of it."""
     from quorate_devnet.config import ChainKind, DevnetConfig, ExecutorChoice
+    from quorate_node.config import TransportChoice
 
     try:
         config = DevnetConfig(
@@ -84,6 +91,7 @@ def up(
             clients,
             executor=_one_of(ExecutorChoice, executor, "--executor"),
             chain=_one_of(ChainKind, chain, "--chain"),
+            transport=_one_of(TransportChoice, transport, "--transport"),
             is_colluding=colluding,
             has_default_ports=default_ports,
         )
@@ -98,18 +106,8 @@ def up(
             EXIT_UNAVAILABLE,
         )
     if detach:
-        words = [
-            "--providers",
-            str(providers),
-            "--liars",
-            str(liars),
-            "--clients",
-            str(clients),
-            "--executor",
-            executor,
-            "--chain",
-            chain,
-        ]
+        words = [f"--providers={providers}", f"--liars={liars}", f"--clients={clients}"]
+        words += [f"--executor={executor}", f"--chain={chain}", f"--transport={transport}"]
         words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
         raise typer.Exit(_start_detached([*words, "--dir", str(config.folder)], folder, as_json))
     raise typer.Exit(_until_interrupted(config, as_json))
@@ -363,7 +361,7 @@ def _lines(facts: dict[str, Any], folder: Path) -> list[str]:
         f"coordinator  {facts['coordinator']['url']}",
         (
             f"providers    {len(facts['providers'])} ({liars} of them lie), executor "
-            f"{facts['executor']}"
+            f"{facts['executor']}, connected over {facts['transport']}"
         ),
         f"clients      {clients}: quorate --devnet {shlex.quote(str(folder / MARKER_NAME))} offers",
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from quorate_node.config import AttestationChoice, ExecutorKind
+from quorate_node.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
@@ -20,7 +20,7 @@ HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a do
 LIAR_PRICE = Price(2_400_000)  # lower than all others, so that a liar becomes primary
 CLIENT_DEPOSIT = Amount(2_000 * USD)
 BONDS = Amount(1_000 * USD)  # deposit of the posting key, for cases
-DEFAULT_PORTS = (8545, 8546, 7700)
+DEFAULT_PORTS = (8545, 8546, 7700, 7701)
 PROVIDERS_MAX = 24
 CLIENTS_MAX = 8
 OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, PASSWORD)
@@ -75,6 +75,8 @@ class DevnetConfig:
     liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
     executor: ExecutorChoice = ExecutorChoice.AUTO
     chain: ChainKind = ChainKind.OWN
+    # Libp2p where it is installed, unless it is WebSocket.
+    transport: TransportChoice = TransportChoice.AUTO
     is_colluding: bool = False
     noop_milliseconds: int = 0
     # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
@@ -115,9 +117,9 @@ class DevnetConfig:
         """Returns the folder of a funded client profile."""
         return self.folder / f"client-{index}"
 
-    def ports(self) -> tuple[int, int, int]:
-        """Returns the ports of chain, beacon and coordinator; 0 means any free one."""
-        return DEFAULT_PORTS if self.has_default_ports else (0, 0, 0)
+    def ports(self) -> tuple[int, int, int, int]:
+        """Returns the ports of chain, beacon, coordinator and its libp2p; 0 means any free one."""
+        return DEFAULT_PORTS if self.has_default_ports else (0, 0, 0, 0)
 
     @property
     def coordinator_home(self) -> Path:

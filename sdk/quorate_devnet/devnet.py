@@ -42,15 +42,18 @@ from quorate_devnet.processes.ready_file import write_private
 from quorate_devnet.setup import genesis
 from quorate_devnet.setup.engine_check import engine_answers
 from quorate_devnet.setup.genesis import Funds, JoiningProvider
+from quorate_node.config import TransportChoice
 from quorate_node.executors.bwrap.bwrap_executor import check_bwrap
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime import p2p
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import new_secret
 from quorate_runtime.keys.keystore import Keystore
@@ -79,6 +82,7 @@ class Devnet:
     coordinator: Address
     providers: tuple[Address, ...]
     profiles: tuple[Profile, ...]
+    transport: str  # of coordinator and providers: libp2p or websocket
     seconds: float = 0.0  # how long it took to start
 
     def kill(self, name: str) -> None:
@@ -150,6 +154,7 @@ class _Startup:
         executor = await asyncio.to_thread(resolve_executor, config.executor)
         self._register_cleanup(executor)
         port = config.ports()[2] or free_port("127.0.0.1")
+        p2p_listen = await self._p2p_listen()
         crash_point("devnet.before-keys")
         coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
         crash_point("devnet.after-keys")
@@ -169,6 +174,7 @@ class _Startup:
             port,
             str(ready / "coordinator.json"),
             config.claims_for_all,
+            p2p_listen,
             config.ipfs_gateways,
         )
         crash_point("devnet.before-settings")
@@ -191,12 +197,27 @@ class _Startup:
             coordinator.account.address,
             tuple(keys.account for keys in providers),
             profiles,
+            LIBP2P if p2p_listen else WEBSOCKET,
             time.monotonic() - self.began,
         )
         crash_point("devnet.before-marker")
         write_devnet_file(devnet_facts(devnet), config)
         crash_point("devnet.after-marker")
         return devnet
+
+    async def _p2p_listen(self) -> str:
+        """Returns where the coordinator listens for libp2p; "" where WebSocket is used instead."""
+        choice = self.config.transport
+        if choice is TransportChoice.WEBSOCKET:
+            return ""
+        problem = await asyncio.to_thread(p2p.available)
+        if not problem:
+            port = self.config.ports()[3] or free_port("127.0.0.1")
+            return f"/ip4/127.0.0.1/tcp/{port}"
+        if choice is TransportChoice.LIBP2P:
+            raise Unavailable(f"{problem}; or use --transport auto")
+        self.notice(f"connections use WebSocket: {problem}")
+        return ""
 
     def _start_children(self) -> None:
         config, ready = self.config, self.config.folder / "ready"
@@ -205,7 +226,7 @@ class _Startup:
             if config.chain is ChainKind.OWN
             else "quorate_devnet.processes.run_anvil"
         )
-        chain_port, beacon_port, _ = config.ports()
+        chain_port, beacon_port, *_ = config.ports()
         control = ["--test-control"] if config.crash_folder else []
         self.processes.start(
             "chain",
@@ -400,6 +421,7 @@ def devnet_facts(devnet: Devnet) -> dict[str, object]:
         "deployment": canonical.to_json(devnet.deployment),
         "coordinator": {"url": devnet.coordinator_url, "account": "0x" + devnet.coordinator.hex()},
         "executor": devnet.executor.value,
+        "transport": devnet.transport,
         "pid": os.getpid(),
         "providers": [
             {

@@ -38,10 +38,6 @@ class LyingExecutor:
         """Calls the inner executor."""
         await self._inner.fetch_image(lease_id, name, deadline_seconds, needs_gpu)
 
-    def gpu_problem(self) -> str:
-        """Calls the inner executor."""
-        return self._inner.gpu_problem()
-
     def image_requirement(self, name: str) -> str:
         """Calls the inner executor."""
         return self._inner.image_requirement(name)

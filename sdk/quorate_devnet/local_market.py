@@ -8,6 +8,7 @@ from pathlib import Path
 from quorate.client.market import Market
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.devnet import running
+from quorate_node.config import TransportChoice
 
 
 @contextlib.asynccontextmanager
@@ -27,6 +28,7 @@ async def local_market(
             liars,
             clients=1,
             executor=ExecutorChoice(executor),
+            transport=TransportChoice.WEBSOCKET,  # it starts faster
         )
         async with running(config) as devnet, Market(devnet.profiles[0]) as market:
             yield market

@@ -153,9 +153,6 @@ class Executor(Protocol):
         the deadline.
         """
 
-    def gpu_problem(self) -> str:
-        """Why tasks can have no GPUs here, with the remedy; "" if they can. `check` comes first."""
-
     def image_requirement(self, name: str) -> str:
         """What a registry's image asks of the GPU driver; "" if nothing, or if the executor has not
         read its configuration since it was started.

@@ -1,5 +1,5 @@
 """kill -9 in the middle of a job: of the provider, the coordinator, both, and the provider after
-the program's exit (I3, I6).
+the program's exit (I3, I6). Connections use libp2p where it is installed; CI requires it.
 
 Each job must end with the output of the same run that was in progress, and be paid exactly once.
 """
@@ -17,6 +17,7 @@ import pytest_asyncio
 from quorate import Job, Market
 from quorate.client.run import Run
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.demo.run_demo import transport_in_use
 from quorate_devnet.devnet import Devnet, running
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import ProviderView, RunView
@@ -91,8 +92,8 @@ async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     """A devnet with containers if an engine answers (CI requires one), else with plain
     processes.
     """
-    if "docker" in required():
-        require("docker")
+    for needed in {"docker", "libp2p"} & required():
+        require(needed)
     executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.PROCESS
     folder = tmp_path_factory.mktemp("restart")
     config = DevnetConfig(folder / "devnet", PROVIDERS, clients=1, executor=executor)
@@ -112,6 +113,8 @@ async def check_end(world: World, run: Run, before: dict[bytes, int], primary: i
         result = await run.result()
     assert result.is_success and result.verdict.outcome is Outcome.ACCEPTED
     assert (result.output / "answer.txt").read_text() == f"the answer of {run.name}"
+    transport = world.devnet.transport
+    await until(lambda: transport_in_use(world.devnet) == transport or None)
     view = await run.status()
     assert [item.role for item in view.executions] == ["primary", "auditor"], (
         "nothing lapsed and nothing ran twice"

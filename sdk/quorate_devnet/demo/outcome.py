@@ -18,6 +18,7 @@ class DemoOutcome:
 
     snapshot: MarketSnapshot
     executor: str
+    transport: str
     liar: Address
     result_cid: str
     image_cid: str
@@ -108,7 +109,7 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
     ]
     return {
         "executor": result.executor,
-        "transport": "websocket",
+        "transport": result.transport,
         "job_ids": [to_hex(job_id) for job_id in snapshot.runs],
         "result_cid": result.result_cid,
         "image_cid": result.image_cid,

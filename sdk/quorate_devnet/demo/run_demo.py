@@ -28,6 +28,8 @@ from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.devnet import Devnet, running
 from quorate_devnet.setup.engine_check import load_image
 from quorate_node.executors.selection import BANNER
+from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
+from quorate_node.ops.status import read_status
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.chain import ChainClient, Rpc
@@ -233,6 +235,7 @@ class _DemoRun:
         return DemoOutcome(
             snapshot,
             devnet.executor.value,
+            await asyncio.to_thread(transport_in_use, devnet),
             devnet.providers[0],
             picture,
             orders.image_cid,
@@ -333,6 +336,16 @@ class _DemoRun:
         )
         (out / "receipt.json").write_bytes(orders.results[faulted].receipt.read_bytes())
         return str(cid_of_path(picture))
+
+
+def transport_in_use(devnet: Devnet) -> str:
+    """Returns libp2p if all providers are connected over it, by their own status; else websocket.
+    Blocks.
+    """
+    homes = [devnet.config.provider_home(index) for index in range(len(devnet.providers))]
+    found = [read_status(home / "status.json") for home in homes]
+    used = {name for status in found if status for name in status.transports.values()}
+    return LIBP2P if all(found) and used == {LIBP2P} else WEBSOCKET
 
 
 def current_stage(snapshot: MarketSnapshot) -> str:

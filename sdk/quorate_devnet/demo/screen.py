@@ -179,6 +179,6 @@ def _caption(result: DemoOutcome) -> str:
             f"{usd(result.charged)} "
             f"USD · option price {result.price} USD"
         ),
-        f"executor {result.executor} · transport websocket · {result.seconds:.1f} s",
+        f"executor {result.executor} · transport {result.transport} · {result.seconds:.1f} s",
     ]
     return "\n".join(lines)

@@ -54,6 +54,7 @@ def main() -> None:
         chain_url=settings.chain_url,
         beacon_url=settings.beacon_url,
         port=settings.port,
+        p2p_listen=settings.p2p_listen,
         staging=StagingQuota(20 * GIB),
         ready_file=Path(settings.ready_file),
         claims_for_all=settings.claims_for_all,
