@@ -11,13 +11,12 @@ import docker.errors
 import pytest
 
 from quorate_content.store.content_store import ContentStore
-from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.docker.image_fetches import FETCHES_MAX
 from quorate_node.images.registry_http import TransferRate
 from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol import values
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 from support.executors.executor_cases import new_lease, python_task
 from support.executors.image_fetching import (
@@ -148,23 +147,3 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
             await until_closed(asked)
     finally:
         await store.close()
-
-
-@pytest.mark.rule("4.36")
-async def test_an_image_for_a_newer_driver_is_refused_before_its_layers_are_fetched(
-    tmp_path: Path,
-) -> None:
-    rules = replace(RULES, driver=GpuDriver("550.54.15", "12.4"))
-    env = {"Env": ["CUDA_VERSION=12.8.0", "NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver<500"]}
-    offered = served(small_archive(tmp_path), config_changes=env)
-    async with executing(tmp_path, rules) as executor, serving(offered) as (name, asked):
-        assert executor.image_requirement(name) == "", "it was not read yet"
-        with pytest.raises(Refused) as refused:
-            await executor.fetch_image(new_lease(), name, 60.0, needs_gpu=True)
-        assert refused.value.code is Code.UNSUPPORTED
-        assert "CUDA 12.8" in refused.value.detail and "550.54.15" in refused.value.detail
-        blobs = [request.path for request in asked if "/blobs/" in request.path]
-        assert len(blobs) == 1 and offered.config in blobs[0], "the configuration alone"
-        # The next assignment with this image is declined by the core, see `cuda_versions`.
-        assert executor.image_requirement(name).startswith("cuda>=12.8")
-        await executor.fetch_image(new_lease(), name, 60.0)  # a job without GPUs may have it

@@ -20,11 +20,7 @@ NETWORK = "10.213.{}.1/24"
 class OwnEngine:
     """`dockerd` with its own folders, socket and bridge. Needs root."""
 
-    def __init__(self, folder: Path, programs: Path | None = None) -> None:
-        """`programs` is a folder of programs that the engine finds before all others."""
-        self._env = dict(os.environ)
-        if programs is not None:
-            self._env["PATH"] = f"{programs}{os.pathsep}{self._env['PATH']}"
+    def __init__(self, folder: Path) -> None:
         self.url = f"unix://{folder}/sock"
         self._folder = folder
         self._bridge = "qt" + uuid.uuid4().hex[:8]
@@ -80,11 +76,7 @@ class OwnEngine:
         ]
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", *map(str, words)],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=self._env,
+                ["dockerd", *map(str, words)], stdout=log, stderr=log, start_new_session=True
             )
         limit = time.monotonic() + UP_SECONDS
         while not self._answers():

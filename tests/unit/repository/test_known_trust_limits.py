@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 import quorate_contracts
-import quorate_runtime
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core.effects import Effect, Send
 from quorate_coordinator.core.entities import Decided
@@ -21,6 +21,7 @@ from quorate_protocol.rules import orders
 from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome, VerifyTier
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
+from quorate_runtime.peers.websocket_peers import Hello
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 
 ABI = Path(quorate_contracts.__file__).parent / "abi"
@@ -210,9 +211,5 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
     assert refused.value.code is Code.UNSUPPORTED
 
 
-def test_web_sockets_are_the_only_transport_of_the_daemons() -> None:
-    """The adapters over libp2p, and the bindings of peer keys with them, wait for their use."""
-    root = Path(quorate_runtime.__file__).parents[2]
-    for folder in ("node", "coordinator", "sdk/quorate_devnet"):
-        for path in (root / folder).rglob("*.py"):
-            assert "quorate_runtime.p2p" not in path.read_text(encoding="utf-8"), path
+def test_hello_over_websocket_binds_no_peer_key() -> None:
+    assert {field.name for field in fields(Hello)} == {"account", "key", "sig"}
