@@ -191,7 +191,7 @@ DEVNET = Limits(
     usage_check_from_ms=None,
     offer_ttl=Seconds(15 * 60),
     offer_refresh=Seconds(20),
-    attestation_every=Seconds(30),
+    attestation_every=Seconds(15),
     attestation_start_within=Seconds(10),
     attestation_ttl=Seconds(300),
 )

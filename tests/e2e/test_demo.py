@@ -25,6 +25,7 @@ FIELDS = {
     "executor",
     "transport",
     "job_ids",
+    "offers",
     "result_cid",
     "image_cid",
     "executions",
@@ -75,6 +76,13 @@ def test_the_answer_has_every_field(answer: dict[str, Any]) -> None:
     assert answer["transport"] == transport and answer["verdict"] == "accepted"
     assert 0 < answer["seconds"] <= SECONDS_MAX
     assert len(set(answer["job_ids"])) == len(answer["job_ids"]) >= JOBS_MIN
+
+
+@pytest.mark.rule("10.18")
+def test_every_offer_carries_verified_records(answer: dict[str, Any]) -> None:
+    offers = answer["offers"]
+    assert len({offer["provider"] for offer in offers}) == len(offers) == 5
+    assert all((offer["level"], offer["verified"]) == (1, True) for offer in offers)
 
 
 def test_two_independent_owners_agree_on_every_job(answer: dict[str, Any]) -> None:

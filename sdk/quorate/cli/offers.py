@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from quorate.gossip.market_by_gossip import GossipedMarket
+    from quorate.trust.attestation_verification import CheckedSlot
     from quorate_contracts.deploy import Deployment
     from quorate_protocol.messages.offer import Offer
 
@@ -28,6 +29,9 @@ PriceText = Annotated[
 ]
 OnChain = Annotated[
     bool, typer.Option("--on-chain", help="Ask the chain too, whether each signer is the provider.")
+]
+Verifying = Annotated[
+    bool, typer.Option("--verify", help="Check attestations too: signatures, draw and arithmetic.")
 ]
 ByGossip = Annotated[
     bool,
@@ -61,6 +65,7 @@ def offers(
     gpu: GpuText = None,
     max_price: PriceText = None,
     on_chain: OnChain = False,
+    verify: Verifying = False,
     p2p: ByGossip = False,
     seconds: Listening = None,
     deployment: DeploymentFile = None,
@@ -95,23 +100,27 @@ def offers(
         return
     if seconds is not None or deployment is not None or chain_url is not None:
         raise UsageError("--seconds, --deployment and --chain-url need --p2p")
-    run_async(_of_the_book(context_of(ctx), on_chain, fits, json))
+    run_async(_of_the_book(context_of(ctx), on_chain, verify, fits, json))
 
 
 async def _of_the_book(
-    context: Context, on_chain: bool, fits: "Callable[[Offer], bool]", is_json: bool
+    context: Context, on_chain: bool, verify: bool, fits: "Callable[[Offer], bool]", is_json: bool
 ) -> None:
     from quorate.cli import rendering
 
     async with context.market() as market:
         views = await market.checked_offers(on_chain)
-    wanted = tuple(row for row in views if fits(row.view.offer))
+        wanted = tuple(row for row in views if fits(row.view.offer))
+        if verify:
+            wanted = await market.with_attestation(wanted, on_chain)
     if is_json:
         emit({"offers": [rendering.offer_json(row) for row in wanted]})
     else:
         rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
         _note_if_empty(len(wanted), len(views))
     _note_bad(sum(1 for row in wanted if row.problem))
+    for row in wanted:
+        _note_attestation(rendering.short(row.view.offer.provider), row.slots)
 
 
 async def _by_gossip(
@@ -164,6 +173,18 @@ def _note_if_empty(wanted: int, found: int) -> None:
 def _note_bad(count: int) -> None:
     if count:
         note(f"{count} offers failed their check; no job should be priced by them")
+
+
+def _note_attestation(provider: str, slots: "tuple[CheckedSlot, ...]") -> None:
+    """Says why a slot is not verified, and which figures are only told."""
+    from quorate.cli import rendering
+
+    for slot in slots:
+        if slot.problem:
+            note(f"{provider}: attestation not verified: {slot.problem}")
+        elif slot.is_verified:
+            seconds = slot.elapsed_ms / 1000
+            note(f"{provider}: elapsed {seconds:.1f} s is {rendering.VERIFIERS_WORD}")
 
 
 def _market_of(

@@ -21,8 +21,10 @@ from quorate_protocol.units import JobKind, Label, Price
 
 if TYPE_CHECKING:
     from quorate.gossip.chain_standing import JudgedOffer
+    from quorate.trust.attestation_verification import CheckedSlot
     from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 
+VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
 PIPE_WIDTH = 500
 OWNERS_SHOWN = 8
 
@@ -94,7 +96,42 @@ def offer_json(row: CheckedOffer) -> dict[str, Any]:
     checked = {"problem": row.problem, "chainChecked": row.is_chain_checked}
     signer = "" if row.signer is None else f"0x{row.signer.hex()}"
     tree: dict[str, Any] = canonical.to_json(row.view)
-    return tree | {"check": checked | {"signer": signer}}
+    slots = {"slots": [_slot_json(slot) for slot in row.slots]} if row.slots else {}
+    return tree | {"check": checked | {"signer": signer} | slots}
+
+
+def _slot_json(slot: "CheckedSlot") -> dict[str, Any]:
+    """What was found about the attestation of one slot."""
+    if not slot.level:
+        return {"level": 0, "verified": False}
+    return {
+        "level": slot.level,
+        "verified": slot.is_verified,
+        "problem": slot.problem,
+        "gpus": len(slot.gpus),
+        "verifiers": min((gpu.verifiers for gpu in slot.gpus), default=0),
+        "vramBytes": min((gpu.vram_bytes for gpu in slot.gpus), default=0),
+        "verifiersWord": {
+            "note": VERIFIERS_WORD,
+            "elapsedMs": slot.elapsed_ms,
+            "int8OperationsPerSecond": min((gpu.int8_operations for gpu in slot.gpus), default=0),
+            "memoryBytesPerSecond": min((gpu.memory_bytes for gpu in slot.gpus), default=0),
+            "ratioPpm": min((gpu.ratio for gpu in slot.gpus), default=0),
+        },
+    }
+
+
+def _level(item: CheckedOffer, number: int) -> str:
+    """Says which attestation level a slot claims, and who has checked it."""
+    slot = item.view.offer.slots[number]
+    if not slot.attestation_level:
+        return "L0"
+    level = f"L{slot.attestation_level}"
+    if item.slots:
+        return f"{level} verified" if item.slots[number].is_verified else f"{level} NOT VERIFIED"
+    believed = item.view.attestation_levels[number : number + 1]
+    is_believed = believed and believed[0] >= slot.attestation_level
+    return f"{level} by coordinator" if is_believed else _claimed(slot)
 
 
 def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
@@ -102,10 +139,10 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
     rows = []
     for item in checked:
         view, offer = item.view, item.view.offer
-        for slot in offer.slots:
+        for number, slot in enumerate(offer.slots):
             rows.append(
                 [
-                    *_offer_cells(offer, slot, str(view.free_slots)),
+                    *_offer_cells(offer, slot, _level(item, number), str(view.free_slots)),
                     str(view.audits_passed),
                     str(view.strikes),
                     "yes" if view.is_alive else "no",
@@ -144,15 +181,24 @@ def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
     for item in judged:
         offer = item.heard.envelope.offer
         check = f"BAD: {item.problem}" if item.problem else "ok"
-        rows += [[*_offer_cells(offer, slot, "-"), "-", "-", "-", check] for slot in offer.slots]
+        rows += [
+            [*_offer_cells(offer, slot, _claimed(slot), "-"), "-", "-", "-", check]
+            for slot in offer.slots
+        ]
     return rows
 
 
-def _offer_cells(offer: Offer, slot: SlotOffer, free: str) -> list[str]:
+def _claimed(slot: SlotOffer) -> str:
+    """The level that a slot claims and that nobody has checked here."""
+    return f"L{slot.attestation_level} unchecked" if slot.attestation_level else "L0"
+
+
+def _offer_cells(offer: Offer, slot: SlotOffer, attested: str, free: str) -> list[str]:
     """Returns the cells of a row that the offer itself gives."""
     return [
         short(offer.provider),
         _hardware(slot),
+        attested,
         f"{free}/{slot.count}",
         " ".join(_prices(slot)),
         offer.region,
@@ -196,6 +242,7 @@ def _usd(price: Price) -> str:
 OFFER_COLUMNS = [
     "PROVIDER",
     "HARDWARE",
+    "ATTESTED",
     "FREE",
     "USD/SLOT-H",
     "REGION",

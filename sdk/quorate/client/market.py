@@ -186,6 +186,23 @@ class Market:
             return await check_on_chain(rows, session.identity, self.info.chain_url)
         return tuple(rows)
 
+    async def with_attestation(
+        self, rows: Iterable[CheckedOffer], is_on_chain: bool = False
+    ) -> tuple[CheckedOffer, ...]:
+        """Returns the rows with what this client found about the attestation of each slot.
+
+        It fetches documents and proofs from the providers' gateways and computes for about a
+        second a GPU. With `is_on_chain` the chain says whose keys signed. Raises UsageError if
+        numpy is not installed.
+        """
+        from quorate.trust.attestation_checks import attestation_check
+
+        session = self._client_session
+        chain_url = self.info.chain_url if is_on_chain else ""
+        now = UnixSeconds(int(session.clock.now()))
+        async with attestation_check(session.identity, now, chain_url) as check:
+            return tuple([replace(row, slots=await check.check(row.view.offer)) for row in rows])
+
     async def history(
         self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:

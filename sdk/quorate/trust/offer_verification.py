@@ -6,8 +6,10 @@ a changed document it recovers another key. So only the chain can say that the p
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from quorate.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
@@ -16,6 +18,14 @@ from quorate_protocol.messages.views import OfferView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
 
+if TYPE_CHECKING:
+    from quorate.trust.attestation_verification import CheckedSlot
+    from quorate_contracts.bindings.calls import Query
+    from quorate_contracts.bindings.stakes import Stakes
+    from quorate_runtime.chain.client import ChainClient
+
+T = TypeVar("T")
+
 CHAIN_CALLS_PARALLEL = 8
 
 
@@ -23,13 +33,15 @@ CHAIN_CALLS_PARALLEL = 8
 class CheckedOffer:
     """A row of the book. `problem` says in one sentence why it must not be believed; "" if nothing
     was found. `signer` is the key that signed it, or None. `is_chain_checked`: the chain was asked
-    whether this key is the provider's.
+    whether this key is the provider's. `slots` is what was found about each slot's attestation, if
+    it was checked.
     """
 
     view: OfferView
     problem: str
     signer: Address | None
     is_chain_checked: bool = False
+    slots: "tuple[CheckedSlot, ...]" = ()
 
 
 def check_offer(view: OfferView, identity: CoordinatorIdentity, now: UnixSeconds) -> CheckedOffer:
@@ -77,3 +89,35 @@ async def check_on_chain(
                 )
             newest = UnixSeconds((await client.head()).time)
             return tuple(await asyncio.gather(*[check(row) for row in rows]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChainKeys:
+    """Asks the chain whose keys signed. UnavailableError if the chain node does not answer."""
+
+    client: "ChainClient"
+    stakes: "Stakes"
+
+    async def is_key_at(self, account: Address, key: Address, at: UnixSeconds) -> bool:
+        """Whether a key was valid for an account at a time."""
+        return bool(await self._ask(self.stakes.key_valid(account, key, at)))
+
+    async def is_coordinator(self, account: Address) -> bool:
+        """Whether an account is a coordinator with a bond."""
+        return bool(await self._ask(self.stakes.bond_of(account)))
+
+    async def _ask(self, query: "Query[T]") -> "T":
+        with translated():
+            return query.decode(await self.client.call(query.to, query.data))
+
+
+@asynccontextmanager
+async def chain_keys(identity: CoordinatorIdentity, chain_url: str) -> AsyncIterator[ChainKeys]:
+    """Yields queries to a chain node."""
+    from quorate_contracts.bindings.stakes import Stakes
+    from quorate_runtime.chain.client import ChainClient
+    from quorate_runtime.chain.rpc import Rpc
+    from quorate_runtime.http.client_sessions import plain_session
+
+    async with plain_session() as session:
+        yield ChainKeys(ChainClient(Rpc(chain_url, session)), Stakes(identity.stakes))

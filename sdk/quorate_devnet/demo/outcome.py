@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from quorate_contracts.bindings import events
 from quorate_devnet.demo.accounting import BalanceCheck, Gas
+from quorate_devnet.demo.attested_offers import ShownOffer
 from quorate_devnet.demo.market_watch import MarketSnapshot
 from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, Outcome
@@ -27,6 +28,7 @@ class DemoOutcome:
     balances: tuple[BalanceCheck, ...]
     charged: int
     credited: int
+    offers: tuple[ShownOffer, ...]
     seconds: float
 
     @property
@@ -81,6 +83,9 @@ def problems(result: DemoOutcome) -> list[str]:
         for item in result.balances
         if not item.holds
     ]
+    unverified = [to_hex(offer.provider) for offer in result.offers if not offer.is_verified]
+    if unverified:
+        found.append(f"the attestation is not verified of {', '.join(unverified)}")
     if result.charged != result.credited:
         found.append(f"clients were charged {result.charged}, but {result.credited} was credited")
     return found
@@ -110,6 +115,14 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
     return {
         "executor": result.executor,
         "transport": result.transport,
+        "offers": [
+            {
+                "provider": to_hex(offer.provider),
+                "level": offer.level,
+                "verified": offer.is_verified,
+            }
+            for offer in result.offers
+        ],
         "job_ids": [to_hex(job_id) for job_id in snapshot.runs],
         "result_cid": result.result_cid,
         "image_cid": result.image_cid,

@@ -20,6 +20,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.demo import outcome, scenario
 from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_gas
+from quorate_devnet.demo.attested_offers import attested_offers
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
 from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
 from quorate_devnet.demo.outcome import DemoOutcome
@@ -27,6 +28,7 @@ from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.devnet import Devnet, running
 from quorate_devnet.setup.engine_check import load_image
+from quorate_node.config import AttestationChoice
 from quorate_node.executors.selection import BANNER
 from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_node.ops.status import read_status
@@ -144,7 +146,14 @@ async def _run(
     options.out.mkdir(parents=True, exist_ok=True)
     examples = scenario.examples_folder()
     scene = scenario.read_scene(examples)
-    config = DevnetConfig(folder, PROVIDERS, LIARS, CLIENTS, executor=options.executor)
+    config = DevnetConfig(
+        folder,
+        PROVIDERS,
+        LIARS,
+        CLIENTS,
+        executor=options.executor,
+        attestation=AttestationChoice.L1,
+    )
     image = folder.parent / "image.tar"
     building = asyncio.create_task(asyncio.to_thread(build_python_image, image, ("numpy",)))
     async with AsyncExitStack() as stack:
@@ -211,6 +220,13 @@ class _DemoRun:
             chain,
             contracts,
         )
+        self.bound.reach("attesting the providers")
+        offers = await attested_offers(markets[0], PROVIDERS)
+        verified = sum(offer.is_verified for offer in offers)
+        self.screen.milestone(
+            f"{verified} of {len(offers)} offers carry verified records of level 1, of their CPUs"
+        )
+        self.bound.reach("running the jobs")
         orders = Orders(markets, self.scene, self.examples, self.image)
         stack.push_async_callback(orders.cancel)
         self.screen.milestone(
@@ -244,6 +260,7 @@ class _DemoRun:
             tuple(balances),
             sum(account.charged for account in snapshot.accounts),
             credited,
+            offers,
             time.monotonic() - began,
         )
 

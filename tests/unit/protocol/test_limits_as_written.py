@@ -65,7 +65,7 @@ WRITTEN: list[tuple[str, str, int, int]] = [
         14 * DAY,
         0,
     ),
-    ("first beacon round of each hour [30 s]", "attestation_every", HOUR, 30),
+    ("first beacon round of each hour [15 s]", "attestation_every", HOUR, 15),
     ("start within 60 s [10 s] of it", "attestation_start_within", 60, 10),
     ("A record lives 24 h [5 min]", "attestation_ttl", 24 * HOUR, 300),
     ("refreshes its offer every 5 min [20 s]", "offer_refresh", 300, 20),
