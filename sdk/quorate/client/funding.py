@@ -32,7 +32,8 @@ async def fund(
     mint: bool = False,
 ) -> int:
     """Deposits, and allocates to the coordinator whose identity is `pins`. Returns the gas used. A
-    `purpose` that was used before is only waited for, never sent twice.
+    `purpose` that was used before is only waited for, never sent twice. For a new purpose the
+    account's coins and tokens are read first: if they are too few, nothing is signed.
 
     Raises RefusedError with the contract's reason (such as too few tokens), and UnavailableError if
     the chain does not answer in time. With `mint`, the devnet's token first makes the amount.
@@ -57,11 +58,16 @@ async def fund(
         outgoing = [
             Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls
         ]
+        needed = 0 if mint else amount
         with translated():
+            if not await sender.known(outgoing[0].purpose):  # else it may be on its way
+                lack = await _lack(client, token, profile, amount, needed)
+                if lack:
+                    raise Refused(Code.CHAIN, lack)
             try:
                 receipts = await sender.send_in_order(outgoing, deadline_seconds=DEADLINE_SECONDS)
             except Refused as refused:
-                lack = await _lack(client, token, profile, amount, 0 if mint else amount)
+                lack = await _lack(client, token, profile, amount, needed)
                 raise (Refused(refused.code, lack) if lack else refused) from refused
     return sum(receipt.gas_used for receipt in receipts)
 

@@ -25,7 +25,6 @@ from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_content.dag.cid import parse
 from quorate_content.transfer.fetch_order import gateway_source
-from quorate_content.transfer.root_size import root_size
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import (
@@ -366,6 +365,8 @@ class Market:
         return replace(packed, not_stored=tuple(not_stored))
 
     async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
+        from quorate_content.transfer.root_size import root_size  # it imports aiohttp
+
         failed: list[str] = []
         for url in (*job.gateways, job.ipfs_gateway):
             gateway = gateway_source("gateway", url).url
