@@ -4,14 +4,16 @@ import asyncio
 import json
 import shlex
 from pathlib import Path
+from urllib.parse import quote
 
 import typer
 
 from quorate_node import cli_options as options
+from quorate_node import gpu_settings
 from quorate_node import settings as settings_file
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import usd
+from quorate_protocol.units import Price, usd
 from quorate_protocol.values import replace
 
 CONTROL_SECONDS = 5.0
@@ -55,7 +57,7 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
     for slot in tree.get("slots", []):
         typer.echo(f"  {slot_line(slot)}")
     for lease in tree["leases"]:
-        typer.echo(f"  lease {lease['lease'][:18]} {lease['phase']}")
+        typer.echo(f"  {lease_line(lease)}")
     for item in tree["earnings"]:
         final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
         typer.echo(
@@ -66,6 +68,12 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
         typer.echo(f"  declined: {item['reason']}: {item['text']}")
     for item in tree.get("unpaid", [])[-5:]:
         typer.echo(f"  unpaid: lease {item['lease'][:18]}: {item['why']}")
+
+
+def lease_line(lease: canonical.Json) -> str:
+    """Returns one line about a lease, with the GPUs that it has."""
+    gpus = f" on {', '.join(lease['gpus'])}" if lease.get("gpus") else ""
+    return f"lease {lease['lease'][:18]} {lease['phase']}{gpus}"
 
 
 def slot_line(slot: canonical.Json) -> str:
@@ -94,21 +102,23 @@ def drain(
 
 
 def price(
-    amount: options.PriceAmount, home: options.Home = None, as_json: options.AsJson = False
+    amount: options.PriceAmount,
+    gpu: options.PricedGpu = "",
+    home: options.Home = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Change the price of CPU slots, also while the provider is up. Running jobs keep their price.
+    """Change the price of CPU slots, or of GPUs, also while the provider is up. Running jobs keep
+    their price.
 
     The price is kept in node.json, so it holds after a restart.
     """
     folder = options.home_of(home)
     is_up = True
     try:
-        wanted = settings_file.usd_price(amount)
-        before = settings_file.read(folder)
-        after = settings_file.changed(folder, replace(before, price=wanted), {"price"})
-        settings_file.write(folder, after)
+        wanted = _save_price(folder, amount, gpu)
+        query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
         try:
-            asyncio.run(_ask_daemon(folder, "POST", f"/v1/price?microUsd={wanted}"))
+            asyncio.run(_ask_daemon(folder, "POST", f"/v1/price?{query}"))
         except Unavailable as error:
             # Not re-raised: the setting counts from the next start.
             is_up = False
@@ -119,7 +129,22 @@ def price(
         typer.echo(json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up}))
     else:
         when = "is offered now" if is_up else "counts from the next start"
-        typer.echo(f"price {usd(wanted)} USD per slot-hour {when}")
+        each = f"GPU-hour of {gpu}" if gpu else "slot-hour"
+        typer.echo(f"price {usd(wanted)} USD per {each} {when}")
+
+
+def _save_price(folder: Path, amount: str, gpu: str) -> Price:
+    """Writes the new price into the settings, after checking it. Returns it in micro-USD."""
+    before = settings_file.read(folder)
+    if gpu:
+        new = gpu_settings.price_for(amount, gpu)
+        prices = gpu_settings.with_price(before.gpu_prices, new)
+        wanted, name, after = new.price, "gpu_prices", replace(before, gpu_prices=prices)
+    else:
+        wanted, name = settings_file.usd_price(amount), "price"
+        after = replace(before, price=wanted)
+    settings_file.write(folder, settings_file.changed(folder, after, {name}))
+    return wanted
 
 
 async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:

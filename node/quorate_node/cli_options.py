@@ -52,7 +52,15 @@ LimitsName = Annotated[
     typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor"),
 ]
 PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
-PriceAmount = Annotated[str, typer.Argument(help="USD per slot-hour, such as 0.25")]
+PriceAmount = Annotated[
+    str, typer.Argument(help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour")
+]
+PricedGpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu", help="GPUs that get the price, such as H100; all = those without their own"
+    ),
+]
 PriceFloorText = Annotated[
     str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
 ]

@@ -175,7 +175,9 @@ class ProviderDaemon:
         def status() -> Status:
             return self._status(parts)
 
-        price_change = PriceChange(parts.core, parts.actor, self.is_on_offer)
+        price_change = PriceChange(
+            parts.core, parts.actor, self.is_on_offer, self.config.gpu_prices
+        )
         gateway = Gateway(
             parts.store, config.home, status, parts.drain.set_by_owner, price_change.set_by_owner
         )

@@ -10,6 +10,7 @@ from quorate_protocol.units import Price, usd
 CHOICES_MAX = 16
 SIZE_MAX = 64  # GPUs of one slot
 COUNT_MAX = 255
+ALL = "all"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}", re.ASCII)
 _LAYOUT = re.compile(r"(?:(?P<model>[^:]+):)?(?P<size>[0-9]{1,3})(?:x(?P<count>[0-9]{1,3}))?")
 _PRICE = re.compile(r"([0-9]{1,7})(?:\.([0-9]{1,6}))?", re.ASCII)
@@ -30,6 +31,19 @@ def layouts_of(texts: list[str]) -> tuple[GpuLayout, ...]:
 def prices_of(texts: list[str]) -> tuple[GpuPrice, ...]:
     """Returns the prices of `--gpu-price`, in USD for one GPU and hour. Raises Refused."""
     return tuple(_price(text) for text in texts)
+
+
+def with_price(prices: tuple[GpuPrice, ...], new: GpuPrice) -> tuple[GpuPrice, ...]:
+    """Returns the prices with a new one, which replaces the price of the same name."""
+    kept = tuple(item for item in prices if item.model.lower() != new.model.lower())
+    return (*kept, new)
+
+
+def price_for(amount: str, gpu: str) -> GpuPrice:
+    """Returns the price of GPUs that people call `gpu`; "all" is every model that has no price of
+    its own. Raises Refused.
+    """
+    return prices_of([amount if gpu == ALL else f"{gpu}={amount}"])[0]
 
 
 def check(layouts: tuple[GpuLayout, ...], prices: tuple[GpuPrice, ...], price_floor: Price) -> None:

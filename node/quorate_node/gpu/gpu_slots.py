@@ -95,7 +95,7 @@ def _follow(work: _Work, layout: GpuLayout, prices: tuple[GpuPrice, ...]) -> Non
     made = 0
     models = dict.fromkeys(unit.model for unit in work.units if _is_called(unit.model, layout))
     for model in models:
-        price = _price(model, prices)
+        price = price_of(model, prices)
         fitting = [
             unit
             for unit in work.units
@@ -123,8 +123,10 @@ def _is_called(model: str, layout: GpuLayout) -> bool:
     return not layout.model or model.lower() in names_called(layout.model)
 
 
-def _price(model: str, prices: tuple[GpuPrice, ...]) -> Price:
-    """The price of one GPU and hour: that of its model, else the general one, else 0."""
+def price_of(model: str, prices: tuple[GpuPrice, ...]) -> Price:
+    """The price of one GPU and hour: that of its model, else the general one, else 0. The last of
+    several counts.
+    """
     own = [
         item.price for item in prices if item.model and model.lower() in names_called(item.model)
     ]

@@ -26,6 +26,7 @@ TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
 TOKEN_CHARACTERS = 64
 PRICE_DIGITS_MAX = 13
+GPU_NAME_MAX = 64
 LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
 
 
@@ -38,7 +39,7 @@ class Gateway:
         home: Path,
         status: Callable[[], Status],
         drain: Callable[[bool], Awaitable[None]],
-        set_price: Callable[[Price], Awaitable[None]],
+        set_price: Callable[[Price, str], Awaitable[None]],
     ) -> None:
         self._status, self._drain, self._set_price = status, drain, set_price
         self._token = control_token(home)
@@ -88,12 +89,12 @@ class Gateway:
         return web.json_response({})
 
     async def _post_price(self, request: web.Request) -> web.Response:
-        """Takes a new price: `?microUsd=`, per slot-hour."""
+        """Takes a new price: `?microUsd=` per slot-hour, or with `&gpu=` per GPU-hour."""
         self._check(request)
         text = request.query.get("microUsd", "")
         if not (text.isascii() and text.isdecimal() and len(text) <= PRICE_DIGITS_MAX):
             raise Refused(Code.MALFORMED, "price: microUsd must be a whole number")
-        await self._set_price(Price(int(text)))
+        await self._set_price(Price(int(text)), request.query.get("gpu", "")[:GPU_NAME_MAX])
         return web.json_response({})
 
     def _check(self, request: web.Request) -> None:

@@ -19,12 +19,15 @@ SHOWN_MAX = 50
 
 
 class LeaseStatus(Struct, frozen=True):
-    """One execution that has not ended. `lease` is its `assignment_hash`."""
+    """One execution that has not ended. `lease` is its `assignment_hash`, `gpus` are the UUIDs of
+    the GPUs that it has.
+    """
 
     lease: Hash32
     coordinator: Address
     phase: str
     commit_by: UnixSeconds
+    gpus: tuple[str, ...] = ()
 
 
 class EarningStatus(Struct, frozen=True):
@@ -132,7 +135,11 @@ def status_of(
         transports={f"0x{address.hex()}": name for address, name in transports.items()},
         leases=tuple(
             LeaseStatus(
-                item.assignment_hash, item.coordinator, type(item.phase).__name__, item.commit_by
+                item.assignment_hash,
+                item.coordinator,
+                type(item.phase).__name__,
+                item.commit_by,
+                item.gpus if item.occupies_slot else (),
             )
             for item in live
         ),

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from quorate_node import periodic
+from quorate_node.config import GpuPrice
 from quorate_node.core import events
 from quorate_node.core.effects import SendOffer
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
+from quorate_node.core.terms import RunSlots
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Announcements, OfferDetails
@@ -18,10 +20,13 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import PeerKey
+from support.markets.gpu_provider import PAIR, ROOM, gpu_driver, gpu_slots
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, Driver, make_terms
+from support.offers import a_slot
 
 FIRST, SECOND = Address(b"\x21" * 20), Address(b"\x22" * 20)
 ANSWER = frames.encode(frames.Ok())
@@ -212,3 +217,26 @@ async def test_a_price_out_of_bounds_changes_nothing(price: int) -> None:
         await PriceChange(node.core, node, asyncio.Event()).set_by_owner(Price(price))
     assert caught.value.code is Code.BAD_AMOUNT
     assert node.core.snapshot() == before and not node.journaled
+
+
+async def test_a_new_price_of_gpus_changes_their_slots_alone() -> None:
+    other = HostClass("hopper", sm_count=132, driver_branch="550")
+    slots = (
+        gpu_slots(PAIR, ("A", "B")),
+        RunSlots(a_slot(other, 9, gpu="H100 SXM"), ROOM, (("C",),)),
+    )
+    node = Node(VirtualClock(), gpu_driver(*slots))
+    change = PriceChange(node.core, node, asyncio.Event(), (GpuPrice(Price(9), "H100"),))
+
+    def prices() -> list[int]:
+        return [int(slot.on_demand) for slot in node.core.terms.slots]
+
+    await change.set_by_owner(Price(200_000), "all")
+    assert prices()[1:] == [400_000, 9], "a slot of two costs twice; H100 has its own price"
+    await change.set_by_owner(Price(300_000), "H100")
+    assert prices()[1:] == [400_000, 300_000]
+    await change.set_by_owner(Price(60_000))
+    assert prices() == [60_000, 400_000, 300_000]
+    with pytest.raises(Refused, match="no slot with a GPU called 'T4'"):
+        await change.set_by_owner(Price(70_000), "T4")
+    assert prices() == [60_000, 400_000, 300_000]

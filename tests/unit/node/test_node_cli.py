@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from quorate_node import settings
 from quorate_node.chain.registration import RegistrationState, missing, network_of
 from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.config import Config, ExecutorKind, GpuPrice
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.executors.host_class_probe import (
     V2_FLAGS,
@@ -395,6 +395,15 @@ def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, password: s
     code, text = run(home, "price", "0.25", "--json")
     assert code == 0 and json.loads(text) == {"priceMicroUsd": 250_000, "isOffered": False}
     assert settings.read(home).price == 250_000
+    for amount, gpu in (("1.20", "all"), ("2.00", "H100"), ("2.50", "h100")):
+        assert run(home, "price", amount, "--gpu", gpu, "--json")[0] == 0
+    kept = settings.read(home)
+    assert kept.price == 250_000 and kept.gpu_prices == (
+        GpuPrice(Price(1_200_000)),
+        GpuPrice(Price(2_500_000), "h100"),
+    )
+    code, text = run(home, "price", "0.04", "--gpu", "H100", "--json")
+    assert code == EXIT_REFUSED and "below the price floor" in json.loads(text)["detail"]
     for wrong in ("0.04", "0", "much", "1234567"):
         code, text = run(home, "price", wrong, "--json")
         assert code == EXIT_REFUSED and "price" in json.loads(text)["detail"]

@@ -2,7 +2,7 @@
 
 import json
 
-from quorate_node.cli_control import slot_line
+from quorate_node.cli_control import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
 from quorate_node.ops.status import status_of
@@ -10,6 +10,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
+from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec
 from support.markets.provider_world import OPERATOR, make_terms
 from support.offers import a_slot
 
@@ -27,3 +28,11 @@ def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
         # Rounded up, so that nobody pays more than is shown.
         "2/2 run slots of 4 x H100 free, at 10.000001 USD per slot-hour (2.500001 per GPU-hour)",
     ]
+
+
+def test_status_shows_which_gpus_a_lease_has() -> None:
+    driver = gpu_driver(gpu_slots(PAIR, ("GPU-A", "GPU-B")))
+    first = assign(driver, 1, PAIR, gpu_spec(2))
+    state = status_of(driver.core, OPERATOR.address, "http://127.0.0.1:1", {})
+    [lease] = json.loads(canonical.encode(state))["leases"]
+    assert lease_line(lease).endswith(" Accepted on GPU-A, GPU-B") and first.hex()[:8] in str(lease)
