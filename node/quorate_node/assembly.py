@@ -276,6 +276,7 @@ def _dialers(
     connections: Connections,
 ) -> dict[Address, CoordinatorDialer]:
     """One connection for each coordinator, with the handler of its frames."""
+    connections.name_documents(attestation.document)
     dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():
         frame_handler = FrameHandler(

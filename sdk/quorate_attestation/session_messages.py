@@ -108,18 +108,20 @@ Message = (
 )
 
 
-class _Carrier(Struct, frozen=True):
+class SessionMessage(Struct, frozen=True):
+    """What travels: one message with the name of its kind."""
+
     message: Message
 
 
 def encode(message: Message) -> bytes:
     """Canonical bytes of a message."""
-    return canonical.encode(_Carrier(message))
+    return canonical.encode(SessionMessage(message))
 
 
 def decode(data: bytes) -> Message:
     """The message of canonical bytes. Raises `Refused` for any other bytes."""
-    return canonical.decode(_Carrier, data, MESSAGE_BYTES_MAX).message
+    return canonical.decode(SessionMessage, data, MESSAGE_BYTES_MAX).message
 
 
 def challenge_of(message: Message) -> Hash32 | None:

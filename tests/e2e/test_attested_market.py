@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from quorate import Job, Market
+from quorate.trust.attestation_checks import deployment_check
 from quorate_devnet.config import MARKER, DevnetConfig, ExecutorChoice
 from quorate_devnet.devnet import running
 from quorate_node.config import AttestationChoice
+from quorate_protocol.units import UnixSeconds
+from quorate_runtime.clock import SystemClock
 
 PROVIDERS = 4
 SECONDS = 120.0  # a period of 30 s, and the challenges on a busy machine
@@ -22,7 +25,7 @@ IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
 def offers(folder: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
     """The rows of `quorate offers`, and what it says beside them."""
-    command = [QUORATE, "--devnet", str(folder / MARKER), "offers", "--json", *words]
+    command = [QUORATE, "--devnet", str(folder / MARKER), "offers", "--json", "--verify", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)["offers"]
@@ -43,7 +46,7 @@ async def test_cpus_are_attested_and_anybody_can_check_it(tmp_path: Path) -> Non
         async with asyncio.timeout(SECONDS):
             while [row.attestation_levels for row in await market.offers()] != [(1,)] * PROVIDERS:
                 await asyncio.sleep(0.1)
-        for words in (("--verify",), ("--verify", "--on-chain")):
+        for words in ((), ("--on-chain",)):
             rows, told = await asyncio.to_thread(offers, config.folder, *words)
             found = [slot for row in rows for slot in row["check"]["slots"]]
             assert [(slot["level"], slot["verified"]) for slot in found] == [(1, True)] * PROVIDERS
@@ -51,5 +54,9 @@ async def test_cpus_are_attested_and_anybody_can_check_it(tmp_path: Path) -> Non
             assert "the verifiers' word" in told
             assert all(slot["verifiersWord"]["elapsedMs"] > 0 for slot in found)
         assert all(row["offer"]["slots"][0]["gpu"] == "" for row in rows), "no GPU is claimed"
+        now = UnixSeconds(int(SystemClock().now()))
+        async with deployment_check(devnet.deployment, now, devnet.chain_url) as check:
+            slots = [await check.check(row.offer) for row in await market.offers()]
+        assert [slot.is_verified for (slot,) in slots] == [True] * PROVIDERS, "by the chain alone"
         result = await (await market.submit(job)).result(tmp_path / "output")
         assert result.is_success and len(result.providers) == 2

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from quorate_attestation import attestation_document, proof_document, session_messages
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.text_writer import writer_of
 from quorate_protocol.messages import envelope, frames, job_spec
@@ -24,7 +25,15 @@ COUNTS: Counter[str] = Counter()
 """What was tried in this process, by name."""
 READERS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (frames._Carrier, job_spec.JobSpec, OfferEnvelope, Submission, PlanRequest)
+    for kind in (
+        frames._Carrier,
+        job_spec.JobSpec,
+        OfferEnvelope,
+        Submission,
+        PlanRequest,
+        session_messages.SessionMessage,
+        attestation_document.AttestationDocument,
+    )
 }
 """Everything that strangers' bytes are decoded to, beside the envelopes."""
 
@@ -187,6 +196,15 @@ def parse_or_refuse(data: bytes) -> None:
     canonical.canonical(tree)
 
 
+DECODERS = (
+    frames.decode,
+    job_spec.decode,
+    session_messages.decode,
+    attestation_document.decode,
+    proof_document.decode,
+)
+
+
 def decode_or_refuse(data: bytes) -> None:
     """Asserts that each reader gives a value whose bytes equal the input, or raises `Refused`,
     and nothing else.
@@ -205,7 +223,7 @@ def decode_or_refuse(data: bytes) -> None:
     except Refused:
         pass  # most inputs are no envelope
     assert found is None or envelope.encode(found) == data
-    for read in (frames.decode, job_spec.decode):
+    for read in DECODERS:
         try:
             read(data)
         except Refused:

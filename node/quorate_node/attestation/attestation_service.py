@@ -56,6 +56,10 @@ class AttestationService:
         """Returns the slots with their newest records, if the owner wants them attested."""
         return self._records.attested(slots) if self._prover is not None else slots
 
+    async def document(self, record: Hash32) -> bytes | None:
+        """Returns one of this provider's attestation documents, by its digest."""
+        return await self._records.document(record)
+
     @property
     def is_using_gpus(self) -> bool:
         """Whether a challenge uses GPUs now, so that no job can."""

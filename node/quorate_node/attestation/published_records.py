@@ -1,5 +1,6 @@
 """The newest attestation documents of this provider: in its store, and named by its offer."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,11 +9,13 @@ from msgspec import Struct
 
 from quorate_attestation.attestation_document import AttestationDocument, GpuEvidence
 from quorate_attestation.catalogue import CPU
+from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
+from quorate_protocol import cids
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.files import write_atomic
@@ -88,6 +91,14 @@ class PublishedRecords:
             if item.model == (slot.gpu or CPU.name) and item.gpus >= needed and is_live:
                 return replace(slot, attestation_level=LEVEL_CHALLENGED, record=item.record)
         return slot
+
+    async def document(self, record: Hash32) -> bytes | None:
+        """Returns the bytes of a document by its digest; None if the store has lost it."""
+        try:
+            async with await self._store.lease(parse(cids.cid_text(cids.RAW, record))) as lease:
+                return await asyncio.to_thread(lease.path.read_bytes)
+        except (Refused, Unavailable):
+            return None  # not re-raised: peers fetch it by its CID, or not at all
 
     def expires(self) -> UnixSeconds:
         """Returns when the first of the newest documents expires; 0 if there is none."""

@@ -1,7 +1,7 @@
 """Chooses the transports to each coordinator, and makes the connections."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Seconds
+from quorate_protocol.units import Hash32, Seconds
 from quorate_runtime import p2p
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 
@@ -75,6 +75,11 @@ class Connections:
     def publish(self) -> Callable[[OfferEnvelope], None] | None:
         """What hands offers to gossip, if there is gossip."""
         return self.p2p_transport.publisher.put if self.p2p_transport is not None else None
+
+    def name_documents(self, document: Callable[[Hash32], Awaitable[bytes | None]]) -> None:
+        """Sets what returns the attestation documents that gossip carries beside the offer."""
+        if self.p2p_transport is not None:
+            self.p2p_transport.publisher.bind(document)
 
     def dialer(self, coordinator: Coordinator, handler: Handler) -> CoordinatorDialer:
         """Makes the connection to one coordinator, whose frames go to `handler`."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.ports import Clock, Gossip
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Hash32
 
 RETRY_SECONDS = 1.0
 
@@ -21,6 +22,11 @@ class OfferPublisher:
         self._gossip, self._clock = gossip, clock
         self._newest: OfferEnvelope | None = None
         self._news = asyncio.Event()
+        self._document: Callable[[Hash32], Awaitable[bytes | None]] | None = None
+
+    def bind(self, document: Callable[[Hash32], Awaitable[bytes | None]]) -> None:
+        """Sets what returns an attestation document by its digest, or None if it is not here."""
+        self._document = document
 
     def put(self, offer: OfferEnvelope) -> None:
         """Gives an offer to `run`, in place of an older one."""
@@ -36,7 +42,7 @@ class OfferPublisher:
             offer = self._newest
             assert offer is not None, "put sets both"
             try:
-                await self._gossip.publish(offer_gossip.encode(OfferGossip(offer)))
+                await self._gossip.publish(await self._message(offer))
             except Unavailable as error:
                 # Not re-raised: a neighbour may come soon.
                 log.debug("the offer is not published yet: %s", error)
@@ -47,3 +53,11 @@ class OfferPublisher:
                 log.warning("the offer cannot be published by gossip: %s", refused)
             if self._newest is offer:
                 self._news.clear()
+
+    async def _message(self, offer: OfferEnvelope) -> bytes:
+        """Returns the message with the attestation documents that slots name, as far as they
+        fit.
+        """
+        named = {slot.record for slot in offer.offer.slots} - {ZERO_HASH}
+        found = [await self._document(record) for record in sorted(named)] if self._document else []
+        return offer_gossip.encode_with(offer, [data for data in found if data is not None])

@@ -1,6 +1,7 @@
 """`quorate offers`: the book of a coordinator, or what gossip says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,7 +97,7 @@ def offers(
 
     if p2p:
         known, url = _market_of(context_of(ctx), deployment, chain_url)
-        run_async(_by_gossip(known, url, seconds, fits, json))
+        run_async(_by_gossip(known, url, seconds, verify, fits, json))
         return
     if seconds is not None or deployment is not None or chain_url is not None:
         raise UsageError("--seconds, --deployment and --chain-url need --p2p")
@@ -127,17 +128,26 @@ async def _by_gossip(
     deployment: "Deployment",
     chain_url: str,
     seconds: int | None,
+    verify: bool,
     fits: "Callable[[Offer], bool]",
     is_json: bool,
 ) -> None:
     from quorate.cli import rendering
     from quorate.gossip.market_by_gossip import listen, listening_seconds
+    from quorate.trust.attestation_checks import deployment_check
+    from quorate_protocol.units import UnixSeconds
     from quorate_runtime.clock import SystemClock
 
     wait = listening_seconds(deployment) if seconds is None else seconds
     note(f"listening to gossip for {wait} s")
     found = await listen(deployment, chain_url, wait, SystemClock())
     wanted = tuple(row for row in found.offers if fits(row.heard.envelope.offer))
+    if verify:
+        now = UnixSeconds(int(SystemClock().now()))
+        async with deployment_check(deployment, now, chain_url) as check:
+            wanted = tuple(
+                [replace(row, slots=await check.check(row.heard.envelope.offer)) for row in wanted]
+            )
     if is_json:
         emit(
             {
@@ -151,6 +161,8 @@ async def _by_gossip(
         rendering.table(rendering.OFFER_COLUMNS, rendering.gossiped_offer_rows(wanted))
         _note_if_empty(len(wanted), len(found.offers))
     _note_bad(sum(1 for row in wanted if row.problem))
+    for row in wanted:
+        _note_attestation(rendering.short(row.heard.envelope.offer.provider), row.slots)
     _note_sources(found)
 
 

@@ -128,7 +128,7 @@ def _level(item: CheckedOffer, number: int) -> str:
         return "L0"
     level = f"L{slot.attestation_level}"
     if item.slots:
-        return f"{level} verified" if item.slots[number].is_verified else f"{level} NOT VERIFIED"
+        return _checked(item.slots[number])
     believed = item.view.attestation_levels[number : number + 1]
     is_believed = believed and believed[0] >= slot.attestation_level
     return f"{level} by coordinator" if is_believed else _claimed(slot)
@@ -155,6 +155,7 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
 def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
     """Returns an offer that came by gossip, with its signature and this program's check."""
     envelope = row.heard.envelope
+    slots = {"slots": [_slot_json(slot) for slot in row.slots]} if row.slots else {}
     return {
         "offer": canonical.to_json(envelope.offer),
         "signature": f"0x{envelope.signature.sig.hex()}",
@@ -162,7 +163,8 @@ def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
             "problem": row.problem,
             "chainChecked": True,
             "signer": f"0x{row.heard.key.hex()}",
-        },
+        }
+        | slots,
     }
 
 
@@ -182,10 +184,21 @@ def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
         offer = item.heard.envelope.offer
         check = f"BAD: {item.problem}" if item.problem else "ok"
         rows += [
-            [*_offer_cells(offer, slot, _claimed(slot), "-"), "-", "-", "-", check]
-            for slot in offer.slots
+            [*_offer_cells(offer, slot, _gossiped_level(item, number), "-"), "-", "-", "-", check]
+            for number, slot in enumerate(offer.slots)
         ]
     return rows
+
+
+def _gossiped_level(item: "JudgedOffer", number: int) -> str:
+    slot = item.heard.envelope.offer.slots[number]
+    return _checked(item.slots[number]) if item.slots else _claimed(slot)
+
+
+def _checked(slot: "CheckedSlot") -> str:
+    if not slot.level:
+        return "L0"
+    return f"L{slot.level} verified" if slot.is_verified else f"L{slot.level} NOT VERIFIED"
 
 
 def _claimed(slot: SlotOffer) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quorate.gossip.offer_listener import HeardOffer
 from quorate_contracts.bindings.calls import Query
@@ -15,6 +15,9 @@ from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.keys.crypto import recover
 
+if TYPE_CHECKING:
+    from quorate.trust.attestation_verification import CheckedSlot
+
 T = TypeVar("T")
 CALLS_PARALLEL = 8
 PAGE_SLOTS = 64
@@ -24,10 +27,13 @@ CLASSES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class JudgedOffer:
-    """An offer, and why it must not be believed; "" if nothing was found."""
+    """An offer, and why it must not be believed; "" if nothing was found. `slots` is what was found
+    about each slot's attestation, if it was checked.
+    """
 
     heard: HeardOffer
     problem: str
+    slots: "tuple[CheckedSlot, ...]" = ()
 
 
 async def judged(

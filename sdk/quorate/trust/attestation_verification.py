@@ -9,7 +9,6 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.offer_verification import ChainKeys
 from quorate.trust.receipt_verification import check_round
 from quorate_attestation import attestation_document, proof_document, records
@@ -20,7 +19,9 @@ from quorate_attestation.recheck import recheck
 from quorate_attestation.records import Attested
 from quorate_attestation.sessions import verifier_draw
 from quorate_protocol import cids
+from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -50,15 +51,18 @@ class CheckedSlot:
 
 @dataclass(frozen=True, slots=True)
 class AttestationCheck:
-    """How to check: whose deployment, when, where documents come from, and whether by the chain.
+    """How to check: whose deployment, when, where documents come from, and whose keys count.
 
-    Without `chain`, drawn verifiers' keys are those of the coordinator's list.
+    `keys` is the chain, or the account and statement key of the one coordinator that the client
+    knows. Then drawn verifiers' keys are those of that coordinator's list.
     """
 
-    identity: CoordinatorIdentity
+    domain: Domain
+    limits: Limits
+    beacon_key: bytes
     now: UnixSeconds
     fetch: Fetch
-    chain: ChainKeys | None = None
+    keys: ChainKeys | tuple[Address, Address]
 
     async def check(self, offer: Offer) -> tuple[CheckedSlot, ...]:
         """Returns one result for each slot of an offer."""
@@ -89,7 +93,7 @@ class AttestationCheck:
         return tuple(found), elapsed_ms
 
     async def _gpu(self, offer: Offer, gpu: GpuEvidence, proof: bytes) -> Attested:
-        ttl = self.identity.constants.attestation_ttl
+        ttl = self.limits.attestation_ttl
         for envelope in gpu.records:
             records.check_times(envelope.message, self.now, ttl)
         keys = await self._keys(gpu, proof)
@@ -97,8 +101,8 @@ class AttestationCheck:
             recheck,
             proof,
             gpu.records,
-            self.identity.domain,
-            self.identity.beacon_key,
+            self.domain,
+            self.beacon_key,
             os.urandom(32),
             recover,
             check_round,
@@ -113,24 +117,22 @@ class AttestationCheck:
     async def _keys(self, gpu: GpuEvidence, proof: bytes) -> frozenset[tuple[Address, Address]]:
         """Returns the pairs of verifier and key that count for these records."""
         challenge = proof_document.decode(proof).header.challenge
-        identity = self.identity
-        if self.chain is None:
-            if challenge.verifiers[0] != identity.coordinator:
+        if isinstance(self.keys, tuple):
+            if challenge.verifiers[0] != self.keys[0]:
                 raise Refused(
                     Code.WRONG_SIGNER,
                     "another coordinator challenged this provider: only the chain knows its key "
                     "(--on-chain)",
                 )
             drawn = verifier_draw.check(challenge)
-            listed = {(slot.owner, slot.operator_key) for slot in drawn}
-            return frozenset({(identity.coordinator, identity.statement_key), *listed})
-        if not await self.chain.is_coordinator(challenge.verifiers[0]):
+            return frozenset({self.keys, *((slot.owner, slot.operator_key) for slot in drawn)})
+        if not await self.keys.is_coordinator(challenge.verifiers[0]):
             raise Refused(Code.WRONG_SIGNER, "no bonded coordinator challenged this provider")
         pairs = set()
         for envelope in gpu.records:
             account = envelope.message.verifier
-            key = signer(identity.domain, envelope, recover)
-            if await self.chain.is_key_at(account, key, envelope.message.issued):
+            key = signer(self.domain, envelope, recover)
+            if await self.keys.is_key_at(account, key, envelope.message.issued):
                 pairs.add((account, key))
         return frozenset(pairs)
 

@@ -112,7 +112,7 @@ class ChainKeys:
 
 
 @asynccontextmanager
-async def chain_keys(identity: CoordinatorIdentity, chain_url: str) -> AsyncIterator[ChainKeys]:
+async def chain_keys(stakes: Address, chain_url: str) -> AsyncIterator[ChainKeys]:
     """Yields queries to a chain node."""
     from quorate_contracts.bindings.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
@@ -120,4 +120,4 @@ async def chain_keys(identity: CoordinatorIdentity, chain_url: str) -> AsyncIter
     from quorate_runtime.http.client_sessions import plain_session
 
     async with plain_session() as session:
-        yield ChainKeys(ChainClient(Rpc(chain_url, session)), Stakes(identity.stakes))
+        yield ChainKeys(ChainClient(Rpc(chain_url, session)), Stakes(stakes))

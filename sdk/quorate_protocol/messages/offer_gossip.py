@@ -3,6 +3,8 @@
 A record is opaque here: only its digest is compared with the one that a slot names.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
@@ -29,6 +31,18 @@ def encode(message: OfferGossip) -> bytes:
             "leave records out, peers fetch them by their CID",
         )
     return data
+
+
+def encode_with(offer: OfferEnvelope, records: Sequence[bytes]) -> bytes:
+    """Canonical bytes of a message with as many of the records, in order, as fit into 8 KiB.
+    `Refused(OVERSIZE)` if the offer alone does not fit.
+    """
+    for count in range(len(records), 0, -1):
+        try:
+            return encode(OfferGossip(offer, tuple(records[:count])))
+        except Refused:
+            continue  # not re-raised: peers fetch a record that was left out by its CID
+    return encode(OfferGossip(offer))
 
 
 def decode(data: bytes) -> OfferGossip:

@@ -118,6 +118,7 @@ async def test_offers_come_by_gossip_and_the_chain_says_whose_they_are(
     assert problems[SECOND.address] == over and len(problems) == 3
     checks = {row["check"]["signer"]: row["check"] for row in tree["offers"]}
     assert checks[f"0x{OWNER.address.hex()}"]["problem"] == "" and len(checks) == 3
+    assert all(row["slots"] == [{"level": 0, "verified": False}] for row in checks.values())
     assert tree["coordinators"][0]["account"] == f"0x{stage.coordinator.hex()}"
     assert f"0x{OWNER.address.hex()[:12]}" in text and "-/1" in text and f"BAD: {over}" in text
 
@@ -129,7 +130,7 @@ async def printed(
     file = folder / "deployment.json"
     file.write_bytes(encode(stage.deployment))
     words = ["offers", "--p2p", "--deployment", str(file), "--chain-url", stage.chain_url]
-    words += ["--seconds", str(LISTEN_SECONDS)]
+    words += ["--seconds", str(LISTEN_SECONDS), "--verify"]
     capsys.readouterr()
     assert await asyncio.to_thread(run_main, words) == ExitCode.OK
     said = capsys.readouterr()

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from quorate_node.messaging.offer_publisher import OfferPublisher
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.ports import Verdict
 from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Hash32, Small
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.memory_gossip import MemoryGossipHub
@@ -22,6 +25,18 @@ HOST = HostClass("x86_64", "v3", "AuthenticAMD")
 
 def offer(seq: int) -> OfferEnvelope:
     made = an_offer(OPERATOR.address, seq, 1_700_000_900, (a_slot(HOST, 100_000),))
+    return OfferEnvelope(made, seal(DOMAIN, made.signed(), OPERATOR.sign))
+
+
+def attested_offer(seq: int, records: tuple[Hash32, ...]) -> OfferEnvelope:
+    """An offer with one slot for each record."""
+    slots = tuple(
+        replace(
+            a_slot(replace(HOST, level=level), 100_000), attestation_level=Small(1), record=record
+        )
+        for level, record in zip(("v3", "v4"), records, strict=False)
+    )
+    made = an_offer(OPERATOR.address, seq, 1_700_000_900, slots)
     return OfferEnvelope(made, seal(DOMAIN, made.signed(), OPERATOR.sign))
 
 
@@ -56,6 +71,25 @@ def on_hub(
             await test(publisher, hub, clock)
 
     run_virtual(main)
+
+
+def test_documents_that_slots_name_travel_with_the_offer_as_far_as_they_fit() -> None:
+    async def test(publisher: OfferPublisher, hub: MemoryGossipHub, clock: VirtualClock) -> None:
+        data = {sha256(item): item for item in (b"x" * 2_700, b"y" * 2_700)}
+        small, large = data
+
+        async def document(record: Hash32) -> bytes | None:
+            return data.get(record)
+
+        publisher.bind(document)
+        messages = hub.join("neighbour").subscribe(lambda data, forwarder: Verdict.ACCEPT)
+        for number, names in enumerate([(small,), (small, large), (Hash32(b"\x01" * 32),)]):
+            publisher.put(attested_offer(number + 1, names))
+            heard = offer_gossip.decode(await anext(messages))
+            assert len(heard.records) == (1 if small in names else 0)
+            assert all(sha256(item) in names for item in heard.records)
+
+    on_hub(test)
 
 
 def test_newest_offer_waits_for_the_first_neighbour() -> None:
