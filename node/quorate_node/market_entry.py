@@ -9,7 +9,13 @@ from pathlib import Path
 from quorate_node import periodic
 from quorate_node.assembly import Parts
 from quorate_node.chain.key_rotation import Rotation
-from quorate_node.chain.registration import check_coordinator, missing, register, registration_state
+from quorate_node.chain.registration import (
+    check_coordinator,
+    missing,
+    network_url,
+    register,
+    registration_state,
+)
 from quorate_node.config import Config
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
@@ -191,9 +197,24 @@ class MarketEntry:
         if any(item.is_blocking for item in lacks):
             return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
         if owner is not None:
-            url = self.config.public_url or self.url
+            url = network_url(self.config.public_url, await self._observed(), self.url)
             found = await register(client, contracts, keys, owner, wanted, url)
         return "", found.open_slots
+
+    async def _observed(self) -> list[str]:
+        """Returns the addresses from which the coordinators that answer see this machine."""
+        if self.config.public_url:
+            return []
+        seen = []
+        for coordinator in self.parts.coordinators.values():
+            try:
+                seen.append(await coordinator.observed_address())
+            except (Unavailable, Refused) as error:
+                # Not re-raised: another coordinator may tell.
+                log.info(
+                    "%s does not say from where it sees this provider: %s", coordinator.url, error
+                )
+        return seen
 
 
 def _read(path: Path) -> str:

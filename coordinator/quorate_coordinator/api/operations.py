@@ -22,6 +22,7 @@ from quorate_protocol.messages.views import (
     AccountView,
     AckView,
     InfoView,
+    ObservedView,
     PlanRequest,
     PlanView,
     ProviderView,
@@ -94,6 +95,7 @@ FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider, 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "This document.", JSON),
     Operation("GET", "/v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView),
+    Operation("GET", "/v1/observed", "The IP address from which this request came.", ObservedView),
     Operation(
         "GET",
         "/v1/health",

@@ -35,13 +35,14 @@ from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import validate as validate_spec
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
-from quorate_protocol.messages.views import AckView, InfoView, PlanRequest
+from quorate_protocol.messages.views import AckView, InfoView, ObservedView, PlanRequest
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.rules import orders
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.http import client_networks
 from quorate_runtime.keys.crypto import recover, recover_again
 from quorate_runtime.process.health import Problem
 from quorate_runtime.version import version_number
@@ -75,6 +76,7 @@ class Api:
         """Mounts all routes but content, peers and streams."""
         app.router.add_get("/v1/openapi.json", self.get_document)
         app.router.add_get("/v1/info", self.get_info)
+        app.router.add_get("/v1/observed", self.get_observed)
         app.router.add_get("/v1/health", self.get_health)
         app.router.add_get("/v1/ready", self.get_ready)
         app.router.add_get("/v1/offers", self.get_offers)
@@ -105,6 +107,11 @@ class Api:
     async def get_info(self, _: web.Request) -> web.Response:
         """Answers InfoView."""
         return answer(self.info())
+
+    async def get_observed(self, request: web.Request) -> web.Response:
+        """Answers ObservedView. A provider behind a router learns its network from it."""
+        address = client_networks.address_of(request.remote or "")
+        return answer(ObservedView("" if address is None else str(address)))
 
     async def get_health(self, _: web.Request) -> web.Response:
         """Answers whether the coordinator works, and every problem by its name."""

@@ -6,7 +6,8 @@ everything that is missing, and the remedies, at once. `key_rotation` changes fr
 to the next while both are here. This module replaces an operator key that is lost.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.http.client_networks import address_of
 
 SLOT_PAGES_MAX = 1024
 SEND_SECONDS = 120.0
@@ -74,6 +76,22 @@ def network_of(url: str) -> Hash32:
         ) from error
     prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
     return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
+
+
+def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> str:
+    """Returns the URL whose address gives the provider's network.
+
+    Without a public URL it is the address that most coordinators observe, because a router may hide
+    this machine's own one. A coordinator on this machine observes a loopback address, which says
+    nothing. Then it is the gateway's. Pure.
+    """
+    if public_url:
+        return public_url
+    seen = Counter(found for text in observed if (found := address_of(text)) is not None)
+    for address, _ in seen.most_common():
+        if not address.is_loopback and not address.is_unspecified:
+            return f"http://[{address}]" if address.version == 6 else f"http://{address}"
+    return gateway_url
 
 
 async def registration_state(

@@ -23,7 +23,7 @@ from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.limits import BY_NAME, DEVNET
-from quorate_protocol.messages.views import InfoView
+from quorate_protocol.messages.views import InfoView, ObservedView
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.epoch_tree import Leaf, Proof
@@ -233,6 +233,15 @@ class Coordinator:
                 )
 
             await send_under_any_key(self._operator_keys.for_coordinator(self.address), put)
+
+    async def observed_address(self) -> str:
+        """Returns the IP address from which the coordinator sees this machine; "" if it cannot
+        tell. Refused or Unavailable.
+        """
+        view: ObservedView = canonical.from_json(
+            ObservedView, await get_json(self._session, f"{self.url}/v1/observed")
+        )
+        return view.address
 
     async def proof(self, epoch: int) -> ProofView:
         """Returns this provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has

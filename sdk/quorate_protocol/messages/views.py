@@ -53,6 +53,12 @@ class InfoView(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
 
+class ObservedView(Struct, frozen=True):
+    """The answer to GET /v1/observed: where the asking program's request came from."""
+
+    address: str  # an IP address as text; "" if the coordinator cannot tell
+
+
 class AckView(Struct, frozen=True):
     """The answer to POST /v1/orders: the coordinator has taken the order."""
 

@@ -39,6 +39,15 @@ async def test_a_coordinator_registers_follows_the_chain_and_survives_a_restart(
         assert (await account(service))["allocation"] == 80 * USD, "nothing journaled is lost"
 
 
+@pytest.mark.rule("3.56")
+async def test_coordinator_tells_from_which_address_it_sees_a_request(stage: Stage) -> None:
+    async with (
+        running(stage.service()) as service,
+        stage.session.get(f"{service.url}/v1/observed") as response,
+    ):
+        assert await response.json() == {"address": "127.0.0.1"}
+
+
 async def test_strangers_and_nonsense_are_refused_with_a_code(stage: Stage) -> None:
     async with running(stage.service()) as service:
         cases = (

@@ -49,6 +49,7 @@ OVER = ("final", "archived")
 PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
 ELSEWHERE = (
     "/v1/info",
+    "/v1/observed",
     "/v1/market/history",
     "/v1/health",
     "/v1/ready",

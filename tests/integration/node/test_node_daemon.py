@@ -14,6 +14,7 @@ from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.chain.calls import ask
+from quorate_node.chain.registration import network_of
 from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
@@ -96,6 +97,16 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
         assert check_opens(commit, reveal.reveal)
         await coordinator.opens(commit, reveal)
         await finish(market, daemon, lease)
+
+
+@pytest.mark.rule("3.56")
+async def test_provider_behind_a_router_registers_the_network_that_is_observed(
+    market: Stage,
+) -> None:
+    market.coordinator.observed = "203.0.113.7"
+    async with running(market, market.daemon(market.coordinator.url)):
+        network = await ask(market.client, market.contracts.stakes.network_of(OWNER.address))
+        assert network == network_of("http://203.0.113.200:1")
 
 
 async def gateway_serves_the_inventory(daemon: ProviderDaemon, offered: offer.Offer) -> None:

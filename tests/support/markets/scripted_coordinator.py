@@ -104,6 +104,7 @@ class ScriptedCoordinator:
     refuse: dict[type, Code] = field(default_factory=dict)
     proofs: dict[int, canonical.Json] = field(default_factory=dict)
     proofs_asked: int = 0
+    observed: str = "127.0.0.1"  # where it says that it sees the provider
     operator: Address = OPERATOR.address  # the key that it takes for the provider's
     rule: Callable[[frames_module.Frame], Awaitable[None]] | None = (
         None  # called with each frame; the coordinator refuses a frame for which it raises
@@ -118,6 +119,7 @@ class ScriptedCoordinator:
         app = web.Application()
         app.add_routes(self.peers.routes())
         app.router.add_get("/v1/info", self._info)
+        app.router.add_get("/v1/observed", self._observed)
         app.router.add_get("/v1/epochs/{number}/proofs/{account}", self._proof)
         add_staging_routes(app, self.store, self._uploader)
         async with on_loopback(app, port=port) as self.url:
@@ -247,6 +249,9 @@ class ScriptedCoordinator:
             "0",
         )
         return web.Response(body=canonical.encode(info), content_type="application/json")
+
+    async def _observed(self, _: web.Request) -> web.Response:
+        return web.json_response({"address": self.observed})
 
     async def _proof(self, request: web.Request) -> web.Response:
         found = self.proofs.get(int(request.match_info["number"]))

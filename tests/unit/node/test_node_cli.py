@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_node import settings
-from quorate_node.chain.registration import RegistrationState, missing, network_of
+from quorate_node.chain.registration import RegistrationState, missing, network_of, network_url
 from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.config import Config, ExecutorKind, GpuPrice
 from quorate_node.core.provider_core import ProviderCore
@@ -332,6 +332,31 @@ def keys(has_owner: bool = True) -> ProviderKeys:
     return ProviderKeys(
         PROVIDER, PROVIDER, OPERATOR, PeerKey(SECRET), SECRET, STRANGER if has_owner else None
     )
+
+
+GATEWAY = "http://127.0.0.1:7710"
+
+
+@pytest.mark.rule("3.56")
+@pytest.mark.parametrize(
+    ("public_url", "observed", "url"),
+    [
+        ("http://203.0.113.7:7710", ("198.51.100.1",), "http://203.0.113.7:7710"),
+        ("", ("198.51.100.1",), "http://198.51.100.1"),
+        ("", ("198.51.100.1", "203.0.113.9", "203.0.113.9"), "http://203.0.113.9"),
+        ("", ("2001:db8::7",), "http://[2001:db8::7]"),
+        ("", ("::ffff:198.51.100.1",), "http://198.51.100.1"),
+        ("", ("127.0.0.1", "127.0.0.1", "198.51.100.1"), "http://198.51.100.1"),
+        ("", ("127.0.0.1", "::1", "0.0.0.0", "", "nonsense"), GATEWAY),
+        ("", (), GATEWAY),
+    ],
+)
+def test_network_is_the_one_that_coordinators_observe(
+    public_url: str, observed: tuple[str, ...], url: str
+) -> None:
+    """A router hides the provider's own address."""
+    assert network_url(public_url, observed, GATEWAY) == url
+    network_of(url)
 
 
 READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {})
