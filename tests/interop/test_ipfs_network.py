@@ -137,3 +137,13 @@ async def test_go_peers_gossip_and_echo_and_keep_their_identity() -> None:
         while not (found := await second.messages("topic")):
             pass
         assert (found[0].signer, found[0].data) == (first.started.id, b"hello")
+
+
+async def test_empty_files_arrive_although_bitswap_does_not_send_the_empty_block(
+    store: ContentStore,
+) -> None:
+    async with network() as (holder, gateway):
+        cid = await holder.add(b"")
+        source = Source(gateway.ipfs_url, name="gateway", searches=True)
+        async with await store.get(cid, [source], MIB, 60.0, "a") as lease:
+            assert lease.path.read_bytes() == b""

@@ -158,6 +158,9 @@ def raw_cid(data: bytes | memoryview) -> Cid:
     return Cid(1, Codec.RAW, Hash32(sha256(data).digest()))
 
 
+EMPTY = raw_cid(b"")  # of an empty file
+
+
 def node_cid(block: bytes, version: int = 1) -> Cid:
     """Returns the CID of an encoded dag-pb node."""
     return Cid(version, Codec.DAG_PB, Hash32(sha256(block).digest()))

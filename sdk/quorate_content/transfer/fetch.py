@@ -70,7 +70,7 @@ class _Fetch:
         self._find_by = time.monotonic() + fetch_order.FIND_SECONDS
 
     def run(self) -> None:
-        while self._walk.expected is not None:
+        while self._needs_a_source():
             self._stop.check()
             if not self._turns or (self._is_finding and self._find_seconds <= 0):
                 raise self._nobody_has_it()
@@ -79,6 +79,15 @@ class _Fetch:
                 self._probe(turn.source)
             else:
                 self._read(turn)
+
+    def _needs_a_source(self) -> bool:
+        """Feeds known blocks. Returns whether another one is missing."""
+        while (expected := self._walk.expected) is not None:
+            block = self._writer.known(expected)
+            if block is None:
+                return True
+            self._walk.feed(block)
+        return False
 
     @property
     def _is_finding(self) -> bool:

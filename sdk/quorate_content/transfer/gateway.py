@@ -10,7 +10,7 @@ inside them like a stored one, and identity CIDs from themselves.
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -255,7 +255,10 @@ class Gateway:
             except (Refused, Unavailable) as error:
                 # Half of the answer is sent, so only a broken connection can report the error.
                 raise ConnectionResetError(f"{query.cid} was removed while it was sent") from error
-        await response.write_eof()
+            except ConnectionResetError:
+                return response  # not re-raised: the reader went away
+        with suppress(ConnectionResetError):  # a reader with every block does not wait for the end
+            await response.write_eof()
         return response
 
 

@@ -461,3 +461,31 @@ async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_pa
         await reader.close()
     assert list((tmp_path / "staging" / "tmp").iterdir()) == []
     await staging.close()
+
+
+async def test_a_reader_that_goes_away_is_no_error_of_the_gateway(tmp_path: Path) -> None:
+    """A fetch closes its connection as soon as it has every block, before the answer's end."""
+    store, errors, ended = ContentStore(tmp_path / "store", 64 * MIB), [], asyncio.Event()
+    cid = (await store.put(os.urandom(32 * MIB), "a")).cid
+
+    @web.middleware
+    async def watched(request: web.Request, handler: Handle) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Exception as error:
+            errors.append(error)
+            raise
+        finally:
+            ended.set()
+
+    app = web.Application(middlewares=[watched])
+    add_gateway_routes(app, store)
+    async with on_loopback(app) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"GET /ipfs/%s?format=car HTTP/1.1\r\nHost: h\r\n\r\n" % str(cid).encode())
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            await ended.wait()
+    assert errors == []
+    await store.close()
