@@ -73,6 +73,10 @@ def up(
             "--default-ports", help="Chain 8545, beacon 8546, coordinator 7700, libp2p 7701."
         ),
     ] = False,
+    ipfs_gateway: Annotated[
+        list[str] | None,
+        typer.Option(help="IPFS gateway that providers and coordinator ask. Repeatable."),
+    ] = None,
     detach: Annotated[
         bool,
         typer.Option("--detach", "-d", help="Return once it is up; `quorate devnet down` ends it."),
@@ -94,6 +98,7 @@ def up(
             transport=_one_of(TransportChoice, transport, "--transport"),
             is_colluding=colluding,
             has_default_ports=default_ports,
+            ipfs_gateways=_gateways(ipfs_gateway),
         )
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
@@ -108,6 +113,7 @@ def up(
     if detach:
         words = [f"--providers={providers}", f"--liars={liars}", f"--clients={clients}"]
         words += [f"--executor={executor}", f"--chain={chain}", f"--transport={transport}"]
+        words += [f"--ipfs-gateway={url}" for url in ipfs_gateway or ()]
         words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
         raise typer.Exit(_start_detached([*words, "--dir", str(config.folder)], folder, as_json))
     raise typer.Exit(_until_interrupted(config, as_json))
@@ -138,6 +144,16 @@ def demo(
             "--dir", help="Folder to keep the devnet's files in; default: a temporary one."
         ),
     ] = None,
+    go_peer: Annotated[
+        Path | None,
+        typer.Option(
+            "--go-peer",
+            envvar="QUORATE_GO_PEER",
+            exists=True,
+            dir_okay=False,
+            help="Program of an IPFS peer; default: the one built in tests/interop/go_peer.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the whole story: a picture and a price computed, a liar caught and slashed, everyone
@@ -146,6 +162,7 @@ def demo(
     from quorate_devnet.config import ExecutorChoice
     from quorate_devnet.demo.run_demo import DemoOptions
     from quorate_devnet.demo.run_demo import demo as run_demo
+    from quorate_devnet.ipfs.ipfs_peer import built_program
 
     try:
         choice = _one_of(ExecutorChoice, executor, "--executor")
@@ -158,9 +175,9 @@ def demo(
     signal.signal(
         signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT)
     )  # ends like Ctrl-C, so that nothing is left behind
-    raise typer.Exit(
-        run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None))
-    )
+    kept = folder.resolve() if folder else None
+    program = go_peer.resolve() if go_peer else built_program()
+    raise typer.Exit(run_demo(DemoOptions(out, choice, as_json, kept, program)))
 
 
 @app.command()
@@ -242,6 +259,17 @@ def fund(
         else [f"{item}: {usd} USD and coins for gas" for item in funded]
     ):
         typer.echo(line)
+
+
+def _gateways(urls: list[str] | None) -> tuple[str, ...]:
+    """Returns the gateways. Raises ValueError for a text that is no URL."""
+    from quorate_protocol.refusals import Refused
+    from quorate_runtime.http.urls import web_url
+
+    try:
+        return tuple(web_url("--ipfs-gateway", url, "http://127.0.0.1:8080") for url in urls or ())
+    except Refused as refused:
+        raise ValueError(refused.detail) from refused
 
 
 def _one_of(kind: type[Kind], text: str, option: str) -> Kind:

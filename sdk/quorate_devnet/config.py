@@ -113,6 +113,10 @@ class DevnetConfig:
         """Returns a provider daemon's folder."""
         return self.folder / f"provider-{index}"
 
+    def provider_status(self, index: int) -> Path:
+        """Returns the file in which a provider daemon writes its status every second."""
+        return self.provider_home(index) / "status.json"
+
     def client_home(self, index: int) -> Path:
         """Returns the folder of a funded client profile."""
         return self.folder / f"client-{index}"

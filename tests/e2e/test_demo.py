@@ -24,6 +24,8 @@ JOBS_MIN = 12 + 6
 FIELDS = {
     "executor",
     "transport",
+    "content",
+    "bytes_by_source",
     "job_ids",
     "offers",
     "result_cid",
@@ -83,6 +85,21 @@ def test_every_offer_carries_verified_records(answer: dict[str, Any]) -> None:
     offers = answer["offers"]
     assert len({offer["provider"] for offer in offers}) == len(offers) == 5
     assert all((offer["level"], offer["verified"]) == (1, True) for offer in offers)
+
+
+def test_image_and_inputs_came_by_cid_from_elsewhere(answer: dict[str, Any]) -> None:
+    """From IPFS peers with bitswap where they are built; else the line names what stands in."""
+    is_built = missing("gopeer") is None
+    assert answer["content"]["from"] == ("ipfs" if is_built else "gateway")
+    assert ("make-gopeer" in answer["content"]["instead_of"]) == (not is_built)
+    elsewhere = [
+        count
+        for source, count in answer["bytes_by_source"].items()
+        if source.startswith("gateway ")
+    ]
+    of_coordinator = sum(answer["bytes_by_source"].values()) - sum(elsewhere)
+    assert sum(elsewhere) > 10_000_000, "at least one image"
+    assert of_coordinator < sum(elsewhere) / 10, "job specs and proofs of attestation"
 
 
 def test_two_independent_owners_agree_on_every_job(answer: dict[str, Any]) -> None:

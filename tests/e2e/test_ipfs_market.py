@@ -19,7 +19,7 @@ SECONDS = 60.0
 
 def bytes_of(config: DevnetConfig, kind: str) -> int:
     """The bytes that all providers got from sources of one kind."""
-    found = [read_status(config.provider_home(index) / "status.json") for index in range(PROVIDERS)]
+    found = [read_status(config.provider_status(index)) for index in range(PROVIDERS)]
     return sum(
         count
         for status in found

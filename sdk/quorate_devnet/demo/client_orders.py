@@ -3,10 +3,10 @@ is caught.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from quorate.client.market import Market, Plan
+from quorate.client.market import Market
 from quorate.client.result import Result
 from quorate.client.run import Run
 from quorate.job.job import Job
@@ -28,25 +28,23 @@ class PlacedOrder:
 
 @dataclass(slots=True)
 class Orders:
-    """Both clients' runs. `results` fills as runs end."""
+    """Both clients' runs. `results` fills as runs end.
+
+    Image and inputs are at the IPFS gateway `gateway`, so nothing is uploaded.
+    """
 
     markets: tuple[Market, Market]
     scene: Scene
     folder: Path
-    image: Path
-    image_cid: str = ""
+    image_cid: str
+    gateway: str
     placed: list[PlacedOrder] = field(default_factory=list)
     results: dict[bytes, Result] = field(default_factory=dict)
     _waiting: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def place_first(self) -> None:
-        """Places two orders of each client, because a case must concern both. The first order
-        uploads the image; later ones use its CID.
-        """
-        plan = await self.markets[RENDERER].plan(self._job(RENDERER, 0))
-        await self._place(RENDERER, 0, plan=plan)
-        self.image_cid = plan.packed.spec.image
-        for client, part in ((PRICER, 1), (RENDERER, 1), (PRICER, 2)):
+        """Places two orders of each client, because a case must concern both."""
+        for client, part in ((RENDERER, 0), (PRICER, 1), (RENDERER, 1), (PRICER, 2)):
             await self._place(client, part)
 
     async def place_rest(self) -> None:
@@ -95,22 +93,20 @@ class Orders:
         )
         return [self.results[job_id].output for _, job_id in wanted]
 
-    async def _place(
-        self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False
-    ) -> str:
-        run = await self.markets[client].submit(self._job(client, part), plan)
+    async def _place(self, client: int, part: int, is_extra: bool = False) -> str:
+        run = await self.markets[client].submit(self._job(client, part))
         placed_order = PlacedOrder(client, part, run, is_extra)
         self.placed.append(placed_order)
         self._waiting.append(asyncio.create_task(self._await(placed_order), name=run.name))
         return run.name
 
     def _job(self, client: int, part: int) -> Job:
-        image = self.image_cid or self.image
-        return (
-            tile_job(self.scene, part, image)
+        job = (
+            tile_job(self.scene, part, self.image_cid)
             if client == RENDERER
-            else pricing_job(self.folder, part, image)
+            else pricing_job(self.folder, part, self.image_cid)
         )
+        return replace(job, source="ipfs", ipfs_gateway=self.gateway)
 
     async def _await(self, placed_order: PlacedOrder) -> None:
         self.results[placed_order.run.job_id] = await placed_order.run.result()

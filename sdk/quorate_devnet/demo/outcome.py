@@ -11,6 +11,24 @@ from quorate_protocol.units import Address, Outcome
 
 
 @dataclass(frozen=True, slots=True)
+class ContentReport:
+    """Where the providers' content came from. `kind` is "ipfs", or "gateway" `instead` of it.
+
+    `bytes_by_source` has the verified bytes of all providers by source.
+    """
+
+    kind: str
+    instead: str
+    bytes_by_source: dict[str, int]
+
+    @property
+    def elsewhere_bytes(self) -> int:
+        """Returns the bytes that came from sources other than the coordinator's store."""
+        every = self.bytes_by_source.items()
+        return sum(count for source, count in every if not source.startswith("coordinator "))
+
+
+@dataclass(frozen=True, slots=True)
 class DemoOutcome:
     """All facts of the demo.
 
@@ -30,6 +48,7 @@ class DemoOutcome:
     credited: int
     offers: tuple[ShownOffer, ...]
     seconds: float
+    content: ContentReport
 
     @property
     def conserved(self) -> bool:
@@ -86,6 +105,8 @@ def problems(result: DemoOutcome) -> list[str]:
     unverified = [to_hex(offer.provider) for offer in result.offers if not offer.is_verified]
     if unverified:
         found.append(f"the attestation is not verified of {', '.join(unverified)}")
+    if not result.content.elsewhere_bytes:
+        found.append("image and inputs came from the coordinator, not by CID from elsewhere")
     if result.charged != result.credited:
         found.append(f"clients were charged {result.charged}, but {result.credited} was credited")
     return found
@@ -123,6 +144,8 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
             }
             for offer in result.offers
         ],
+        "content": {"from": result.content.kind, "instead_of": result.content.instead},
+        "bytes_by_source": result.content.bytes_by_source,
         "job_ids": [to_hex(job_id) for job_id in snapshot.runs],
         "result_cid": result.result_cid,
         "image_cid": result.image_cid,

@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,11 @@ from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_ga
 from quorate_devnet.demo.attested_offers import attested_offers
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
 from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
-from quorate_devnet.demo.outcome import DemoOutcome
+from quorate_devnet.demo.outcome import ContentReport, DemoOutcome
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.devnet import Devnet, running
+from quorate_devnet.ipfs.content_origin import ContentOrigin, content_origin
 from quorate_devnet.setup.engine_check import load_image
 from quorate_node.config import AttestationChoice
 from quorate_node.executors.selection import BANNER
@@ -55,6 +57,7 @@ class DemoOptions:
     executor: ExecutorChoice = ExecutorChoice.AUTO
     is_json: bool = False
     folder: Path | None = None  # the devnet's folder; default: a temporary one
+    go_peer: Path | None = None  # program of an IPFS peer; without one a gateway stands for it
 
 
 class DemoFailed(Exception):
@@ -146,17 +149,21 @@ async def _run(
     options.out.mkdir(parents=True, exist_ok=True)
     examples = scenario.examples_folder()
     scene = scenario.read_scene(examples)
-    config = DevnetConfig(
-        folder,
-        PROVIDERS,
-        LIARS,
-        CLIENTS,
-        executor=options.executor,
-        attestation=AttestationChoice.L1,
-    )
     image = folder.parent / "image.tar"
     building = asyncio.create_task(asyncio.to_thread(build_python_image, image, ("numpy",)))
     async with AsyncExitStack() as stack:
+        origin = await stack.enter_async_context(
+            content_origin(options.go_peer, folder.parent / "content")
+        )
+        config = DevnetConfig(
+            folder,
+            PROVIDERS,
+            LIARS,
+            CLIENTS,
+            executor=options.executor,
+            attestation=AttestationChoice.L1,
+            ipfs_gateways=(origin.gateway,),
+        )
         names: dict[Address, str] = {}
         screen = stack.enter_context(Screen(console, names))
         screen.milestone(
@@ -179,10 +186,29 @@ async def _run(
             f"everything is up after {devnet.seconds:.1f} s; image of "
             f"{built.archive_bytes // 1_000_000} MB is ready"
         )
+        image_cid = await _give(origin, image, examples, scene, screen)
         bound.reach("running the jobs")
-        demo_run = _DemoRun(options, devnet, screen, scene, examples, image, bound)
+        demo_run = _DemoRun(
+            options, config, devnet, screen, scene, examples, image_cid, origin, bound
+        )
         result = await demo_run.run(stack, began)
     return result, names
+
+
+async def _give(
+    origin: ContentOrigin, image: Path, examples: Path, scene: scenario.Scene, screen: Screen
+) -> str:
+    """Puts image and inputs where providers find them by CID. Returns the image's CID."""
+    for path in scenario.content_files(examples, scene):
+        await origin.add(path)
+    image_cid = await origin.add(image)
+    screen.milestone(
+        "image and inputs are in IPFS: one peer holds them, another one gets them by bitswap and "
+        "serves them"
+        if origin.kind == "ipfs"
+        else f"a gateway of the clients serves image and inputs, instead of {origin.instead}"
+    )
+    return image_cid
 
 
 def _keep_logs(folder: Path, out: Path) -> Path:
@@ -197,11 +223,13 @@ class _DemoRun:
     """One run of the demo: orders, observation and the outcome."""
 
     options: DemoOptions
+    config: DevnetConfig
     devnet: Devnet
     screen: Screen
     scene: scenario.Scene
     examples: Path
-    image: Path
+    image_cid: str
+    origin: ContentOrigin
     bound: _StageTimeout
 
     async def run(self, stack: AsyncExitStack, began: float) -> DemoOutcome:
@@ -227,7 +255,7 @@ class _DemoRun:
             f"{verified} of {len(offers)} offers carry verified records of level 1, of their CPUs"
         )
         self.bound.reach("running the jobs")
-        orders = Orders(markets, self.scene, self.examples, self.image)
+        orders = Orders(markets, self.scene, self.examples, self.image_cid, self.origin.gateway)
         stack.push_async_callback(orders.cancel)
         self.screen.milestone(
             f"scene {self.scene.cid}: {self.scene.tiles} tiles; option: {scenario.PRICINGS} seeds"
@@ -262,7 +290,16 @@ class _DemoRun:
             credited,
             offers,
             time.monotonic() - began,
+            await asyncio.to_thread(self._content),
         )
+
+    def _content(self) -> ContentReport:
+        """Reads where the providers' content came from."""
+        found: Counter[str] = Counter()
+        for index in range(PROVIDERS):
+            status = read_status(self.config.provider_status(index))
+            found.update(status.bytes_by_source if status is not None else {})
+        return ContentReport(self.origin.kind, self.origin.instead, dict(found))
 
     async def _market(self, stack: AsyncExitStack, client: int) -> Market:
         def notice(sentence: str) -> None:

@@ -75,7 +75,12 @@ def read_scene(folder: Path) -> Scene:
     return Scene(path, folder / "render" / "render.py", str(cid_of_path(path)), *size)
 
 
-def tile_job(scene: Scene, tile: int, image: str | Path) -> Job:
+def content_files(folder: Path, scene: Scene) -> tuple[Path, ...]:
+    """Returns the files that jobs get as inputs."""
+    return scene.path, scene.program, folder / "pricing" / "price.py"
+
+
+def tile_job(scene: Scene, tile: int, image: str) -> Job:
     """Returns the job that renders one tile."""
     return Job(
         name=f"tile-{tile}",
@@ -94,7 +99,7 @@ def tile_job(scene: Scene, tile: int, image: str | Path) -> Job:
     )
 
 
-def pricing_job(folder: Path, seed: int, image: str | Path) -> Job:
+def pricing_job(folder: Path, seed: int, image: str) -> Job:
     """Returns the job that prices the option from one seed."""
     return Job(
         name=f"price-{seed}",

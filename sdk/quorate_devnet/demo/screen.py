@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate_devnet.demo.market_watch import MarketSnapshot
-from quorate_devnet.demo.outcome import DemoOutcome, is_accepted
+from quorate_devnet.demo.outcome import ContentReport, DemoOutcome, is_accepted
 from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, usd
 
@@ -149,6 +149,15 @@ def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
     return table
 
 
+def _content(content: ContentReport) -> str:
+    origin = "IPFS by bitswap" if content.kind == "ipfs" else "a gateway of the clients"
+    came = " · ".join(
+        f"{count / 1e6:.1f} MB from {source}"
+        for source, count in sorted(content.bytes_by_source.items())
+    )
+    return f"image and inputs: {origin} · {came or 'nothing was fetched'}"
+
+
 def _named(runs: list[RunView]) -> str:
     """Formats runs as: tile 0 3 7 · price 2"""
     kinds: dict[str, list[str]] = {}
@@ -179,6 +188,7 @@ def _caption(result: DemoOutcome) -> str:
             f"{usd(result.charged)} "
             f"USD · option price {result.price} USD"
         ),
+        _content(result.content),
         f"executor {result.executor} · transport {result.transport} · {result.seconds:.1f} s",
     ]
     return "\n".join(lines)
