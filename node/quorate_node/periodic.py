@@ -10,6 +10,7 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.frame_handler import EventSink
+from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Sequence, UnixSeconds
@@ -18,6 +19,7 @@ from quorate_runtime.process.log_throttle import LogThrottle
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
+CHANGE_SECONDS = 1.0  # between looks at the free slots, for providers of several coordinators
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +37,23 @@ async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
 async def send_heartbeats(
     core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None
 ) -> None:
-    """Sends heartbeats with the free run slots. While the disk is full, no slot is free."""
+    """Sends heartbeats with the free run slots. While the disk is full, no slot is free.
+
+    A provider of several coordinators sends one soon after its free slots changed, so that a
+    coordinator rarely assigns a slot that another one took.
+    """
+
+    def offered() -> tuple[FreeSlots, ...]:
+        return core.offered(has_disk_space=board is None or not board.has("disk"))
+
     while True:
-        await announcements.send_heartbeat(
-            core.offered(has_disk_space=board is None or not board.has("disk"))
-        )
-        await clock.sleep(core.terms.limits.heartbeat_every)
+        free, sent_at = offered(), clock.now()
+        await announcements.send_heartbeat(free)
+        limits, is_shared = core.terms.limits, len(core.terms.statement_keys) > 1
+        pause = min(CHANGE_SECONDS, limits.heartbeat_every) if is_shared else limits.heartbeat_every
+        await clock.sleep(pause)
+        while clock.now() < sent_at + limits.heartbeat_every and offered() == free:
+            await clock.sleep(pause)
 
 
 async def renew_offer(

@@ -23,15 +23,18 @@ class PendingRefreshes:
     _pending: dict[Address, OfferRefresh] = field(default_factory=dict)
 
     def keep(self, envelope: OfferEnvelope, key: Address) -> bool:
-        """Keeps a valid offer that `key` signed, if it is a refresh. False if it is none: then the
-        core has to take it or to refuse it. `Refused(STALE)` for one older than what is kept, and
-        `Refused(OVER_STAKE)` as for a new offer.
+        """Keeps a valid offer that `key` signed, if it is a refresh. True also for the offer that
+        the state has. False if it is another one: then the core has to take it or to refuse it.
+        `Refused(STALE)` for one older than what is kept, and `Refused(OVER_STAKE)` as for a new
+        offer.
         """
         offer = envelope.offer
         provider = self.state.providers.get(offer.provider)
         known = provider.offer if provider is not None else None
         if provider is None or known is None or key != provider.operator_key:
             return False
+        if offer == known:
+            return True  # it came over the connection and by gossip
         is_refresh = (
             offer.seq > known.seq
             and WITHDRAWN not in (offer.expires, known.expires)

@@ -22,10 +22,19 @@ from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.gpu_provider import PAIR, ROOM, gpu_driver, gpu_slots
-from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, Driver, make_terms
+from support.markets.provider_world import (
+    COORDINATOR,
+    OPERATOR,
+    PROVIDER,
+    STATEMENT_KEY,
+    STRANGER,
+    Driver,
+    make_terms,
+)
 from support.offers import a_slot
 
 FIRST, SECOND = Address(b"\x21" * 20), Address(b"\x22" * 20)
@@ -149,6 +158,30 @@ def test_a_heartbeat_follows_the_first_offer_at_once() -> None:
         for connection in (node.first, node.second):
             kinds = [type(item).__name__ for item in connection.taken]
             assert kinds == ["OfferSent", "HeartbeatSent"]
+
+    run_virtual(main)
+
+
+@pytest.mark.rule("3.48")
+@pytest.mark.parametrize("coordinators", [1, 2])
+def test_several_coordinators_hear_soon_that_a_slot_was_taken(coordinators: int) -> None:
+    async def main(clock: VirtualClock) -> None:
+        keys = {COORDINATOR: STATEMENT_KEY.address, FIRST: STRANGER.address}
+        chosen = dict(list(keys.items())[:coordinators])
+        core = ProviderCore(replace(make_terms(), statement_keys=chosen))
+        node = Node(clock, Driver(core))
+        task = asyncio.create_task(periodic.send_heartbeats(core, node.announcements, clock))
+        await asyncio.sleep(0.1)
+        assert node.second.heartbeats() == 1
+        node.driver.assign(1)
+        await asyncio.sleep(1.1)
+        assert node.second.heartbeats() == coordinators
+        last = node.second.taken[-1]
+        assert isinstance(last, frames.HeartbeatSent)
+        assert [item.free for item in last.heartbeat.message.free_slots] == [2 - coordinators]
+        await asyncio.sleep(10 * DEVNET.heartbeat_every)
+        assert 10 <= node.second.heartbeats() <= 13
+        task.cancel()
 
     run_virtual(main)
 

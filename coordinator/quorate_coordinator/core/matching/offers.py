@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from quorate_attestation import gpu_match
-from quorate_coordinator.core.entities import HostList, Job, Provider
+from quorate_coordinator.core.entities import HostList, Job, Provider, SlotsElsewhere
 from quorate_coordinator.core.events import OfferReceived
 from quorate_coordinator.core.matching import market_index, row
 from quorate_coordinator.core.matching.columns import Bucket, Positions
@@ -61,7 +61,23 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
         offer_signature=event.offer.signature.sig,
         # A heartbeat without an offer did not say which of these slots are free.
         alive_until=provider.alive_until if known is not None else UnixSeconds(0),
+        elsewhere=_not_reported(provider, known, offer) if known is not None else (),
     )
+
+
+def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[SlotsElsewhere, ...]:
+    """Counts run slots that a new offer adds as used by others, until the next heartbeat. The last
+    one did not report them free.
+    """
+    found = []
+    for slot in offer.slots:
+        host_class = slot.host.id()
+        before = slot_offer(known, host_class)
+        added = slot.count - (before.count if before else 0)
+        count = provider.taken_elsewhere(host_class) + max(0, added)
+        if count > 0:
+            found.append(SlotsElsewhere(host_class, count))
+    return tuple(found)
 
 
 def check_stake(state: State, offer: Offer) -> None:

@@ -231,6 +231,29 @@ def test_slots_that_another_coordinator_took_are_not_assigned() -> None:
     assert market.free() == 1, "the slot that was free again went to the job that waited"
 
 
+@pytest.mark.rule("3.48")
+def test_slots_that_an_offer_adds_are_assigned_after_the_next_heartbeat() -> None:
+    market = Provided()
+    [slot] = market.offer.slots
+    assert market.take(market.signed(seq=Sequence(2), slots=(replace(slot, count=Small(1)),)))
+    market.heartbeat(free=1)
+    assert market.free() == 1
+    assert market.take(market.signed(seq=Sequence(3), slots=(slot,)))
+    assert market.free() == 1, "another coordinator may use the slot that was offered again"
+    market.heartbeat(free=2)
+    assert market.free() == 2
+
+
+@pytest.mark.rule("3.46")
+def test_an_offer_that_comes_again_by_gossip_is_not_journaled() -> None:
+    market = Provided()
+    assert market.take(again := market.signed(seq=Sequence(2), region="us"))
+    journaled = len(market.log)
+    assert not market.take(again)
+    market.heartbeat()
+    assert len(market.log) == journaled + 1 and market.offer.seq == 2
+
+
 def lease_of_the_first(market: Provided) -> Hash32:
     """Lets the first provider take a job that it does not finish, and returns the lease."""
     for party in market.parties.values():
