@@ -24,6 +24,7 @@ from sim.coordinator import CoordinatorDaemon
 from sim.coverage import Coverage, Watched, phase_name
 from sim.parties import BEACON, DOMAIN
 from sim.provider import Provider
+from sim.slot_checks import SlotChecks
 
 
 class Checks:
@@ -34,6 +35,7 @@ class Checks:
         self.coverage = coverage
         self.conduct = ConductChecks(limits, coverage, trust_class)
         self.accounts = AccountChecks(coverage, self.conduct)
+        self.slots = SlotChecks(coverage, limits)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         # commit hash -> the earliest time at which the coordinator can have taken it
@@ -59,6 +61,11 @@ class Checks:
             self._coordinator_stepped(event, outcome)
         else:
             self._provider_stepped(self.providers[process])
+
+    def heard_offer(self, is_news: bool) -> None:
+        """Counts an offer that came by gossip."""
+        self.coverage.facts["offers that gossip brought first"] += is_news
+        self.coverage.facts["offers that gossip repeated"] += not is_news
 
     def refused(self, process: str, event: object, refused: Refused) -> None:
         """Counts the refusal and forgets the moves of the refused step, which was undone."""
@@ -105,6 +112,7 @@ class Checks:
     def _coordinator_stepped(self, event: object, outcome: StepOutcome[Effect]) -> None:
         core = self.coordinator.core
         self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+        self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.CommitReceived):
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self._known_moment())
         if isinstance(event, ev.RevealReceived):
@@ -198,6 +206,7 @@ class Checks:
         lease = core.state.leases[lease_hash]
         job = core.state.jobs[lease.job_id]
         self.conduct.assigned(core, lease, frame, self.coordinator.at)
+        self.slots.assigned(core, lease, self.coordinator.at)
         assert isinstance(job.phase, Running), "I2: an assignment of a job that has no place open"
         place = next(item for item in job.phase.places if item.assignment_hash == lease_hash)
         if place.attempt < 0:

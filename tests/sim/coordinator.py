@@ -36,6 +36,7 @@ from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.offer_gate import MarketSnapshot, OfferGate, OwnerStanding
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.step import Core
@@ -149,6 +150,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
 
     def fresh_core(self) -> CoordinatorCore:
@@ -165,6 +167,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         assert isinstance(core, CoordinatorCore)
         self.core = core
         self.refreshes = PendingRefreshes(core.state)  # lost when the daemon ends
+        self.gate = OfferGate(DOMAIN, self.plan.limits.offer_ttl, recover, MarketSnapshot({}))
 
     def awake(self) -> None:
         """Starts the daemon's timers and asks the chain."""
@@ -235,6 +238,37 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         signed_by = offers.validate(offer, DOMAIN, recover, self.clock.now, limits.offer_ttl)
         if not self.refreshes.keep(offer, signed_by):
             self.submit(ev.OfferReceived(offer, signed_by))
+
+    def hear(self, data: bytes) -> None:
+        """Takes an offer that came by gossip, as the daemon does."""
+        if not self.is_up:
+            return
+        self.gate.replace_snapshot(self._standings())
+        judged = self.gate.judge(data, self.clock.now)
+        if judged.offer is None:
+            return
+        known = self.core.state.providers[judged.offer.offer.provider].offer
+        try:
+            self._take_offer(judged.offer)
+        except (Refused, Silence):
+            return  # an offer over the connection was newer, or the daemon crashed
+        is_news = known is None or known.seq < judged.offer.offer.seq
+        self.on_gossip(is_news)
+
+    def _standings(self) -> MarketSnapshot:
+        market = self.core.state.market
+        return MarketSnapshot(
+            {
+                owner: OwnerStanding(
+                    provider.operator_key,
+                    {
+                        host: market.stake_slots(host).get(owner, 0)
+                        for host in self.core.state.hosts
+                    },
+                )
+                for owner, provider in self.core.state.providers.items()
+            }
+        )
 
     def _take_heartbeat(self, heartbeat: Envelope[Heartbeat]) -> None:
         owner = heartbeat.message.provider

@@ -163,6 +163,11 @@ ALL_FACTS = frozenset(
         "a release overtook its epoch",
         "an epoch showed less than is final",
         "given up after an Accept",
+        "assigned beside another's lease",
+        "declined to a second coordinator",
+        "leases of a second coordinator",
+        "offers that gossip brought first",
+        "offers that gossip repeated",
     }
 )
 

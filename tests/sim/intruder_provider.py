@@ -105,6 +105,11 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
     return _send(provider, frames.AssignmentSent(envelope, spec, ())), codes
 
 
+def _live(provider: Provider) -> list[phases.Execution]:
+    """The executions of the coordinator in whose name the intruder speaks."""
+    return [item for item in provider.core.live() if item.coordinator == provider.coordinator]
+
+
 def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
     """An execution that the provider has committed and not finished."""
     kinds = phases.Committed | phases.Receipted | phases.Revealed
@@ -112,7 +117,7 @@ def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
         **provider.copier.copied,
         **provider.copier.borrowed,
     }  # a copier reveals without any attack
-    live = [item for item in provider.core.live() if item.assignment_hash not in by_itself]
+    live = [item for item in _live(provider) if item.assignment_hash not in by_itself]
     found = [
         (item.assignment_hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)
     ]
@@ -151,9 +156,7 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
 def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     """A CommitSet before the commit: there is nothing to reveal."""
     early = [
-        item.assignment_hash
-        for item in provider.core.live()
-        if isinstance(item.phase, phases.PREPARING)
+        item.assignment_hash for item in _live(provider) if isinstance(item.phase, phases.PREPARING)
     ]
     if not early:
         return None
@@ -217,7 +220,7 @@ def _receipt(world: World, provider: Provider, random: Random) -> Attack:
 
 def _stop(world: World, provider: Provider, random: Random) -> Attack:
     """Another coordinator tries to stop an execution that is not its own."""
-    live = provider.core.live()
+    live = _live(provider)
     stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:
         return _send(provider, frames.StopSent(ZERO_HASH, stop)), "unknown"

@@ -122,13 +122,20 @@ class Tried:
 
 def everyone() -> tuple[Mutant, ...]:
     """All mutants."""
-    from sim import mutants_coordinator, mutants_money, mutants_protocol, mutants_provider
+    from sim import (
+        mutants_coordinator,
+        mutants_money,
+        mutants_protocol,
+        mutants_provider,
+        mutants_sharing,
+    )
 
     return (
         *mutants_protocol.MUTANTS,
         *mutants_coordinator.MUTANTS,
         *mutants_money.MUTANTS,
         *mutants_provider.MUTANTS,
+        *mutants_sharing.MUTANTS,
     )
 
 

@@ -135,6 +135,18 @@ class GpuLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class GossipFaults:
+    """Chances that a listener gets a message not at all, twice, or seconds late. `rewind` is the
+    chance that an older message of the same source comes beside it.
+    """
+
+    loss: float
+    repeat: float
+    slow: float
+    rewind: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """One order. Its kind and fields come from its own random stream."""
 
@@ -170,6 +182,8 @@ class Plan:
     has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
     has_gpus: bool = False  # all run slots and all jobs have GPUs
     gpu_losses: tuple[GpuLoss, ...] = ()
+    has_second_coordinator: bool = False  # it assigns jobs to the same providers
+    gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
     salt: int = 0  # other random numbers for the same plan
 
     @property
@@ -239,6 +253,8 @@ def draw(seed: int) -> Plan:
         chain_outage=_chain_outage(Random(f"chain outage/{seed}"), releases, limits),
         has_gpus=(has_gpus := Random(f"gpus/{seed}").random() < 0.25),
         gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
+        has_second_coordinator=Random(f"second coordinator/{seed}").random() < 0.35,
+        gossip=_gossip(Random(f"gossip/{seed}")),
     )
 
 
@@ -306,6 +322,13 @@ def _rotations(random: Random, count: int) -> tuple[Rotation, ...]:
         Rotation(random.randrange(count), random.uniform(3, 40))
         for _ in range(random.randint(1, 3))
     )
+
+
+def _gossip(random: Random) -> GossipFaults | None:
+    if random.random() < 0.5:
+        return None
+    loss = random.choice([0.0, 0.1, 0.5, 0.9])
+    return GossipFaults(loss, random.uniform(0, 0.5), random.uniform(0, 0.5), 0.3)
 
 
 def _gpu_losses(random: Random, count: int) -> tuple[GpuLoss, ...]:

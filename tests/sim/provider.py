@@ -16,6 +16,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32, JobKind, Price, Sequence
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
+from sim import second_coordinator
 from sim.chain import Chain
 from sim.container import Container
 from sim.copier import Copier
@@ -64,9 +65,8 @@ class Provider(ProviderEffects):
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives too
         self.copier = Copier(self)
-        self.call: Callable[[bytes], object] = lambda data: (
-            None
-        )  # the coordinator's frame handler, set by the world
+        self.calls: dict[str, Callable[[bytes], object]] = {}  # set by the world
+        self.publish: Callable[[str, bytes], None] = lambda source, data: None
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
         self.under_old_keys: set[Hash32] = (
             set()
@@ -88,6 +88,8 @@ class Provider(ProviderEffects):
             upload_bytes_per_second=1 << 40,
         )
         keys = {self.coordinator: key("statement").address}
+        if plan.has_second_coordinator:
+            keys[second_coordinator.ACCOUNT.address] = second_coordinator.STATEMENT.address
         classes = tuple(RunSlots(item, room, self.groups) for item in self.slots)
         return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, classes, Sandbox.NOOP, policy)
 
@@ -215,7 +217,9 @@ class Provider(ProviderEffects):
         if self.behaviour is Behaviour.DENIER:  # it wants to be drawn, and then to choose
             free = tuple(FreeSlots(slot.host.id(), slot.count) for slot in self.slots)
         beat = Heartbeat(self.owner, seq, free, self.clock.now)
-        self.send(frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
+        sent = frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign))
+        self.send(sent, lambda answer: None)
+        self.send_others(sent)
 
     def _follow_chain(self) -> None:
         for event in self.chain.news_for(self.name):

@@ -11,17 +11,18 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.hashing import sha256
-from quorate_protocol.messages import frames
+from quorate_protocol.messages import frames, offer_gossip
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
-from sim import workload
+from sim import second_coordinator, workload
 from sim.chain import Chain
 from sim.container import Container
 from sim.copier import Copier
@@ -33,6 +34,7 @@ from sim.process import Again, Finish, Process
 from support.offers import an_offer
 
 SEND_SECONDS = 2.0
+FIRST = "coordinator"
 
 
 class ProviderEffects(Process[events.Event, effects.Effect]):
@@ -52,7 +54,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     containers: dict[str, Container]
     sealed: dict[Hash32, tuple[Hash32, Hash32]]
     copier: Copier
-    call: Callable[[bytes], object]
+    coordinator: Address
+    calls: dict[str, Callable[[bytes], object]]  # frame handlers of the coordinators by name
+    publish: Callable[[str, bytes], None]
     upload: Callable[[Hash32, Hash32, Hash32], object]
     peek: Callable[[Hash32], list[Hash32]]
     core: ProviderCore
@@ -128,14 +132,17 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 frame: frames.Frame = frames.AcceptSent(
                     seal(DOMAIN, effect.accept, self.signer_of(effect.assignment_hash).sign)
                 )
-                self.send(
-                    frame, self._answered(finish, events.AcceptDelivered(effect.assignment_hash))
+                self._send_of(
+                    effect.assignment_hash,
+                    frame,
+                    self._answered(finish, events.AcceptDelivered(effect.assignment_hash)),
                 )
             case effects.SendDecline():
                 if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
-                self.send(
+                self._send_of(
+                    effect.assignment_hash,
                     frames.DeclineSent(
                         seal(DOMAIN, effect.decline, self.signer_of(effect.assignment_hash).sign)
                     ),
@@ -201,11 +208,28 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
     # ------------------------------------------------------------------------------------- messages
 
-    def send(self, frame: frames.Frame, answered: Callable[[Answer], None]) -> None:
+    def send(
+        self, frame: frames.Frame, answered: Callable[[Answer], None], to: str = FIRST
+    ) -> None:
+        """Sends a frame to one coordinator."""
         data = frames.encode(frame)
-        self.network.request(
-            self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS
-        )
+        self.network.request(self.name, to, lambda: self.calls[to](data), answered, SEND_SECONDS)
+
+    def send_others(self, frame: frames.Frame) -> None:
+        """Sends a frame to the other coordinators, without waiting."""
+        for name in self.calls.keys() - {FIRST}:
+            self.send(frame, lambda answer: None, name)
+
+    def is_of_first(self, lease: Hash32) -> bool:
+        """Whether a lease is one of the coordinator that is checked."""
+        found = self.core.executions.get(lease)
+        return found is None or found.coordinator == self.coordinator
+
+    def _send_of(
+        self, lease: Hash32, frame: frames.Frame, answered: Callable[[Answer], None]
+    ) -> None:
+        """Sends a frame to the coordinator of a lease."""
+        self.send(frame, answered, FIRST if self.is_of_first(lease) else second_coordinator.NAME)
 
     def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
         if effect.seq < self.core.scalars.offer_seq:
@@ -220,6 +244,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )
+        self.send_others(frame)
+        self.publish(self.name, offer_gossip.encode(OfferGossip(frame.offer)))
         done = self._answered(finish)
         not_yet = (Code.NOT_REGISTERED, Code.OVER_STAKE)
         self.send(
@@ -232,21 +258,25 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     def _send_commit(self, effect: effects.SendCommit, finish: Finish) -> None:
         commit = (
             self.copier.commit(effect.commit)
-            if self.behaviour is Behaviour.COPIER
+            if self.behaviour is Behaviour.COPIER and self.is_of_first(effect.assignment_hash)
             else effect.commit
         )
         done, sign = self._answered(finish), self.signer_of(effect.assignment_hash).sign
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused) and answer.code is Code.NOT_STORED:
-                self._upload(effect.commit.encrypted_output, lambda _: done(None))
+                self._upload(
+                    effect.assignment_hash, effect.commit.encrypted_output, lambda _: done(None)
+                )
                 return
             done(answer)
             if self.behaviour is Behaviour.EQUIVOCATOR:
                 other = replace(effect.commit, commitment=sha256(effect.commit.commitment))
-                self.send(frames.CommitSent(seal(DOMAIN, other, sign)), lambda _: None)
+                equivocal = frames.CommitSent(seal(DOMAIN, other, sign))
+                self._send_of(effect.assignment_hash, equivocal, lambda _: None)
 
-        self.send(frames.CommitSent(seal(DOMAIN, commit, sign)), answered)
+        sent = frames.CommitSent(seal(DOMAIN, commit, sign))
+        self._send_of(effect.assignment_hash, sent, answered)
 
     def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
         if self.behaviour is Behaviour.MUTE:
@@ -256,14 +286,15 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         again = self.in_this_life(lambda: self.send(frames.RevealSent(effect.reveal), answered))
         self.schedule.after(self._late(0.4), again)
 
-    def _upload(self, ciphertext: Hash32, answered: Callable[[Answer], None]) -> None:
+    def _upload(
+        self, lease: Hash32, ciphertext: Hash32, answered: Callable[[Answer], None]
+    ) -> None:
+        if not self.is_of_first(lease):
+            self.schedule.after(0.05, self.in_this_life(lambda: answered(True)))
+            return
         salt, output = self.sealed[ciphertext]
         self.network.request(
-            self.name,
-            "coordinator",
-            lambda: self.upload(ciphertext, salt, output),
-            answered,
-            SEND_SECONDS,
+            self.name, FIRST, lambda: self.upload(ciphertext, salt, output), answered, SEND_SECONDS
         )
 
     # -------------------------------------------------------------------------------------- machine
@@ -371,7 +402,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         self.sealed[ciphertext] = (effect.salt, output)
         published = events.OutputPublished(effect.assignment_hash, output, ciphertext)
         again = self.in_this_life(
-            lambda: self._upload(ciphertext, self._answered(finish, published))
+            lambda: self._upload(
+                effect.assignment_hash, ciphertext, self._answered(finish, published)
+            )
         )
         self.schedule.after(self._late(), again)
 

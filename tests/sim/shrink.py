@@ -62,6 +62,10 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
             f"a lost GPU of provider-{loss.provider}",
             replace(plan, gpu_losses=_without(plan.gpu_losses, index)),
         )
+    if plan.has_second_coordinator:
+        yield "the second coordinator", replace(plan, has_second_coordinator=False)
+    if plan.gossip is not None:
+        yield "gossip", replace(plan, gossip=None)
     if plan.has_gpus:
         yield "GPUs", replace(plan, has_gpus=False, gpu_losses=())
     for index, rotation in enumerate(plan.rotations):
@@ -160,6 +164,8 @@ def describe(plan: Plan) -> str:
         "chain outage": plan.chain_outage,
         "exit of provider": plan.leaver,
         "intruder": plan.has_intruder,
+        "second coordinator": plan.has_second_coordinator,
+        "gossip": plan.gossip,
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
     }

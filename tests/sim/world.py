@@ -14,6 +14,7 @@ from quorate_protocol.rules.receipt_checks import verify
 from quorate_protocol.step import Input
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.crypto import recover
+from sim import second_coordinator
 from sim.chain import Chain
 from sim.checks import Checks
 from sim.client import Api, Client
@@ -22,15 +23,18 @@ from sim.court import JURORS_MIN
 from sim.coverage import Coverage
 from sim.forgery import forgeries
 from sim.network import Network
+from sim.offer_gossip import OfferGossip
 from sim.parties import START, is_beacon_signature, key
 from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
+from sim.second_coordinator import SecondCoordinator
 
 # I7: the bound, counted from the moment at which the network works and everybody is honest and
 # running. The longest path is an order's expiry (75 s), then seven executions one after the other.
 # Each has its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
+SHARED_SECONDS = 45  # until the last lease of a second coordinator has lapsed
 EXIT_SECONDS = 15
 REPLAY_EVERY = (
     # The whole journal is replayed at the end of every seed with this remainder; crashes replay
@@ -63,6 +67,10 @@ class World:
         self.clients = [
             Client(number, plan, self.schedule, self.network, api) for number in range(2)
         ]
+        self.second = SecondCoordinator(plan, self.schedule, self.network, self.coverage)
+        self.gossip = OfferGossip(plan, self.schedule)
+        self.gossip.listeners.append(self.coordinator.hear)
+        self.coordinator.on_gossip = self.checks.heard_offer
         self.is_calm = False
         self._wire()
 
@@ -97,7 +105,11 @@ class World:
         )
         self.chain.proof_of = self.coordinator.proof
         for provider in self.providers:
-            provider.call = self.coordinator.handle
+            provider.calls["coordinator"] = self.coordinator.handle
+            provider.publish = self.gossip.publish
+            if self.plan.has_second_coordinator:
+                provider.calls[second_coordinator.NAME] = self.second.handle
+                self.second.peers[provider.owner] = (provider.name, provider.handle)
             provider.upload = self.coordinator.put_content
             provider.copier.wiretap = self.coordinator.wiretap
             provider.peek = self._peek
@@ -125,6 +137,8 @@ class World:
             provider.boot()
         for client in self.clients:
             client.start()
+        if self.plan.has_second_coordinator:
+            self.schedule.after(2, self.second.start)
         self._plan_beacon_outage()
         if self.plan.leaver is not None:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
@@ -136,7 +150,9 @@ class World:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
-        self._wait(END_SECONDS + self.plan.ahead(), self._jobs_left, "I7: jobs that never ended")
+        seconds = END_SECONDS + self.plan.ahead()
+        seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
+        self._wait(seconds, self._jobs_left, "I7: jobs that never ended")
         self._wait(MONEY_SECONDS, self._money_left, "I7: money that never became final")
         self._final_checks()
 
@@ -167,6 +183,8 @@ class World:
     def _calm_down(self) -> None:
         self.is_calm = True
         self.network.heal()
+        self.gossip.heal()
+        self.second.is_calm = True
         self.chain.is_moody = False
         self.coordinator.calm_down()
         for provider in self.providers:

@@ -1,0 +1,58 @@
+"""Broken rules about run slots that coordinators share, and about offers that come by gossip."""
+
+from quorate_coordinator.core.events import OfferReceived
+from quorate_coordinator.core.matching import heartbeats, offers
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.units import Sequence, UnixSeconds
+from quorate_protocol.values import replace
+from sim.mutants import Mutant, Patch, only
+
+SHARING = only(lambda plan: plan.has_second_coordinator)
+GOSSIPING = only(lambda plan: plan.gossip is not None and plan.gossip.loss < 0.5)
+CHANGING = only(lambda plan: len(plan.gpu_losses) > 1)
+
+
+def _all_slots_are_ours(patch: Patch) -> None:
+    patch.setattr(heartbeats, "_elsewhere", lambda context, provider, beat: ())
+
+
+def _added_slots_are_free(patch: Patch) -> None:
+    patch.setattr(offers, "_not_reported", lambda provider, known, offer: provider.elsewhere)
+
+
+def _offers_make_alive(patch: Patch) -> None:
+    taken = offers.on_offer
+
+    def on_offer(context: StepContext, event: OfferReceived) -> None:
+        taken(context, event)
+        owner = event.offer.offer.provider
+        context.state.providers[owner] = replace(
+            context.state.providers[owner],
+            alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
+        )
+
+    patch.setattr(offers, "on_offer", on_offer)
+
+
+def _older_offers_replace_newer_ones(patch: Patch) -> None:
+    taken = offers.on_offer
+
+    def on_offer(context: StepContext, event: OfferReceived) -> None:
+        owner = event.offer.offer.provider
+        known = context.state.providers.get(owner)
+        if known is not None and known.offer is not None:
+            older = replace(known.offer, seq=Sequence(0))
+            context.state.providers[owner] = replace(known, offer=older)
+        taken(context, event)
+
+    patch.setattr(offers, "on_offer", on_offer)
+
+
+MUTANTS = (
+    Mutant("what others use is assigned", "I2", _all_slots_are_ours, SHARING),
+    Mutant("slots that an offer adds are assigned at once", "I2", _added_slots_are_free, CHANGING),
+    Mutant("an offer makes its provider alive", "I7", _offers_make_alive, GOSSIPING),
+    Mutant(
+        "an older offer replaces a newer one", "I10", _older_offers_replace_newer_ones, GOSSIPING
+    ),
+)

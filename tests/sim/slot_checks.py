@@ -1,0 +1,78 @@
+"""Checks which run slots a coordinator assigns: of live providers, and none that others use.
+
+The formulas are its own. They look at the messages that the coordinator took, and at its leases.
+"""
+
+from dataclasses import dataclass
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.lease import Lease
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages.signed import Heartbeat
+from quorate_protocol.units import Address, Hash32
+from sim.coverage import Coverage
+
+
+@dataclass(slots=True)
+class _Heard:
+    """The last heartbeat of a provider, and when it was taken. `known` are our leases that it
+    counts: accepted by its time, and in a slot when it was taken, or accepted here only later.
+    """
+
+    beat: Heartbeat
+    at: int
+    known: set[Hash32]
+
+
+class SlotChecks:
+    """Follows heartbeats and Accepts of one coordinator."""
+
+    def __init__(self, coverage: Coverage, limits: Limits) -> None:
+        self._coverage, self._limits = coverage, limits
+        self._heard: dict[Address, _Heard] = {}
+        self._offers: dict[Address, int] = {}  # sequence numbers
+
+    def took(self, core: CoordinatorCore, event: ev.Event, at: int) -> None:
+        """Notes a heartbeat, an offer or an Accept that was taken."""
+        state = core.state
+        if isinstance(event, ev.HeartbeatReceived):
+            beat = event.heartbeat.message
+            held = state.leases_in_slots.get(beat.provider) or ()
+            known = {
+                digest
+                for digest in held
+                if (accept := state.accepts.get(digest)) is not None
+                and accept.message.time <= beat.time
+            }
+            self._heard[beat.provider] = _Heard(beat, at, known)
+        elif isinstance(event, ev.OfferReceived):
+            owner, seq = event.offer.offer.provider, event.offer.offer.seq
+            assert seq >= self._offers.get(owner, 0), "3.8: an older offer replaced a newer one"
+            self._offers[owner] = seq
+        elif isinstance(event, ev.AcceptReceived):
+            lease = state.leases[event.accept.message.assignment_hash]
+            heard = self._heard.get(lease.provider)
+            if heard is not None and event.accept.message.time <= heard.beat.time:
+                heard.known.add(lease.assignment_hash)
+
+    def assigned(self, core: CoordinatorCore, lease: Lease, at: int) -> None:
+        """An Assignment needs a provider that is alive, and a slot that nobody else uses."""
+        heard = self._heard.get(lease.provider)
+        assert heard is not None, "3.47: an assignment to a provider without a heartbeat"
+        assert at <= heard.at + self._limits.heartbeat_alive, (
+            f"3.47: an assignment {at - heard.at} s after the provider's last heartbeat"
+        )
+        state, offer = core.state, core.state.providers[lease.provider].offer
+        assert offer is not None, "3.47: an assignment to a provider without an offer"
+        host_class = lease.assignment.message.host_class
+        count = sum(slot.count for slot in offer.slots if slot.host.id() == host_class)
+        free = [item.free for item in heard.beat.free_slots if item.host_class == host_class]
+        if not free:
+            return
+        others = max(0, count - free[0] - len(heard.known))
+        ours = len(state.leases_in_slots.get(lease.provider) or ())
+        assert ours + others <= count, (
+            f"I2: {ours} leases, and others use {others} of {count} run slots"
+        )
+        self._coverage.facts["assigned beside another's lease"] += others > 0
