@@ -355,10 +355,11 @@ class _Parts:
             log.warning("providers connect over WebSocket only: %s", problem)
             return None
         # Imported here: libp2p cannot be installed everywhere.
-        from quorate_coordinator.providers.p2p_service import make_p2p_service
+        from quorate_coordinator.providers.p2p_service import ChainAccess, make_p2p_service
 
+        chain = ChainAccess(self.client, self.contracts, self.sender)
         return make_p2p_service(
-            service.config, service.keys, self.core, handler, self._authorize, service.clock
+            service.config, service.keys, self.core, handler, self._authorize, service.clock, chain
         )
 
     def _server(

@@ -7,23 +7,38 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.announcer import Announcer
+from quorate_coordinator.chain.bootstrap_list import BootstrapList
 from quorate_coordinator.config import Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.gossiped_offers import GossipedOffers
 from quorate_protocol.crypto.key_binding import SignedBinding, sign_binding
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import ZERO_HASH, Sequence
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender
 from quorate_runtime.p2p.binding_hello import Authorize, Greeter
 from quorate_runtime.p2p.host_config import HostConfig, offers_topic
-from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
+from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip, Neighbours
 from quorate_runtime.p2p.libp2p_peers import Libp2pPeers
-from quorate_runtime.p2p.multiaddrs import announced
+from quorate_runtime.p2p.multiaddrs import announced, is_public
 from quorate_runtime.p2p.p2p_node import P2pNode
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainAccess:
+    """What the host needs to announce itself and to find others. The posting key is the sender."""
+
+    client: ChainClient
+    contracts: Contracts
+    sender: Sender
 
 
 @dataclass(slots=True)
@@ -34,6 +49,9 @@ class P2pService:
     node: P2pNode
     peers: Libp2pPeers
     offers: GossipedOffers
+    chain: ChainAccess
+    bootstrap: BootstrapList
+    clock: Clock
 
     async def run(self) -> None:
         """Serves until cancelled. Unavailable, with the remedy, if the host cannot start."""
@@ -41,6 +59,10 @@ class P2pService:
             group.create_task(self.node.run(), name="libp2p")
             group.create_task(self.offers.run(), name="gossiped offers")
             group.create_task(self.offers.refresh(), name="stake for gossip")
+            group.create_task(self.bootstrap.run(), name="bootstrap list")
+            neighbours = Neighbours(self.node, lambda: self.bootstrap.peers, self.clock)
+            group.create_task(neighbours.run(), name="neighbours")
+            group.create_task(self._announcer().run(), name="announcer")
 
     async def wait_until_up(self) -> None:
         """Waits until the host listens, and logs where."""
@@ -54,6 +76,23 @@ class P2pService:
                 "--p2p-announce /ip4/ADDRESS/tcp/PORT",
                 ", ".join(self.node.address.addresses),
             )
+
+    def _announcer(self) -> Announcer:
+        chain = self.chain
+        return Announcer(
+            chain.client,
+            chain.contracts,
+            chain.sender,
+            self.clock,
+            self.bootstrap.own,
+            self.node.peer_key,
+            self.announced,
+        )
+
+    def announced(self) -> tuple[str, ...]:
+        """Returns the addresses that go on chain: those of private networks on devnets only."""
+        found = self.addresses()
+        return found if self.bootstrap.is_devnet else tuple(filter(is_public, found))
 
     def addresses(self) -> tuple[str, ...]:
         """Returns the multiaddrs that others dial. None before the host listens."""
@@ -72,6 +111,7 @@ def make_p2p_service(
     handler: FrameHandler,
     authorize: Authorize,
     clock: Clock,
+    chain: ChainAccess,
 ) -> P2pService:
     """Makes the host. Nothing runs before `run`."""
     domain = core.rules.domain
@@ -91,6 +131,14 @@ def make_p2p_service(
     offers = GossipedOffers(
         Libp2pGossip(node), core.state, domain, core.rules.limits, clock, handler.take_offer
     )
-    return P2pService(
-        config, node, Libp2pPeers(node, handler, Greeter(domain, own, authorize)), offers
+    limits = core.rules.limits
+    bootstrap = BootstrapList(
+        chain.client,
+        chain.contracts,
+        core.rules.coordinator,
+        clock,
+        limits.offer_refresh,
+        limits.name == DEVNET.name,
     )
+    peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize))
+    return P2pService(config, node, peers, offers, chain, bootstrap, clock)

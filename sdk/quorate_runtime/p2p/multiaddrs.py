@@ -37,6 +37,12 @@ def dial_address(name: str, text: str) -> str:
     return text
 
 
+def is_public(text: str) -> bool:
+    """Whether a multiaddr names a host, or an IP address outside private networks."""
+    kind, host, _ = _parts(text, port_min=1)
+    return kind in _NAMES or (kind in _IP_VERSIONS and ip_address(host).is_global)
+
+
 def listen_beside(host: str, port: int) -> str:
     """Returns the multiaddr of the port after an HTTP port; any free port if that is 0.
 

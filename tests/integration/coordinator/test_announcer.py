@@ -9,10 +9,12 @@ import pytest
 from quorate_contracts.announced_coordinators import announced_coordinators, newest_announcement
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.announcer import Announcer, fitting
+from quorate_coordinator.chain.bootstrap_list import BootstrapList
 from quorate_coordinator.chain.registration import ensure_registered
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import Address, Hash32, Seconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.p2p.host_config import PeerAddress
 from support.markets.coordinator_stage import Stage
 
 PEER = Hash32(b"\x07" * 32)
@@ -94,6 +96,25 @@ async def test_a_coordinator_that_retired_is_not_listed(stage: Stage) -> None:
         retire = announcer.contracts.stakes.retire_coordinator()
         await stage.send(stage.keys.account, retire)
         assert await announced_coordinators(announcer.client, announcer.contracts) == ()
+
+
+@pytest.mark.rule("3.53")
+async def test_other_coordinators_are_dialled_where_they_announced(stage: Stage) -> None:
+    async with announcer_of(stage, [HOME]) as announcer:
+        await announcer.announce((*ROAD, "/not/an/address"))
+
+        async def peers(own: Address, is_devnet: bool) -> tuple[PeerAddress, ...]:
+            found = BootstrapList(
+                announcer.client, announcer.contracts, own, SystemClock(), Seconds(1), is_devnet
+            )
+            await found.read()
+            return found.peers
+
+        other = Address(b"\x09" * 20)
+        assert await peers(other, is_devnet=True) == (PeerAddress(PEER, ROAD),)
+        public = (PeerAddress(PEER, ROAD[1:]),)
+        assert await peers(other, is_devnet=False) == public, "no address of a private network"
+        assert await peers(announcer.coordinator, is_devnet=True) == (), "and not itself"
 
 
 def test_only_addresses_that_fit_are_announced() -> None:

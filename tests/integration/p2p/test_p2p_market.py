@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.announced_coordinators import announced_coordinators
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
@@ -30,6 +31,7 @@ from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Seconds, Sequence
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey
 from quorate_runtime.p2p.binding_hello import Greeter
@@ -105,6 +107,18 @@ async def test_coordinator_shows_its_peer_id_and_where_to_dial(stage: Stage) -> 
             pass
     [problem] = _leaves(group.value)
     assert isinstance(problem, Unavailable) and "cannot listen on /ip4" in str(problem)
+
+
+@pytest.mark.rule("3.53")
+async def test_coordinator_announces_on_chain_where_to_dial(stage: Stage) -> None:
+    async with running(a_service(stage)) as service:
+        info = await info_of(stage, service)
+        chain = ChainClient(Rpc(stage.chain_url, stage.session))
+        contracts = Contracts.of(stage.deployment)
+        found = await until(lambda: announced_coordinators(chain, contracts), bool)
+        assert [(one.account, one.peer_key, one.addresses) for one in found] == [
+            (stage.coordinator, stage.keys.peer.public, info.addresses)
+        ]
 
 
 def _leaves(group: BaseException) -> list[BaseException]:

@@ -3,7 +3,13 @@
 import pytest
 
 from quorate_protocol.refusals import Refused
-from quorate_runtime.p2p.multiaddrs import announced, dial_address, listen_address, listen_beside
+from quorate_runtime.p2p.multiaddrs import (
+    announced,
+    dial_address,
+    is_public,
+    listen_address,
+    listen_beside,
+)
 
 BAD = (
     "",
@@ -45,6 +51,23 @@ def test_good_address_to_listen_on_is_taken(text: str) -> None:
 @pytest.mark.parametrize("text", ("/ip4/10.0.0.1/tcp/1", "/ip6/::1/tcp/7701", "/dns/x-y.z/tcp/2"))
 def test_good_address_to_dial_is_taken(text: str) -> None:
     assert dial_address("p2pAnnounce", text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("/ip4/8.8.8.8/tcp/1", True),
+        ("/dns4/market.example/tcp/1", True),
+        ("/ip6/2001:4860:4860::8888/tcp/1", True),
+        ("/ip4/127.0.0.1/tcp/1", False),
+        ("/ip4/10.0.0.1/tcp/1", False),
+        ("/ip6/fe80::1/tcp/1", False),
+        ("/ip4/169.254.169.254/tcp/80", False),
+        ("junk", False),
+    ],
+)
+def test_an_address_is_public_outside_private_networks(text: str, is_one: bool) -> None:
+    assert is_public(text) is is_one
 
 
 def test_libp2p_listens_on_the_port_after_the_http_port() -> None:
