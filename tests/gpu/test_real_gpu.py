@@ -13,9 +13,13 @@ from quorate_attestation.proof_document import StageShown
 from quorate_attestation.provers.cuda_device import open_gpu
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
+from quorate_node.config import EVERY_GPU, GpuPrice
 from quorate_node.gpu.gpu_host_class import host_class_of
+from quorate_node.gpu.gpu_slots import lay_out
+from quorate_node.gpu.gpu_watch import uuids_of
 from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.messages.gpu_inventory import GpuDevice
+from quorate_protocol.units import Price
 from support.attestation.challenges import DOMAIN, challenge, finish, nonces, prove
 
 pytestmark = pytest.mark.gpu
@@ -46,6 +50,14 @@ def test_the_inventory_of_this_machine_is_whole() -> None:
     if not device.is_mig_enabled:
         host_class_of(inventory, device).validate()
         assert model is None or model.sm_count == device.sm_count
+
+
+def test_each_gpu_of_this_machine_is_in_one_run_slot() -> None:
+    inventory = NvmlProbe().inventory()
+    found = lay_out(inventory, EVERY_GPU, (GpuPrice(Price(1_000_000)),))
+    slots = [uuid for item in found.classes for group in item.groups for uuid in group]
+    print([(item.model, item.host, len(item.groups)) for item in found.classes], found.problems)
+    assert slots and len(set(slots)) == len(slots) and set(slots) <= uuids_of(inventory)
 
 
 def test_a_gpu_gives_the_reference_proof() -> None:

@@ -260,7 +260,10 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """Returns the host class with most owners among those with a fitting live offer, busy or not.
+    """Returns a host class with a fitting live offer, busy or not.
+
+    A client pays for a whole run slot, so classes with fewer GPUs in a slot come first. Among equal
+    ones, the class with most owners comes first.
 
     An order that names no class gets no class with few owners, unless `is_thin_too`. One owner may
     have created such a class, and would decide there which results are right.
@@ -274,7 +277,11 @@ def class_for(
         if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu
     ]
     needs = busy_or_not(needs_of(spec))
-    for host_class in sorted(known, key=lambda item: (-len(owners_of(context, item)), item)):
+
+    def order(item: Hash32) -> tuple[int, int, Hash32]:
+        return market.hosts[item].world_size, -len(owners_of(context, item)), item
+
+    for host_class in sorted(known, key=order):
         if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, host_class):
             continue
         bucket = market.bucket(host_class)

@@ -386,6 +386,26 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     assert offers.host_of(turn_of(state), other.id()) == other
 
 
+@pytest.mark.rule("4.37")
+def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
+    state, pair = State(), HOSTS[1]
+    size = (4000, 4 * GIB, "A100", 80 * GIB)
+    machine: Machine = (size, 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    eight = replace(pair, world_size=Small(8))
+    with state.transaction():
+        for number in range(3):
+            fill(state, machine, number, eight)
+        fill(state, machine, 3, pair)
+
+    def chosen(count: int) -> HostClass | None:
+        asked = job_spec.Resources(1000, GIB, gpu=job_spec.GpuRequest(count, "A100", 0))
+        spec = waiting_for(asked, pair, 5000).submission.spec
+        found = offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000))
+        return None if found is None else offers.host_of(turn_of(state), found)
+
+    assert [chosen(count) for count in (1, 2, 3, 8, 9)] == [pair, pair, eight, eight, None]
+
+
 def test_an_image_named_by_cid_counts_as_cached() -> None:
     state, host = State(), HOSTS[0]
     plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
