@@ -20,7 +20,7 @@ from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError, translated
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
-from quorate.job.packing import NamedCid, PackedJob, is_path, named_cids, pack
+from quorate.job.packing import NamedCid, PackedJob, has_given_size, is_path, named_cids, pack
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_content.dag.cid import parse
@@ -355,13 +355,13 @@ class Market:
             stat = await self._client_session.api.stat_content(named.cid)
             if stat.size_bytes is not None:
                 sizes[named.cid] = stat.size_bytes
-            elif job.source:
+            elif job.is_in_ipfs and not has_given_size(job, named.cid):
                 sizes[named.cid] = await self._size_in_ipfs(job, named)
             if not stat.is_stored:
                 absent.append(named)
         packed = await asyncio.to_thread(pack, job, sizes)
         sent = {item.cid for item in packed.uploads}
-        not_stored = () if job.source else (item for item in absent if item.cid not in sent)
+        not_stored = () if job.is_in_ipfs else (item for item in absent if item.cid not in sent)
         return replace(packed, not_stored=tuple(not_stored))
 
     async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:

@@ -109,6 +109,11 @@ class Job:
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
 
+    @property
+    def is_in_ipfs(self) -> bool:
+        """Returns whether the sizes of CIDs come from root blocks at IPFS gateways."""
+        return bool(self.source or self.gateways)
+
     def price(self) -> Price:
         """Returns the highest price per hour in millionths of a dollar."""
         return parse_price(self.max_price, "max_price")

@@ -87,6 +87,12 @@ def named_cids(job: Job) -> tuple[NamedCid, ...]:
     return tuple({item.cid: item for item in named}.values())
 
 
+def has_given_size(job: Job, cid: str) -> bool:
+    """Returns whether the job itself bounds the size of the input with this CID."""
+    given = (job.inputs[mount] for mount in job.input_sizes if mount in job.inputs)
+    return any(not is_path(value) and canonical_cid(str(value)) == cid for value in given)
+
+
 def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
     """Returns the validated spec and what to upload. `sizes` maps CIDs to known sizes in bytes.
     UsageError names the field.

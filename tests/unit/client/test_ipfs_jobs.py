@@ -1,5 +1,6 @@
 """Jobs whose content is in IPFS: nothing is uploaded, and sizes come from root blocks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from quorate.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
-from quorate.job.packing import named_cids, pack
+from quorate.job.packing import has_given_size, named_cids, pack
 from quorate_content.dag.cid import inline_cid, raw_cid
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
 from quorate_content.transfer.root_size import size_of_root
@@ -33,6 +34,16 @@ def test_version_0_cids_become_version_1_in_the_spec() -> None:
     spec = pack(job, {EMPTY_V1: 7}).spec
     assert (spec.image, spec.image_bytes) == (EMPTY_V1, 7)
     assert spec.inputs[0].cid == EMPTY_V1
+
+
+def test_a_size_that_the_job_gives_is_not_asked_for() -> None:
+    inputs = {"/inputs/a": EMPTY_V0, "/inputs/b": IMAGE}
+    job = Job(image=IMAGE, inputs=inputs, max_price=1, input_sizes={"/inputs/a": "1MB"})
+    assert has_given_size(job, EMPTY_V1) and not has_given_size(job, IMAGE)
+    assert not job.is_in_ipfs
+    assert (
+        replace(job, gateways=("http://g",)).is_in_ipfs and replace(job, source="ipfs").is_in_ipfs
+    )
 
 
 def test_a_mistyped_version_0_cid_is_refused_by_its_field() -> None:
