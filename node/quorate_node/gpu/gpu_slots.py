@@ -17,6 +17,7 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32, Price
 
 COUNT_MAX = 255  # run slots of one host class in an offer
+CLASSES_MAX = 6  # of GPUs in an offer, so that its 4 KiB hold them and their records
 PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 
 
@@ -155,6 +156,12 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False
     known = work.found.get(host.id())
+    if known is None and len(work.found) >= CLASSES_MAX:
+        work.problems.append(
+            f"{first.model} is not offered: an offer has at most {CLASSES_MAX} classes of GPUs; "
+            "run a second provider for it, or choose fewer with --gpu-slots"
+        )
+        return False
     if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
         work.problems.append(
             f"{first.model} is not offered: it has the host class of {known.model}, and an offer "

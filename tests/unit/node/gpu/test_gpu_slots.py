@@ -1,23 +1,29 @@
 """The owner's choices and the machine's GPUs give run slots; CPU slots get what these leave."""
 
+import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quorate_node import gpu_settings
 from quorate_node.config import EVERY_GPU, Config, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
-from quorate_node.gpu.gpu_slots import LaidOut, lay_out
+from quorate_node.gpu.gpu_slots import CLASSES_MAX, LaidOut, lay_out
 from quorate_node.run_slots import divide
-from quorate_protocol.messages.gpu_inventory import GpuInventory
-from quorate_protocol.messages.offer import Hardware
+from quorate_protocol.limits import OFFER_BYTES_MAX
+from quorate_protocol.messages.gpu_inventory import PATHS, GpuInventory, GpuPath
+from quorate_protocol.messages.offer import Hardware, check_form
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Price
+from quorate_protocol.units import Address, Price, UnixSeconds
 from quorate_protocol.values import replace
-from support.gpu.recorded_inventories import recorded
-from support.markets.provider_world import HOST
+from support.gpu.recorded_inventories import NAMES, recorded
+from support.markets.provider_world import HOST, make_terms
+from support.offers import an_offer
 
 GIB = 1 << 30
+ROOM_BYTES = 900  # of an offer, for four addresses and the records of seven classes
 PRICED = (GpuPrice(Price(1_000_000)),)
 MACHINE = Hardware(64, 1000 * GIB, 1 << 41)
 
@@ -116,6 +122,21 @@ def test_cpu_slots_get_what_gpu_slots_leave() -> None:
         divided("four-rtx-4090", 0, "none")
 
 
+def test_more_classes_than_an_offer_can_hold_are_named() -> None:
+    inventory = recorded("a100-mig")
+    device = inventory.devices[0]
+    many = tuple(
+        replace(
+            device,
+            uuid=f"GPU-{number}",
+            partitions=(replace(device.partitions[0], uuid=f"MIG-{number}", sm_count=number + 1),),
+        )
+        for number in range(CLASSES_MAX + 2)
+    )
+    found = lay_out(replace(inventory, devices=many, paths=()), EVERY_GPU, PRICED)
+    assert len(found.classes) == CLASSES_MAX and "a second provider" in found.problems[0]
+
+
 def test_options_are_read_and_bad_ones_name_the_form() -> None:
     assert gpu_settings.layouts_of([]) == EVERY_GPU and gpu_settings.layouts_of(["none"]) == ()
     assert gpu_settings.layouts_of(["H100 SXM:8", "2x4"]) == (
@@ -153,3 +174,49 @@ def test_choices_that_cannot_be_offered_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=says):
         gpu_settings.check(layouts, prices, Price(floor))
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> GpuInventory:
+    """Machines with GPUs of several models, some in MIG mode."""
+    kinds = [recorded(name).devices[0] for name in NAMES]
+    paths = st.sampled_from(PATHS)
+    devices, count = [], draw(st.integers(1, 10))
+    for number in range(count):
+        kind = draw(st.sampled_from(kinds))
+        parts = tuple(
+            replace(part, uuid=f"MIG-{number}-{place}", sm_count=14 + draw(st.integers(0, 30)))
+            for place, part in enumerate(kind.partitions)
+        )
+        devices.append(replace(kind, uuid=f"GPU-{number}", partitions=parts))
+    pairs = itertools.combinations(range(count), 2)
+    found = tuple(GpuPath(first, second, draw(paths)) for first, second in pairs)
+    return replace(recorded("one-t4"), devices=tuple(devices), paths=found)
+
+
+layouts = st.builds(
+    GpuLayout,
+    st.sampled_from(["", "H100", "4090", "A100", "T4", "nothing"]),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+
+
+@pytest.mark.rule("I2", "4.34")
+@settings(max_examples=150, deadline=None)
+@given(machines(), st.lists(layouts, max_size=4), st.booleans())
+def test_whatever_the_owner_wants_the_slots_can_be_offered_and_share_no_gpu(
+    inventory: GpuInventory, wanted: list[GpuLayout], is_priced: bool
+) -> None:
+    found = lay_out(inventory, tuple(wanted), PRICED if is_priced else ())
+    config = Config(Path("/"), ("http://127.0.0.1",), slots=2)
+    classes = divide(config, MACHINE, HOST, found.classes)
+    replace(make_terms(), classes=classes).check_gpus()
+    names = {device.uuid: device.model for device in inventory.devices}
+    for item in found.classes:
+        for group in item.groups:
+            assert len({names.get(uuid) for uuid in group}) == 1, "a slot has GPUs of one model"
+            assert len(group) == 1 or all(uuid in names for uuid in group), "no slot of partitions"
+    offer = an_offer(Address(b"\x01" * 20), 1, UnixSeconds(10**9), [item.offer for item in classes])
+    check_form(offer)
+    assert len(offer.encode()) <= OFFER_BYTES_MAX - ROOM_BYTES
