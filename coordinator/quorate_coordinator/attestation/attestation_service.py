@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from quorate_attestation import session_messages
 from quorate_attestation.claims import standard_sizes
+from quorate_attestation.session_messages import AttestationAsked
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_contracts.deploy import Contracts
@@ -52,12 +53,18 @@ class AttestationService:
             group.create_task(self._own.run(), name="own verifications")
             group.create_task(self._checker.run(), name="attestation checks")
 
-    async def take(self, sender: str, body: bytes) -> None:
+    async def take(
+        self, sender: str, body: bytes, unasked: Callable[[str], None] = lambda sender: None
+    ) -> None:
         """Takes a message of a connected provider, which is `sender`. Raises Refused or
         Unavailable.
+
+        `unasked` counts requests for a challenge. Other messages belong to one that is open.
         """
-        account = Address(bytes.fromhex(sender.removeprefix("0x")))
-        await self._challenges.take(account, session_messages.decode(body))
+        message = session_messages.decode(body)
+        if isinstance(message, AttestationAsked):
+            unasked(sender)
+        await self._challenges.take(Address(bytes.fromhex(sender.removeprefix("0x"))), message)
 
 
 async def coordinator_key(client: ChainClient, contracts: Contracts, account: Address) -> Address:

@@ -152,7 +152,7 @@ class Challenges:
         if sender in self._asking or any(item.provider == sender for item in self._open.values()):
             raise Refused(Code.BUSY, "attestation: a challenge of this provider is under way")
         if len(self._open) + len(self._asking) >= CHALLENGES_MAX:
-            raise Unavailable(f"{CHALLENGES_MAX} challenges are under way", 1.0)
+            raise Unavailable(f"{CHALLENGES_MAX} challenges are under way", 5.0)
         offer = self._offer_of(sender, asked)
         self._asking.add(sender)
         try:

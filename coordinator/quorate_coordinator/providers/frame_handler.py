@@ -100,7 +100,7 @@ class FrameHandler:
             case frames.AttestationSent(body):
                 if self.attestation is None:
                     raise Refused(Code.UNSUPPORTED, "this coordinator opens no challenges")
-                await self.attestation.take(sender, body)
+                await self.attestation.take(sender, body, self.tolerance.unasked)
             case frames.HeartbeatSent(heartbeat):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, heartbeat.message.provider, "heartbeat")

@@ -7,6 +7,7 @@ restart; the provider asks again.
 
 import asyncio
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
@@ -84,6 +85,7 @@ class ProverService:
         self._asked: AttestationAsked | None = None  # while a coordinator may open a challenge
         self._challenge: _Challenge | None = None
         self._tried = Round(0)
+        self._pause_until = 0.0
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -104,7 +106,8 @@ class ProverService:
 
     async def _ask_if_due(self) -> None:
         now = self._me.clock.now()
-        if now < self._me.beacon.genesis_time or self._challenge is not None:
+        is_early = now < max(self._me.beacon.genesis_time, self._pause_until)
+        if is_early or self._challenge is not None:
             return
         number = challenge_round(self._me.beacon, int(now), self._me.limits)
         late = now - round_time(self._me.beacon, number)
@@ -120,8 +123,10 @@ class ProverService:
                 try:
                     await self._send(coordinator, self._asked)
                 except Unavailable as error:
-                    # Not re-raised: the round may not have appeared there yet. The next try is due
-                    # in half a second.
+                    # Not re-raised: the round may not have appeared there yet, or too many ask at
+                    # once. The pause varies, so that they do not come back at once.
+                    pause = max(POLL_SECONDS, error.retry_after) * random.uniform(0.5, 1.5)
+                    self._pause_until = self._me.clock.now() + pause
                     log.debug("0x%s opens no challenge yet: %s", coordinator.hex(), error)
                 except Refused as refused:
                     # Not re-raised: another coordinator may open one, else the next period comes.

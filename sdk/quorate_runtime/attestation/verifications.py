@@ -207,7 +207,7 @@ class Verifications:
     ) -> None:
         me, challenge = self._me, session.sent.challenge
         limit = proof_document.PROOF_BYTES_MAX
-        data = await self._fetch(sent.cid, session.sent.gateways, limit)
+        data = await self._proof(sent.cid, session.sent.gateways, limit)
         proof, found = verifier_session.take_proof(state, data, at)
         await asyncio.to_thread(proof_check.check, proof, me.domain, self._keeper)
         claim = challenge.gpus[proof.header.gpu]
@@ -218,6 +218,17 @@ class Verifications:
         )
         await self._send(session.digest, RecordSent(seal(me.domain, record, self._sign)))
         log.info("GPU %s of 0x%s: record signed", claim.uuid, challenge.provider.hex())
+
+    async def _proof(self, cid: str, gateways: tuple[str, ...], bytes_max: int) -> bytes:
+        """Fetches a proof. Raises Refused with the remedy, so that the provider's owner is told."""
+        try:
+            return await self._fetch(cid, gateways, bytes_max)
+        except Unavailable as error:
+            raise Refused(
+                Code.NOT_STORED,
+                f"proof: {' '.join(gateways)[:200]} did not send it ({error}); let others reach "
+                "the gateway (--public-url)",
+            ) from error
 
     async def _next(self, session: _Session, kind: type[M]) -> tuple[M, Milliseconds]:
         """Returns the next message, which must be of this kind, and when it came."""

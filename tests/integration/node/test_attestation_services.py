@@ -13,6 +13,7 @@ from quorate_attestation.session_messages import (
     RefusalSent,
 )
 from quorate_node.attestation.published_records import PublishedRecords
+from quorate_protocol.cids import document_cid
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Round, Small
 from quorate_protocol.values import replace
@@ -80,6 +81,22 @@ async def test_a_document_whose_proof_is_another_is_not_believed(
     async with wired:
         await wired.until(lambda: "no attestation" in caplog.text)
     assert wired.level() == 0
+
+
+class LostRecords(PublishedRecords):
+    """Keeps no proof, and names one that nobody has."""
+
+    async def keep_proof(self, beacon_round: Round, data: bytes) -> str:
+        return document_cid(data)
+
+
+async def test_an_owner_is_told_that_nobody_reaches_the_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with Wired(tmp_path, first_records=LostRecords) as wired:
+        await wired.until(lambda: "no attestation by beacon round" in caplog.text)
+    assert "let others reach the gateway" in caplog.text
 
 
 @pytest.mark.rule("10.23")
