@@ -12,11 +12,12 @@ from quorate_node import cli_options as options
 from quorate_node import gpu_settings
 from quorate_node import settings as settings_file
 from quorate_protocol.codec import canonical
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
 from quorate_protocol.values import replace
 
 CONTROL_SECONDS = 5.0
+ANSWER_BYTES_MAX = 64 * 1024  # of a refusal
 
 
 def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
@@ -110,27 +111,43 @@ def price(
     """Change the price of CPU slots, or of GPUs, also while the provider is up. Running jobs keep
     their price.
 
-    The price is kept in node.json, so it holds after a restart.
+    The price is kept in node.json, so it holds after a restart. A provider of a devnet has no such
+    file: its price holds until it stops.
     """
     folder = options.home_of(home)
-    is_up = True
+    is_up, is_kept = True, not _is_of_a_devnet(folder)
     try:
-        wanted = _save_price(folder, amount, gpu)
+        wanted = _save_price(folder, amount, gpu) if is_kept else _price_of(amount, gpu)
         query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
         try:
             asyncio.run(_ask_daemon(folder, "POST", f"/v1/price?{query}"))
         except Unavailable as error:
+            if not is_kept:
+                raise
             # Not re-raised: the setting counts from the next start.
             is_up = False
             typer.echo(f"the provider does not run now ({error})", err=True)
     except (Refused, Unavailable) as error:
         options.fail(error, as_json)
     if as_json:
-        typer.echo(json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up}))
+        typer.echo(
+            json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up, "isKept": is_kept})
+        )
     else:
         when = "is offered now" if is_up else "counts from the next start"
         each = f"GPU-hour of {gpu}" if gpu else "slot-hour"
-        typer.echo(f"price {usd(wanted)} USD per {each} {when}")
+        until = "" if is_kept else ", until the provider stops"
+        typer.echo(f"price {usd(wanted)} USD per {each} {when}{until}")
+
+
+def _is_of_a_devnet(folder: Path) -> bool:
+    """Whether a provider has run here that was not made by `init`."""
+    return (folder / "status.json").exists() and not (folder / settings_file.FILE).exists()
+
+
+def _price_of(amount: str, gpu: str) -> Price:
+    """Returns a typed price in micro-USD. Raises Refused for anything else."""
+    return gpu_settings.price_for(amount, gpu).price if gpu else settings_file.usd_price(amount)
 
 
 def _save_price(folder: Path, amount: str, gpu: str) -> Price:
@@ -147,10 +164,20 @@ def _save_price(folder: Path, amount: str, gpu: str) -> Price:
     return wanted
 
 
+def _raise_refusal(body: bytes) -> None:
+    """Raises Refused if this is the refusal of a daemon. Other programs answer otherwise."""
+    try:
+        tree = json.loads(body)
+        code, detail = Code(tree["code"]), str(tree["detail"])
+    except (ValueError, KeyError, TypeError):
+        return  # not re-raised: the caller says what the answer means
+    raise Refused(code, detail)
+
+
 async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
     """Returns the JSON answer of the daemon that runs on `home`.
 
-    Raises Unavailable if none answers.
+    Raises Unavailable if none answers, and Refused as it does.
     """
     import aiohttp
 
@@ -170,6 +197,7 @@ async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
             session.request(method, last.gateway + path, headers={TOKEN_HEADER: token}) as response,
         ):
             if response.status != 200:
+                _raise_refusal(await response.content.read(ANSWER_BYTES_MAX))
                 raise Unavailable(
                     f"{last.gateway} answered {response.status}: another program uses that port "
                     "now",

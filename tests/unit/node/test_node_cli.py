@@ -418,7 +418,11 @@ def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, password: s
     more = ("--limits", "devnet", "--password-file", password, "--price-floor", "0.05")
     assert run(home, "init", "--coordinator", URL, *more)[0] == 0
     code, text = run(home, "price", "0.25", "--json")
-    assert code == 0 and json.loads(text) == {"priceMicroUsd": 250_000, "isOffered": False}
+    assert code == 0 and json.loads(text) == {
+        "priceMicroUsd": 250_000,
+        "isOffered": False,
+        "isKept": True,
+    }
     assert settings.read(home).price == 250_000
     for amount, gpu in (("1.20", "all"), ("2.00", "H100"), ("2.50", "h100")):
         assert run(home, "price", amount, "--gpu", gpu, "--json")[0] == 0
