@@ -3,7 +3,9 @@
 rpc_per_s: requests of 200 bytes over one peers' stream between two processes, 32 at a time, through
 both bridges between asyncio and trio. stream_mb_s: one raw stream between two processes, the best
 of a few rounds. gossip_delivered: the share of deliveries that arrived while 30 hosts in one
-process publish 5 messages a second together for 20 s; gossip_p99_ms: how late.
+process publish 5 messages a second together for 20 s; gossip_p99_ms: how late. price_change_ms:
+until the coordinator's book shows a provider's new price, in a devnet over libp2p.
+offer_to_match_ms: until an order at that price is placed and matched, from the same moment on.
 Usage: p2p.py [--json] [seconds of gossip]. It always prints JSON.
 """
 
@@ -13,9 +15,13 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import aiohttp
 
 from quorate_protocol.ports import Verdict
 from quorate_protocol.units import Seconds
@@ -35,6 +41,8 @@ PAYLOAD_BYTES = 512
 STREAM_MIB, STREAM_ROUNDS = 256, 3
 RPC_WORKERS, RPC_EACH = 32, 60
 CALL_SECONDS = Seconds(120)
+PROVIDERS, PRICES, POLL_SECONDS = 3, 5, 0.01
+IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 LATE_SECONDS = 5.0  # after the last message is published
 
 
@@ -194,6 +202,57 @@ async def measure_gossip(seconds: float) -> dict[str, float]:
     }
 
 
+async def measure_market() -> dict[str, float]:
+    """How long a changed offer takes to the book, and to a match."""
+    from quorate import Job, Market
+    from quorate_devnet.config import DevnetConfig, ExecutorChoice
+    from quorate_devnet.devnet import running
+    from quorate_node.cli_control import _ask_daemon
+    from quorate_node.config import TransportChoice
+
+    changes, matches = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        config = DevnetConfig(
+            Path(folder) / "devnet",
+            PROVIDERS,
+            clients=1,
+            executor=ExecutorChoice.NOOP,
+            transport=TransportChoice.LIBP2P,
+        )
+        async with (
+            running(config) as devnet,
+            Market(devnet.profiles[0]) as market,
+            aiohttp.ClientSession() as session,
+        ):
+            mine = "0x" + devnet.providers[0].hex()
+
+            async def shown() -> tuple[int, int]:
+                """Price and free slots of the first provider in the book."""
+                async with session.get(f"{devnet.coordinator_url}/v1/offers") as response:
+                    offers = (await response.json())["offers"]
+                view = next(item for item in offers if item["offer"]["provider"] == mine)
+                return view["offer"]["slots"][0]["onDemand"], view["freeSlots"]
+
+            for number in range(PRICES):
+                price = 1_000_000 - number
+                while (await shown())[1] < 1:
+                    await asyncio.sleep(POLL_SECONDS)
+                begun = time.perf_counter()
+                await _ask_daemon(config.provider_home(0), "POST", f"/v1/price?microUsd={price}")
+                while (await shown())[0] != price:
+                    await asyncio.sleep(POLL_SECONDS)
+                changes.append(time.perf_counter() - begun)
+                job = Job(image=IMAGE, command=["true"], max_price=f"{price / 1e6:.6f}")
+                run = await market.submit(job)
+                while not (await run.status()).executions and (await shown())[1] > 0:
+                    await asyncio.sleep(POLL_SECONDS)
+                matches.append(time.perf_counter() - begun)
+    return {
+        "offer_to_match_ms": round(1000 * statistics.median(matches), 1),
+        "price_change_ms": round(1000 * statistics.median(changes), 1),
+    }
+
+
 async def measure(seconds: float) -> dict[str, float]:
     """All figures."""
     from quorate_runtime.p2p.host_config import PeerAddress
@@ -210,7 +269,7 @@ async def measure(seconds: float) -> dict[str, float]:
     finally:
         process.stdin.close()
         process.wait(timeout=30)
-    return {**found, **await measure_gossip(seconds)}
+    return {**found, **await measure_gossip(seconds), **await measure_market()}
 
 
 def main(arguments: list[str]) -> None:
