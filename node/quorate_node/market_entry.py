@@ -28,6 +28,7 @@ from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import Notifier
 
 RETRY_SECONDS = 5.0
+CONNECT_SECONDS, LOOK_SECONDS = 2.0, 0.05
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class MarketEntry:
         is_any_connected = asyncio.Event()
         self.group.create_task(self._connect(is_any_connected), name="coordinators")
         await is_any_connected.wait()
+        await self._until_connected()
         if was_registered:
             await self._register()
         self.is_on_offer.set()
@@ -93,6 +95,14 @@ class MarketEntry:
         self.group.create_task(rotation.run(), name="rotation")
 
     # --------------------------------------------------------------------------------- coordinators
+
+    async def _until_connected(self) -> None:
+        """Waits for the first connection, but not for long. Then the first offer, which would be
+        tried again seconds later, is taken at once.
+        """
+        limit = self.clock.now() + CONNECT_SECONDS
+        while not self.parts.transports() and self.clock.now() < limit:
+            await self.clock.sleep(LOOK_SECONDS)
 
     async def _connect(self, is_any_connected: asyncio.Event) -> None:
         """Checks each coordinator against the chain, and connects to it once that succeeds.
