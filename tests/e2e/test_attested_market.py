@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ async def test_cpus_are_attested_and_anybody_can_check_it(tmp_path: Path) -> Non
             assert "the verifiers' word" in told
             assert all(slot["verifiersWord"]["elapsedMs"] > 0 for slot in found)
         assert all(row["offer"]["slots"][0]["gpu"] == "" for row in rows), "no GPU is claimed"
+        absent = replace(job, attestation="L1", resources={"cpu": 512})
+        view = (await market.plan(absent)).view
+        assert not view.offers and "no live offer has the resources" in view.nearest
         now = UnixSeconds(int(SystemClock().now()))
         async with deployment_check(devnet.deployment, now, devnet.chain_url) as check:
             slots = [await check.check(row.offer) for row in await market.offers()]

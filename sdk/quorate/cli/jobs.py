@@ -23,6 +23,9 @@ Tier = Annotated[str, typer.Option(help="Verification tier: lean, standard, stri
 ClassOption = Annotated[
     str, typer.Option(help="Only this class of machines: a name or id from `quorate classes`.")
 ]
+AttestationOption = Annotated[
+    str, typer.Option(help="L1: only a run slot whose GPU (or CPU) was challenged.")
+]
 GpuOption = Annotated[str | None, typer.Option(help='GPUs, such as "H100:2" or "24GB..:1".')]
 CapabilityOption = Annotated[
     str | None, typer.Option(help='Least compute capability of the GPUs, such as "8.9".')
@@ -46,6 +49,12 @@ NewFolder = Annotated[
 Gateways = Annotated[
     list[str] | None,
     typer.Option("--gateway", help="IPFS gateway that providers ask first. Repeatable."),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable."
+    ),
 ]
 Variables = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")]
 AcceptUnverified = Annotated[
@@ -86,17 +95,13 @@ def run(
     max_duration: Annotated[
         str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
     ] = "15m",
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable."
-        ),
-    ] = None,
+    inputs: Inputs = None,
     env: Variables = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
     verify: Tier = "standard",
     output: NewFolder = None,
     host_class: ClassOption = "",
+    attestation: AttestationOption = "",
     ipfs: FromIpfs = False,
     ipfs_gateway: IpfsGateway = IPFS_GATEWAY,
     gateway: Gateways = None,
@@ -128,6 +133,7 @@ def run(
         accept_unverified=accept_unverified,
         outputs=output,
         host_class=host_class,
+        attestation=attestation,
         source="ipfs" if ipfs else "",
         ipfs_gateway=ipfs_gateway,
         gateways=tuple(gateway or ()),
