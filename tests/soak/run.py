@@ -208,7 +208,7 @@ def _diagnosis(watch: Watch) -> float:
     """
     home = watch.market.coordinator_home
     _say(f"coordinator's folder, MB: {parts_mb(home)}; journal {parts_mb(home / 'journal')}")
-    _say(f"a providers' folder, MB: {parts_mb(watch.stage.plan.host_home(0) / '0')}")
+    _say(f"a providers' folder, MB: {parts_mb(watch.market.plan.host_home(0) / '0')}")
     for name, (rows, size) in list(tables(home / "journal").items())[:8]:
         _say(f"newest snapshot: {name} {rows} rows, {size} bytes")
     return watch.market.plan.seconds / 2
