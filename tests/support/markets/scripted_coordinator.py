@@ -106,6 +106,7 @@ class ScriptedCoordinator:
     proofs_asked: int = 0
     observed: str = "127.0.0.1"  # where it says that it sees the provider
     operator: Address = OPERATOR.address  # the key that it takes for the provider's
+    account: Address = COORDINATOR.address
     rule: Callable[[frames_module.Frame], Awaitable[None]] | None = (
         None  # called with each frame; the coordinator refuses a frame for which it raises
     )
@@ -115,7 +116,7 @@ class ScriptedCoordinator:
     @contextlib.asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncIterator["ScriptedCoordinator"]:
         """Listens until the block ends."""
-        self.peers = WebSocketPeers(COORDINATOR.address, self._handle, self._authorize)
+        self.peers = WebSocketPeers(self.account, self._handle, self._authorize)
         app = web.Application()
         app.add_routes(self.peers.routes())
         app.router.add_get("/v1/info", self._info)
@@ -150,7 +151,7 @@ class ScriptedCoordinator:
         accept_by = UnixSeconds(int(time.time()) + DEVNET.accept_within)
         message = Assignment(
             Hash32(number.to_bytes(32, "big")),
-            COORDINATOR.address,
+            self.account,
             OWNER.address,
             spec.digest(),
             host_class,
@@ -219,11 +220,7 @@ class ScriptedCoordinator:
     async def _uploader(self, request: web.Request) -> str:
         now = UnixSeconds(int(time.time()))
         bearer = read_token(
-            request.headers["Authorization"],
-            self.deployment.chain_id,
-            COORDINATOR.address,
-            recover,
-            now,
+            request.headers["Authorization"], self.deployment.chain_id, self.account, recover, now
         )
         if bearer.key != self.operator:
             raise Refused(Code.WRONG_SIGNER, "another operator key is known")
@@ -238,7 +235,7 @@ class ScriptedCoordinator:
             self.deployment.beacon_genesis,
         )
         info = InfoView(
-            COORDINATOR.address,
+            self.account,
             STATEMENT.address,
             self.deployment.chain_id,
             self.chain_url,
