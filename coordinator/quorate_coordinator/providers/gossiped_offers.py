@@ -15,7 +15,7 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.ports import Clock, Gossip, Verdict
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.offer_gate import MarketSnapshot, OfferGate, OwnerStanding
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.keys.crypto import recover
@@ -81,6 +81,9 @@ class GossipedOffers:
             except Refused as refused:
                 # Not re-raised: the state has changed since the gate judged the offer.
                 log.info("gossiped offer of 0x%s: %s", offer.offer.provider.hex(), refused)
+            except Unavailable as error:
+                # Not re-raised: the coordinator is busy. The provider's next offer follows soon.
+                log.warning("gossiped offer of 0x%s: %s", offer.offer.provider.hex(), error)
 
     async def refresh(self) -> None:
         """Shows the gate the stake slots of new blocks, until cancelled."""

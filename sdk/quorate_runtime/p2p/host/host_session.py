@@ -119,7 +119,11 @@ class HostSession:
         assert self.pubsub is not None, "the config names a topic"
         if not self.pubsub.has_listener:
             raise Unavailable("no neighbour listens to the topic yet", 1.0)
-        await self.pubsub.publish(self.pubsub.topic, data)
+        try:
+            await self.pubsub.publish(self.pubsub.topic, data)
+        except Exception as error:
+            # Whatever libp2p raises for a lost neighbour must not end the daemon.
+            raise ConnectionError(f"the message was not published: {error!r}") from error
         await trio.sleep(PUBLISH_PAUSE_SECONDS)
 
     async def listen(self, intake: Intake) -> None:

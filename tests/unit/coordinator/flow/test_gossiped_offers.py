@@ -17,7 +17,7 @@ from quorate_protocol.messages.offer import OfferEnvelope, validate
 from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.ports import Verdict
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.offer_gate import OFFERS_BURST
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Sequence, UnixSeconds
 from quorate_protocol.values import replace
@@ -45,6 +45,7 @@ class Gossiped:
             hub.join("coordinator"), self.market.core.state, DOMAIN, DEVNET, clock, self.take
         )
         self.taken: list[OfferEnvelope] = []
+        self.is_busy = False
         self.open_slots(1)
 
     def open_slots(self, first: int) -> None:
@@ -57,6 +58,8 @@ class Gossiped:
 
     async def take(self, envelope: OfferEnvelope) -> None:
         """Takes an offer as the frame handler does."""
+        if self.is_busy:
+            raise Unavailable("effects wait to be performed", 1.0)
         key = validate(envelope, DOMAIN, recover, UnixSeconds(self.market.at), DEVNET.offer_ttl)
         self.taken.append(envelope)
         self.market.send(ev.OfferReceived(envelope, key))
@@ -165,6 +168,18 @@ def test_stake_of_new_blocks_counts_for_gossip() -> None:
         stage.open_slots(2)
         await stage.clock.sleep(SNAPSHOT_SECONDS + 0.1)
         await stage.publish(slots=2)
+        assert len(stage.taken) == 1
+
+    on_stage(test)
+
+
+def test_an_offer_that_finds_the_coordinator_busy_does_not_end_the_intake() -> None:
+    async def test(stage: Gossiped) -> None:
+        stage.is_busy = True
+        await stage.publish(seq=1)
+        stage.is_busy = False
+        assert stage.taken == []
+        await stage.publish(seq=2)
         assert len(stage.taken) == 1
 
     on_stage(test)
