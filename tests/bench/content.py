@@ -8,7 +8,7 @@ of stored content.
 With the Go peer (.ci/make-gopeer; else null): bitswap_path_mb_s: a `get` through a gateway that
 fetches from another peer by bitswap meanwhile. boxo_get_mb_s: a `get` from that gateway when it has
 the content. absent_cid_s: until a `get` of what that network lacks fails, at most 15.
-Usage: content.py [MiB, default 128] [folder, default a temporary one]; PYTHONPATH=tests.
+Usage: content.py [--json] [MiB, default 128] [folder, default a temporary one]; PYTHONPATH=tests.
 """
 
 import asyncio
@@ -177,8 +177,9 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == [SERVE]:
         asyncio.run(serve(Path(arguments[1])))
         return
-    size_mib = int(arguments[0]) if arguments else 128
-    with tempfile.TemporaryDirectory(dir=arguments[1] if len(arguments) > 1 else None) as folder:
+    given = [item for item in arguments if item != "--json"]  # the answer is JSON in any case
+    size_mib = int(given[0]) if given else 128
+    with tempfile.TemporaryDirectory(dir=given[1] if len(given) > 1 else None) as folder:
         print(json.dumps(measure(size_mib, Path(folder))))
 
 

@@ -1,5 +1,6 @@
 """Content to and from IPFS as others build it: peers made of go-libp2p and boxo, with bitswap."""
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -51,32 +52,66 @@ async def test_content_comes_through_a_gateway_that_gets_it_by_bitswap(store: Co
     assert store.fetched.by_source() == {"gateway": len(data)}
 
 
-async def test_a_fetch_through_a_gateway_resumes_after_each_cut(store: ContentStore) -> None:
-    """boxo, like Kubo, continues a file only if the request names the scope `entity`."""
-    sent = 0
+class Cutter:
+    """A proxy of a gateway that cuts each answer after 4 MiB."""
 
-    async def cut(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
-        url = f"{gateway.started.gateway}{request.path_qs}"
-        async with gateway.session.get(url, headers={"Accept": request.headers["Accept"]}) as found:
+    def __init__(self, gateway: GoPeer) -> None:
+        self._gateway, self.sent = gateway, 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        url = f"{self._gateway.started.gateway}{request.path_qs}"
+        headers = {"Accept": request.headers["Accept"]}
+        async with self._gateway.session.get(url, headers=headers) as found:
             response = web.StreamResponse(headers={"Content-Type": found.headers["Content-Type"]})
             await response.prepare(request)
             left = 4 * MIB
             async for piece in found.content.iter_chunked(64 * 1024):
                 await response.write(piece)
-                sent, left = sent + len(piece), left - len(piece)
+                self.sent, left = self.sent + len(piece), left - len(piece)
                 if left <= 0 and request.transport is not None:
                     request.transport.close()
                     break
             return response
 
-    data, app = os.urandom(16 * MIB), web.Application()
-    app.router.add_get("/ipfs/{cid}", cut)
-    async with network() as (holder, gateway), on_loopback(app) as url:
+
+@asynccontextmanager
+async def cut_network() -> AsyncIterator[tuple[GoPeer, Cutter, str]]:
+    """The holder, and the gateway behind a `Cutter`, with the URL of its content."""
+    async with network() as (holder, gateway):
+        cutter, app = Cutter(gateway), web.Application()
+        app.router.add_get("/ipfs/{cid}", cutter.handle)
+        async with on_loopback(app) as url:
+            yield holder, cutter, f"{url}/ipfs"
+
+
+async def test_a_fetch_through_a_gateway_resumes_after_each_cut(store: ContentStore) -> None:
+    """boxo, like Kubo, continues a file only if the request names the scope `entity`."""
+    data = os.urandom(16 * MIB)
+    async with cut_network() as (holder, cutter, url):
         cid = await holder.add(data)
-        async with await store.get(cid, [f"{url}/ipfs"], 16 * MIB, 60.0, "a") as lease:
+        async with await store.get(cid, [url], 16 * MIB, 60.0, "a") as lease:
             assert lease.path.read_bytes() == data
-    assert sent < 24 * MIB
+        assert cutter.sent < 24 * MIB
+
+
+async def test_a_model_of_several_files_resumes_file_by_file(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    """From its beginning, the directory would never be complete: it is cut every 4 MiB."""
+    model = tmp_path / "model"
+    (model / "shards").mkdir(parents=True)
+    for number in range(4):
+        (model / "shards" / f"{number}.safetensors").write_bytes(os.urandom(5 * MIB + number))
+    (model / "config.json").write_text("{}")
+    origin = ContentStore(tmp_path / "origin", 64 * MIB)
+    stat = await origin.put(model, "a")
+    car = b"".join([bytes(piece) async for piece in origin.export_car(stat.cid)])
+    async with cut_network() as (holder, cutter, url):
+        assert await holder.import_car(car) == str(stat.cid)
+        async with await store.get(stat.cid, [url], 64 * MIB, 60.0, "a") as lease:
+            assert cid_of_path(lease.path) == stat.cid
+        assert cutter.sent < 32 * MIB, "each cut sends one leaf again, not more"
+    await origin.close()
 
 
 async def test_content_that_the_network_lacks_fails_within_15_s(store: ContentStore) -> None:
@@ -131,11 +166,11 @@ async def test_go_peers_gossip_and_echo_and_keep_their_identity() -> None:
         assert await second.exchange(first.started.id, "/quorate/echo/1", big, 3) == big
         for peer in (first, second):
             await peer.join("topic")
-        while not await first.neighbours("topic") or not await second.neighbours("topic"):
-            pass
-        await first.publish("topic", b"hello")
-        while not (found := await second.messages("topic")):
-            pass
+        async with asyncio.timeout(30):
+            # Before its first heartbeat with a neighbour, gossipsub sends messages to nobody.
+            while not (found := await second.messages("topic")):
+                await first.publish("topic", b"hello")
+                await asyncio.sleep(0.2)
         assert (found[0].signer, found[0].data) == (first.started.id, b"hello")
 
 

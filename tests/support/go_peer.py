@@ -43,6 +43,10 @@ class GoPeer(IpfsPeer):
         """The base of its trustless gateway, as a source names it."""
         return f"{self.started.gateway}/ipfs"
 
+    async def import_car(self, car: bytes) -> str:
+        """Stores the blocks of a CAR and returns its root."""
+        return decode(await self.command("import", car), type=dict[str, str])["cid"]
+
     async def fetch(self, cid: str) -> Received:
         """Reads a file, which the peers that it is connected to send by bitswap."""
         return decode(await self.command("fetch", cid=cid), type=Received)

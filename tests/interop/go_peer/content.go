@@ -24,6 +24,7 @@ import (
 	"github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/sync"
 	format "github.com/ipfs/go-ipld-format"
+	"github.com/ipld/go-car/v2"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/multiformats/go-multihash"
 )
@@ -37,7 +38,8 @@ const (
 
 // content is a blockstore in memory, with bitswap to connected peers and a trustless gateway.
 type content struct {
-	dag     format.DAGService // asks peers by bitswap for what it lacks
+	blocks  blockservice.BlockService // asks peers by bitswap for what it lacks
+	dag     format.DAGService         // over blocks
 	gateway http.Handler
 }
 
@@ -57,7 +59,8 @@ func newContent(ctx context.Context, node host.Host) (*content, error) {
 		return nil, err
 	}
 	config := gateway.Config{RetrievalTimeout: searchSeconds * time.Second}
-	return &content{merkledag.NewDAGService(blocks), gateway.NewHandler(config, backend)}, nil
+	dag := merkledag.NewDAGService(blocks)
+	return &content{blocks, dag, gateway.NewHandler(config, backend)}, nil
 }
 
 // add stores a file and returns its CID.
@@ -77,6 +80,26 @@ func (c *content) add(ctx context.Context, data io.Reader) (cid.Cid, error) {
 		return cid.Undef, err
 	}
 	return root.Cid(), nil
+}
+
+// importCAR stores the blocks of a CAR and returns its root.
+func (c *content) importCAR(ctx context.Context, data io.Reader) (cid.Cid, error) {
+	reader, err := car.NewBlockReader(data)
+	if err != nil {
+		return cid.Undef, err
+	}
+	for {
+		block, err := reader.Next()
+		if err == io.EOF {
+			return reader.Roots[0], nil
+		}
+		if err == nil {
+			err = c.blocks.AddBlock(ctx, block)
+		}
+		if err != nil {
+			return cid.Undef, err
+		}
+	}
 }
 
 // fetch reads a file, which peers send by bitswap, and keeps its blocks.

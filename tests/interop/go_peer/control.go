@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -35,6 +36,11 @@ func commands(node host.Host, content *content, gossip *gossip, greeter *greeter
 		// add, the file is the body -> {"cid"}
 		"add": func(ctx context.Context, _ func(string) string, body []byte) (any, error) {
 			root, err := content.addBytes(ctx, body)
+			return map[string]string{"cid": root.String()}, err
+		},
+		// import, a CAR is the body -> {"cid"}
+		"import": func(ctx context.Context, _ func(string) string, body []byte) (any, error) {
+			root, err := content.importCAR(ctx, bytes.NewReader(body))
 			return map[string]string{"cid": root.String()}, err
 		},
 		// fetch?cid= by bitswap -> received
