@@ -14,7 +14,7 @@ from pathlib import Path
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
 from quorate_protocol.ports import GpuProbe
-from quorate_protocol.refusals import Unavailable
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
 
 log = logging.getLogger(__name__)
@@ -76,10 +76,16 @@ def detect_hardware(disk: Path, inventory: GpuInventory) -> Hardware:
 
 
 def read_gpus(probe: GpuProbe) -> GpuInventory:
-    """Returns the GPUs that the driver reports; none if there is no driver or it does not work."""
+    """Returns the GPUs that the driver reports.
+
+    It returns none if there is no driver, if it does not work, or if its report contradicts itself:
+    a GPU that is listed four times would be four slots.
+    """
     try:
-        return probe.inventory()
-    except Unavailable as error:
+        found = probe.inventory()
+        found.validate()
+        return found
+    except (Unavailable, Refused) as error:
         # Not re-raised: CPU slots can be offered without GPUs.
         log.warning("no GPUs: %s", error)
         return GpuInventory()

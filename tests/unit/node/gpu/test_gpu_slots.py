@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quorate_node import gpu_settings
 from quorate_node.config import EVERY_GPU, Config, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
+from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.gpu.gpu_slots import CLASSES_MAX, LaidOut, lay_out
 from quorate_node.run_slots import divide
 from quorate_protocol.limits import OFFER_BYTES_MAX
@@ -18,7 +19,7 @@ from quorate_protocol.messages.offer import Hardware, check_form
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, UnixSeconds
 from quorate_protocol.values import replace
-from support.gpu.recorded_inventories import NAMES, recorded
+from support.gpu.recorded_inventories import NAMES, RecordedProbe, recorded
 from support.markets.provider_world import HOST, make_terms
 from support.offers import an_offer
 
@@ -106,6 +107,8 @@ def test_a_gpu_that_the_driver_lists_four_times_is_refused() -> None:
     four: GpuInventory = replace(inventory, devices=inventory.devices * 4)
     with pytest.raises(Refused, match="UUID occurs twice"):
         four.validate()
+    assert read_gpus(RecordedProbe(four)) == GpuInventory(), "no slot is made of such a report"
+    assert read_gpus(RecordedProbe(inventory)) == inventory
 
 
 @pytest.mark.rule("4.34")
