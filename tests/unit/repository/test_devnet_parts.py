@@ -4,6 +4,7 @@ import itertools
 import json
 import struct
 import zlib
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ from quorate_devnet.config import DevnetConfig, ExecutorChoice, clear_folder
 from quorate_devnet.demo.client_orders import interleaved
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.scenario import combined_price, examples_folder, read_scene
+from quorate_devnet.devnet import _Startup
 from quorate_devnet.liar import lie
+from quorate_devnet.processes.child_processes import ChildProcesses
 from quorate_devnet.setup.genesis import network_of
-from quorate_node.config import ExecutorKind
+from quorate_node.config import ExecutorKind, TransportChoice
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime import p2p
 
 ONE, OTHER = b"\x01" * 32, b"\x02" * 32
 PRICE = b'{"paths": 400000, "payoff_sum": 1312769604378, "price_micro": 5954474, "seed": 1}\n'
@@ -156,3 +161,20 @@ def test_docker_means_runc_even_with_gvisor_installed() -> None:
         ExecutorKind.PROCESS,
         ExecutorKind.NOOP,
     }
+
+
+async def test_devnet_says_why_it_does_without_libp2p(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p2p, "available", lambda: "libp2p is missing: install it")
+    told: list[str] = []
+
+    def listen(choice: TransportChoice) -> Awaitable[str]:
+        config = DevnetConfig(tmp_path, transport=choice)
+        return _Startup(config, ChildProcesses(tmp_path), told.append)._p2p_listen()
+
+    assert await listen(TransportChoice.AUTO) == ""
+    assert told == ["connections use WebSocket: libp2p is missing: install it"]
+    assert await listen(TransportChoice.WEBSOCKET) == "" and len(told) == 1
+    with pytest.raises(Unavailable, match="libp2p is missing: install it; or use --transport auto"):
+        await listen(TransportChoice.LIBP2P)
