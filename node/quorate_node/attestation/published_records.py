@@ -13,7 +13,7 @@ from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.messages.offer import SlotOffer, gpus_needed
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
@@ -82,10 +82,10 @@ class PublishedRecords:
 
     def attested(self, slots: Iterable[SlotOffer]) -> tuple[SlotOffer, ...]:
         """Returns slots with level 1 and their document, where live records cover all GPUs."""
-        return tuple(self._attested(slot) for slot in slots)
+        every = tuple(slots)
+        return tuple(self._attested(slot, gpus_needed(every, slot.gpu)) for slot in every)
 
-    def _attested(self, slot: SlotOffer) -> SlotOffer:
-        needed = slot.count * slot.host.world_size if slot.gpu else 1
+    def _attested(self, slot: SlotOffer, needed: int) -> SlotOffer:
         for item in self.newest.documents:
             is_live = item.expires > self._clock.now()
             if item.model == (slot.gpu or CPU.name) and item.gpus >= needed and is_live:

@@ -23,7 +23,7 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import signer
-from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.messages.offer import Offer, SlotOffer, gpus_needed
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.keys.crypto import recover
@@ -89,7 +89,7 @@ class AttestationCheck:
             found.append(await self._gpu(offer, gpu, proof))
             times = [envelope.message.elapsed_ms for envelope in gpu.records]
             elapsed_ms = max(elapsed_ms, *times)
-        _check_covers(slot, document.gpus, found)
+        _check_covers(offer, slot, document.gpus, found)
         return tuple(found), elapsed_ms
 
     async def _gpu(self, offer: Offer, gpu: GpuEvidence, proof: bytes) -> Attested:
@@ -138,7 +138,7 @@ class AttestationCheck:
 
 
 def _check_covers(
-    slot: SlotOffer, evidence: tuple[GpuEvidence, ...], found: list[Attested]
+    offer: Offer, slot: SlotOffer, evidence: tuple[GpuEvidence, ...], found: list[Attested]
 ) -> None:
     """Refuses records that do not cover all GPUs of the slot."""
     model = hash_tuple("gpu-model", slot.gpu or CPU.name)
@@ -147,8 +147,9 @@ def _check_covers(
         for gpu, item in zip(evidence, found, strict=True)
         if item.model == model and not gpu.uuid.startswith(MIG_PREFIX)
     }
-    needed = slot.count * slot.host.world_size if slot.gpu else 1
+    needed = gpus_needed(offer.slots, slot.gpu)
     if len(gpus) < needed:
         raise Refused(
-            Code.UNKNOWN, f"records cover {len(gpus)} GPUs of the slot's model, and it has {needed}"
+            Code.UNKNOWN,
+            f"records cover {len(gpus)} GPUs of the slot's model, and the offer has {needed}",
         )

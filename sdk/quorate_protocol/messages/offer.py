@@ -223,6 +223,15 @@ def offered_gpu_name(driver_name: str) -> str:
     return name if _GPU_NAME.fullmatch(name) else "unknown GPU"
 
 
+def gpus_needed(slots: tuple[SlotOffer, ...], gpu: str) -> int:
+    """How many GPUs of a model all slots of an offer need together, whatever their host classes.
+    The CPU ("") counts as one: it is the same for all CPU slots.
+    """
+    if not gpu:
+        return 1
+    return sum(slot.count * slot.host.world_size for slot in slots if slot.gpu == gpu)
+
+
 def price_per_gpu_hour(slot: SlotOffer, price: Price) -> Price:
     """A price per slot-hour as a price per GPU-hour, for people. It is rounded up, so that nobody
     pays more than is shown. A CPU slot counts as one.

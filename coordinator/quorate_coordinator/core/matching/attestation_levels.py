@@ -4,7 +4,7 @@ from quorate_attestation.catalogue import CPU
 from quorate_coordinator.core.entities import Provider
 from quorate_coordinator.core.tables import StateTables
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.messages.offer import SlotOffer, gpus_needed
 from quorate_protocol.units import Address, Hash32, Small, UnixSeconds
 
 LEVEL_CHALLENGED = Small(1)
@@ -30,7 +30,7 @@ def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSe
         and not item.is_disputed
         for gpu in item.gpus
     }
-    needed = slot.count * slot.host.world_size if slot.gpu else 1
+    needed = gpus_needed(provider.offer.slots, slot.gpu)
     return LEVEL_CHALLENGED if len(gpus) >= needed else Small(0)
 
 
