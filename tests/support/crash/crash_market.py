@@ -17,6 +17,7 @@ from quorate.errors import NotVerifiedError, QuorateError, RefusedError, Unavail
 from quorate.images import build_python_image
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.devnet import Devnet, running
+from quorate_node.config import AttestationChoice
 from quorate_protocol.refusals import Code, Unavailable
 from support.crash.crash_client import job_of
 from support.crash.crash_plan import WITHOUT_ENGINE
@@ -300,6 +301,7 @@ async def crash_market(
         crash_folder=armed,
         claims_for_all=claims_for_all,
         declined_keep_seconds=FORGET_SECONDS,
+        attestation=AttestationChoice.L1,  # so that the coordinator gets records to believe
     )
     async with (
         running(config) as devnet,
