@@ -100,7 +100,7 @@ async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None
             await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
         await chain.mine()
         with pytest.raises(Unavailable):
-            await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=0.4)
+            await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=2)
         assert [entry.purpose for entry in records_of(sender).unsettled(10)] == ["later"], (
             "else it is handed over again for ever"
         )
