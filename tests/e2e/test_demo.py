@@ -37,6 +37,7 @@ FIELDS = {
     "slashed",
     "paid",
     "gas",
+    "coordinator_restarts",
     "conserved",
     "seconds",
 }
@@ -76,6 +77,7 @@ def test_the_answer_has_every_field(answer: dict[str, Any]) -> None:
     assert answer.keys() == FIELDS
     transport = "websocket" if p2p.available() else "libp2p"
     assert answer["transport"] == transport and answer["verdict"] == "accepted"
+    assert answer["coordinator_restarts"] == 1, "killed while runs were under way"
     assert 0 < answer["seconds"] <= SECONDS_MAX
     assert len(set(answer["job_ids"])) == len(answer["job_ids"]) >= JOBS_MIN
 

@@ -33,6 +33,7 @@ class DemoOutcome:
     """All facts of the demo.
 
     `charged` and `credited` are the coordinator's sums for I1: what clients paid, and who got it.
+    `coordinator_restarts` counts how often the coordinator was killed and started again.
     """
 
     snapshot: MarketSnapshot
@@ -49,6 +50,7 @@ class DemoOutcome:
     offers: tuple[ShownOffer, ...]
     seconds: float
     content: ContentReport
+    coordinator_restarts: int
 
     @property
     def conserved(self) -> bool:
@@ -107,6 +109,8 @@ def problems(result: DemoOutcome) -> list[str]:
         found.append(f"the attestation is not verified of {', '.join(unverified)}")
     if not result.content.elsewhere_bytes:
         found.append("image and inputs came from the coordinator, not by CID from elsewhere")
+    if not result.coordinator_restarts:
+        found.append("the coordinator was not killed while runs were under way")
     if result.charged != result.credited:
         found.append(f"clients were charged {result.charged}, but {result.credited} was credited")
     return found
@@ -178,6 +182,7 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
             "case_open": result.gas.case_open,
             "case_decide": result.gas.case_decide,
         },
+        "coordinator_restarts": result.coordinator_restarts,
         "conserved": result.conserved,
         "seconds": round(result.seconds, 1),
     }

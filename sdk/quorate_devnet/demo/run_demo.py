@@ -39,6 +39,7 @@ from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.chain import ChainClient, Rpc
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
+COORDINATOR = "coordinator"  # its name among the devnet's processes
 LOOK_SECONDS = 0.7
 BUSY_RUNS = 3  # if fewer runs are in progress and there is no case yet, one more order is placed
 DEADLINE_SECONDS = 600.0
@@ -231,6 +232,8 @@ class _DemoRun:
     image_cid: str
     origin: ContentOrigin
     bound: _StageTimeout
+    restarts: int = 0  # of the coordinator
+    is_restarting: bool = False
 
     async def run(self, stack: AsyncExitStack, began: float) -> DemoOutcome:
         """Runs from the first order to the last claim."""
@@ -291,6 +294,7 @@ class _DemoRun:
             offers,
             time.monotonic() - began,
             await asyncio.to_thread(self._content),
+            self.restarts,
         )
 
     def _content(self) -> ContentReport:
@@ -303,7 +307,8 @@ class _DemoRun:
 
     async def _market(self, stack: AsyncExitStack, client: int) -> Market:
         def notice(sentence: str) -> None:
-            self.screen.milestone(f"client-{client}: {sentence}", "dim")
+            if not self.is_restarting:  # else every run tells that the coordinator is away
+                self.screen.milestone(f"client-{client}: {sentence}", "dim")
 
         return await stack.enter_async_context(Market(self.devnet.profiles[client], notice=notice))
 
@@ -350,8 +355,24 @@ class _DemoRun:
             self.screen.milestone(
                 f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in"
             )
+            await self._restart_coordinator()
         elif snapshot.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
             await self._one_more(orders, snapshot, liar)
+
+    async def _restart_coordinator(self) -> None:
+        """Kills the coordinator while runs are under way, and starts it again.
+
+        Nothing is lost: it reads its journal, and providers and clients connect again.
+        """
+        self.bound.reach("restarting the coordinator")
+        began, self.is_restarting = time.monotonic(), True
+        self.devnet.kill(COORDINATOR)
+        await self.devnet.restart(COORDINATOR)
+        self.restarts, self.is_restarting = self.restarts + 1, False
+        self.screen.milestone(
+            "the coordinator was killed with SIGKILL in the middle of these runs, and serves again "
+            f"after {time.monotonic() - began:.1f} s"
+        )
 
     async def _one_more(self, orders: Orders, snapshot: MarketSnapshot, liar: Address) -> None:
         """Orders again for a client that got no lie yet, because a case needs lies to both

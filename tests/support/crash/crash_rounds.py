@@ -49,7 +49,8 @@ QUICK_SECONDS = 0.02
 NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
 UP_SECONDS = 20.0  # seconds that a program may need to start on a busy machine
 CLAIM_SECONDS = 240.0  # seconds from the first job to the first final epoch
-LIVES_MAX = 6
+LIVES_MAX = 30  # with a pause after each, longer than a coordinator takes to start
+LIVES_PAUSE_SECONDS = 1.0
 CLIENT_SECONDS = 120.0
 FUND_USD = 3
 ANY = "any provider"
@@ -387,4 +388,6 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         elif "UnavailableError" not in said and f"({Code.NO_OFFER})" not in said:
             # any other failure must come from a coordinator that is away or has just come back
             break
+        else:
+            await asyncio.sleep(LIVES_PAUSE_SECONDS)
     crash.violations.append(f"{plan['name']} after {trial.point}: {said[-600:]}")
