@@ -227,7 +227,9 @@ async def test_the_coordinator_unit_runs(tmp_path: Path) -> None:
             market.beacon_url,
         )
         port = free_port("127.0.0.1")
-        words = ("coordinator", "init", *where, "--port", str(port), "--home", str(home))
+        listen = f"/ip4/127.0.0.1/tcp/{free_port('127.0.0.1')}"  # another test may use port + 1
+        words = ("coordinator", "init", *where, "--port", str(port), "--p2p-listen", listen)
+        words = (*words, "--home", str(home))
         await asyncio.to_thread(initialise, tmp_path, *words)
         accounts = [
             json.loads((home / "keys" / f"{name}.json").read_text())["address"]
