@@ -5,6 +5,7 @@ refusal. The encrypted connection has proved both peer keys before, so no challe
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -59,7 +60,9 @@ class Greeter:
     async def dial(self, stream: StreamSocket, expected: Address) -> None:
         """The dialer's side. Refused by either side, ConnectionError, TimeoutError."""
         async with asyncio.timeout(HELLO_SECONDS):
-            await stream.send(canonical.encode(self.own()))
+            with contextlib.suppress(ConnectionError):
+                # A server may refuse before it read anything. Its answer can still be received.
+                await stream.send(canonical.encode(self.own()))
             answer = canonical.decode(HelloAnswer, await _received(stream), HELLO_BYTES_MAX)
             if answer.hello is None:
                 raise Refused(answer.refused or Code.MALFORMED, answer.detail[:DETAIL_MAX])
