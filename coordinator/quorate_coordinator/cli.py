@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from quorate_content.store.disk_share import half_of_disk
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
@@ -35,7 +36,7 @@ from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.reporting import report_command
 from quorate_coordinator.settings import Settings
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.storage.staging_quota import STORE_BYTES, StagingQuota
+from quorate_coordinator.storage.staging_quota import STORE_BYTES_MIN, StagingQuota
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.urls import web_url
@@ -69,7 +70,7 @@ def up(
     ready_file: options.ReadyFile = None,
     archive_gib: options.ArchiveGib = ARCHIVE_GIB,
     archive_days: options.ArchiveDays = ARCHIVE_DAYS,
-    store_gib: options.StoreGib = STORE_BYTES // GIB,
+    store_gib: options.StoreGib = 0,
     ipfs_gateway: options.IpfsGateways = None,
     documents_gib: options.DocumentsGib = DOCUMENTS_GIB,
     documents_days: options.DocumentsDays = DOCUMENTS_DAYS,
@@ -104,7 +105,7 @@ def up(
         fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,
         archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
-        staging=StagingQuota(store_gib * GIB),
+        staging=StagingQuota(store_gib * GIB or half_of_disk(folder, STORE_BYTES_MIN)),
         documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS),
         ready_file=ready_file,
         proxies=proxies_of(settings.trusted_proxies, settings.proxy_header),

@@ -115,7 +115,12 @@ ArchiveDays = Annotated[
     int, typer.Option("--archive-days", min=1, help="How long finished runs are kept")
 ]
 StoreGib = Annotated[
-    int, typer.Option("--store-gib", min=1, help="Disk space for what clients and providers upload")
+    int,
+    typer.Option(
+        "--store-gib",
+        min=0,
+        help="Disk space for what clients and providers upload (0: half of the disk)",
+    ),
 ]
 IpfsGateways = Annotated[
     list[str] | None,

@@ -2,13 +2,13 @@
 defaults.
 """
 
-import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
 
+from quorate_content.store.disk_share import disk_bytes, half_of_disk
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
@@ -131,16 +131,9 @@ def store_bytes(gib: int, home: Path) -> int:
     """Returns the content store's quota. `gib` 0 means half of the disk that `home` is on, and at
     least 20 GiB.
     """
-    return gib * GIB if gib else max(STORE_BYTES_MIN, _disk_bytes(home) // 2)
+    return gib * GIB if gib else half_of_disk(home, STORE_BYTES_MIN)
 
 
 def store_spare_bytes(home: Path) -> int:
     """Returns how much of the disk the content store leaves free, whatever its quota is."""
-    return min(STORE_SPARE_BYTES_MAX, _disk_bytes(home) // 20)
-
-
-def _disk_bytes(home: Path) -> int:
-    folder = home.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).total
+    return min(STORE_SPARE_BYTES_MAX, disk_bytes(home) // 20)

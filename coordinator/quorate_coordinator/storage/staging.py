@@ -282,7 +282,7 @@ class Staging:
         bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
         each = (
             f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most "
-            f"{shares.account_bytes}"
+            f"{shares.account}"
         )
         remedy = (
             f"allocate more ({each}), or wait: uploads end after "

@@ -9,7 +9,7 @@ from quorate_protocol.units import Amount
 
 MIB, GIB = 1 << 20, 1 << 30
 USD = 1_000_000
-STORE_BYTES = 50 * GIB
+STORE_BYTES_MIN = 50 * GIB  # if the operator sets no size
 FLOOR_BYTES = 64 * MIB
 
 
@@ -19,13 +19,12 @@ class StagingQuota:
     money, and the rest for clients' uploads.
 
     A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most
-    `account_bytes`. A client whose money buys less may keep `floor_bytes`, in the small part. When
-    a part is full, its store deletes the oldest content of the owner that holds most in relation to
-    its money.
+    half of the part for uploads. A client whose money buys less may keep `floor_bytes`, in the
+    small part. When a part is full, its store deletes the oldest content of the owner that holds
+    most in relation to its money.
     """
 
-    store_bytes: int = STORE_BYTES
-    account_bytes: int = 10 * GIB
+    store_bytes: int = STORE_BYTES_MIN
     bytes_per_usd: int = 4 * GIB
     floor_bytes: int = FLOOR_BYTES
 
@@ -44,6 +43,11 @@ class StagingQuota:
         """Bytes for uploads of other clients."""
         return self.store_bytes - self.outputs - self.small
 
+    @property
+    def account(self) -> int:
+        """The most bytes that one client may keep, whatever its money."""
+        return self.uploads // 2
+
     def bought(self, unspent: Amount) -> int:
         """Returns the bytes that a client may keep for this much unspent money."""
-        return min(self.account_bytes, self.uploads, unspent * self.bytes_per_usd // USD)
+        return min(self.account, unspent * self.bytes_per_usd // USD)

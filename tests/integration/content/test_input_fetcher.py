@@ -33,9 +33,7 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
 
 MIB = 1 << 20
-SHARES = StagingQuota(
-    store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2
-)
+SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
 IMAGE = b"image"  # what every order of the scripted market names by its CID
 SECONDS = 20.0
 

@@ -48,9 +48,7 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 
 MIB = 1 << 20
-SHARES = StagingQuota(
-    store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2
-)
+SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
 
 
 @dataclass
@@ -120,7 +118,7 @@ async def test_upload_quota_grows_with_allocated_money(tmp_path: Path) -> None:
             3_000_000,
         )
         found.allocate(client, 1_000_000_000)
-        assert staging.grant(client, request()).owner.quota_bytes == SHARES.account_bytes, (
+        assert staging.grant(client, request()).owner.quota_bytes == SHARES.account, (
             "no account has more than this"
         )
         found.allocate(client, 1)

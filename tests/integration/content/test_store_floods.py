@@ -32,9 +32,7 @@ from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
 
 KIB, MIB = 1 << 10, 1 << 20
-SHARES = StagingQuota(
-    store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB
-)
+SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)
 HONEST, STRANGER = KeySigner(dev_account(4)), KeySigner(b"\x77" * 32)
 FILLERS = [KeySigner(dev_account(i)) for i in range(10, 15)]
 PROVIDER = KeySigner(dev_account(7))
