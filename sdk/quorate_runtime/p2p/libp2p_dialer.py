@@ -5,14 +5,15 @@ import random
 from collections.abc import Callable
 
 from quorate_protocol.ports import Clock, Handler
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.p2p.binding_hello import Greeter
 from quorate_runtime.p2p.host_config import PEERS_PROTOCOL, PeerAddress
 from quorate_runtime.p2p.p2p_node import P2pNode
 from quorate_runtime.p2p.stream_socket import StreamSocket
 from quorate_runtime.peers.channel import Channel
-from quorate_runtime.peers.websocket_peers import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
+from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Redial
+from quorate_runtime.process.log_throttle import LogThrottle
 
 OPEN_SECONDS = Seconds(15)
 
@@ -39,8 +40,8 @@ class Libp2pDialer:
         The pause between tries grows to `retry_max` seconds.
         """
         self._node, self.server, self._peer = node, server, peer
-        self._greeter, self._handler, self._clock = greeter, handler, clock
-        self._jitter, self._retry_max = jitter, retry_max
+        self._greeter, self._handler = greeter, handler
+        self._redial = Redial(clock, LogThrottle(log, clock), jitter, retry_max)
         self.connections = 0  # how many were made
         self._channel: Channel | None = None
         self._stream: StreamSocket | None = None
@@ -48,18 +49,8 @@ class Libp2pDialer:
 
     async def run(self) -> None:
         """Dials until `close` or until cancelled. Raises the bugs of its handler."""
-        delay = RETRY_FIRST_SECONDS
-        while not self._is_closed:
-            try:
-                await self._connect()
-                delay = RETRY_FIRST_SECONDS
-            except (TimeoutError, ConnectionError, Refused) as error:
-                # Not re-raised: the server is away, refuses this provider or sends malformed
-                # data. The next try may succeed.
-                log.warning("0x%s: no libp2p connection: %s", self._peer.hex(), error)
-            if not self._is_closed:
-                await self._clock.sleep(delay * (0.5 + self._jitter()))
-                delay = min(2 * delay, self._retry_max)
+        name = f"0x{self._peer.hex()}: no libp2p connection"
+        await self._redial.run(name, self._connect, lambda: self._is_closed)
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers`."""

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import aiohttp
@@ -26,6 +27,8 @@ from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX, Channel
 from quorate_runtime.peers.hello_places import HelloPlaces
 from quorate_runtime.peers.peer_connections import PeerConnections
+from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Redial
+from quorate_runtime.process.log_throttle import LogThrottle
 
 HELLO_TAG = "quorate-peers/1"
 HELLO_BYTES_MAX = 1024
@@ -33,8 +36,6 @@ HELLO_SECONDS = 10
 PING_SECONDS = 15
 CLOSE_SECONDS = 2.0  # the other side has so long to answer a close
 CONNECTIONS_MAX = 4096
-RETRY_FIRST_SECONDS = 0.25
-RETRY_MAX_SECONDS = 30.0
 CLOSE_REFUSED = 4003  # WebSocket close code of a refused hello; the reason is the refusal code
 
 Authorize = Callable[[Address, Address], Awaitable[bool]]
@@ -246,12 +247,8 @@ class WebSocketDialer:
         The pause between tries grows to `retry_max` seconds.
         """
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
-        self._handler, self._clock, self._jitter, self._retry_max = (
-            handler,
-            clock,
-            jitter,
-            retry_max,
-        )
+        self._handler = handler
+        self._redial = Redial(clock, LogThrottle(log, clock), jitter, retry_max)
         self.connections = 0  # how many were made
         self._channel: Channel | None = None
         self._ws: aiohttp.ClientWebSocketResponse | None = None
@@ -259,19 +256,12 @@ class WebSocketDialer:
 
     async def run(self) -> None:
         """Dials until `close` or until cancelled. Raises the bugs of its handler."""
-        delay = RETRY_FIRST_SECONDS
         async with aiohttp.ClientSession() as session:
-            while not self._is_closed:
-                try:
-                    await self._connect(session)
-                    delay = RETRY_FIRST_SECONDS
-                except (aiohttp.ClientError, TimeoutError, ConnectionError, Refused) as error:
-                    # Not re-raised: the server is away, refuses this provider or sends malformed
-                    # data. The next try may succeed.
-                    log.warning("%s: no connection: %s", self._url, error)
-                if not self._is_closed:
-                    await self._clock.sleep(delay * (0.5 + self._jitter()))
-                    delay = min(2 * delay, self._retry_max)
+            await self._redial.run(
+                f"{self._url}: no connection",
+                partial(self._connect, session),
+                lambda: self._is_closed,
+            )
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers`."""

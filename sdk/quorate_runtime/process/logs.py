@@ -19,6 +19,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
 
+from quorate_runtime.process.log_folding import FoldRepeats
+
 LINE_CHARS_MAX = 8192
 FILE_BYTES = 16 << 20
 FILES_KEPT = 5
@@ -59,13 +61,14 @@ def setup(
 ) -> None:
     """Sends all log lines to a stream (None: standard error) or to a file.
 
-    It replaces an earlier set-up.
+    It replaces an earlier set-up. A line that repeats is written once a minute, with a count.
 
     The log starts a new file at FILE_BYTES, and FILES_KEPT older files stay: `node.log.1` is the
     newest of them. Raises OSError if the file cannot be written.
     """
     handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())
+    handler.addFilter(FoldRepeats())
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
