@@ -2,17 +2,15 @@
 exit codes.
 """
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from quorate.cli import jobs, market_history, offers, runs, setup
-from quorate.cli.context import Context, emit, from_environment, note
-from quorate.cli.data import data_app
+from quorate.cli.context import Context, emit, note
 from quorate.cli.os_errors import explain_os_error
-from quorate.cli.plugins import PluginGroup, Version
-from quorate.errors import QuorateError, RefusedError, UsageError
+from quorate.cli.parser.global_flags import Client, Devnet, Home, PasswordFile
+from quorate.cli.parser.plugins import PluginGroup, Version
+from quorate.errors import QuorateError, RefusedError
 from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
@@ -21,69 +19,20 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+    rich_markup_mode=None,
 )
 
 
 @app.callback()
 def options(
-    ctx: typer.Context,
-    home: Annotated[
-        Path | None, typer.Option(help="Folder of the client profile.", rich_help_panel="Profile")
-    ] = None,
-    devnet: Annotated[
-        Path | None,
-        typer.Option(
-            help="Path of a running devnet's devnet.json; uses its client.",
-            rich_help_panel="Profile",
-        ),
-    ] = None,
-    client: Annotated[
-        str,
-        typer.Option(
-            help="Name of the devnet's client; default: the first.", rich_help_panel="Profile"
-        ),
-    ] = "",
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the passphrase on its first line (mode 0600).",
-            rich_help_panel="Profile",
-        ),
-    ] = None,
+    home: Home = None,
+    devnet: Devnet = None,
+    client: Client = "",
+    password_file: PasswordFile = None,
     version: Version = False,
 ) -> None:
-    """Sets the options that all commands share."""
-    if devnet is not None and home is not None:
-        raise UsageError("--home and --devnet both name a profile; give only one of them")
-    ctx.obj = from_environment(home, devnet, client, password_file)
-    if client and ctx.obj.devnet is None:
-        raise UsageError("--client names a client of a devnet; add --devnet devnet/devnet.json")
-
-
-for _name, _command in (
-    ("init", setup.init),
-    ("deposit", setup.deposit),
-    ("apply", jobs.apply),
-    ("run", jobs.run),
-    ("plan", jobs.plan),
-    ("validate", jobs.validate),
-    ("ps", runs.ps),
-    ("logs", runs.logs),
-    ("events", runs.events),
-    ("describe", runs.describe),
-    ("get", runs.get),
-    ("stop", runs.stop),
-    ("spend", runs.spend),
-    ("offers", offers.offers),
-    ("classes", setup.classes),
-    ("market", market_history.market),
-    ("verify", setup.verify),
-    ("exit-codes", setup.exit_codes),
-):
-    app.command(_name)(_command)
-app.command("offer", hidden=True)(offers.offers)
-app.add_typer(setup.image_app, name="image")
-app.add_typer(data_app, name="data")
+    """The options of every command, for the help. They may stand before or after its name."""
 
 
 def answer(words: list[str]) -> int:

@@ -266,7 +266,7 @@ def test_help_shows_defaults(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert run_main([*words.split(), "--help"]) == ExitCode.OK
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert all(text in out for text in told), out
 
 

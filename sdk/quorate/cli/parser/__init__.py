@@ -1,0 +1,1 @@
+"""Finds, loads and parses the commands of `quorate`, and the flags of every command."""
