@@ -146,14 +146,19 @@ def plan(
     limits: Limits,
     beacon: BeaconInfo,
     faucet: bool,
+    token: Address | None = None,
 ) -> Plan:
     """Returns the transactions of a whole deployment from `deployer`, whose next nonce is given.
-    With `faucet` any account can mint the token, which is for devnets only.
+
+    With `token`, the deployment uses this token of the chain and makes none. Otherwise it makes a
+    test token. With `faucet` any account can mint that one, which is for test chains only.
     """
     assert beacon.period == limits.beacon_period, (
         "the beacon's period is a constant of the deployment"
     )
-    places = {name: created_address(deployer, nonce + i) for i, name in enumerate(ORDER)}
+    made = ORDER if token is None else ORDER[1:]
+    places = {name: created_address(deployer, nonce + i) for i, name in enumerate(made)}
+    places |= {} if token is None else {"TestToken": token}
     arguments = _arguments(places, limits, beacon, faucet)
     creations = tuple(
         Creation(
@@ -164,7 +169,7 @@ def plan(
             data=artifact(name).creation(arguments[name]),
             gas=GAS[name],
         )
-        for i, name in enumerate(ORDER)
+        for i, name in enumerate(made)
     )
     deployment = Deployment(
         chain_id=chain_id,

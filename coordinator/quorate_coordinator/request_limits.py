@@ -58,5 +58,9 @@ DEVNET_BOUNDS = RequestBounds(
     address_uploads_max=48,
 )
 
-BOUNDS_BY_LIMITS: dict[str, RequestBounds] = {"mainnet": MAINNET_BOUNDS, "devnet": DEVNET_BOUNDS}
+BOUNDS_BY_LIMITS: dict[str, RequestBounds] = {
+    "mainnet": MAINNET_BOUNDS,
+    "testnet": MAINNET_BOUNDS,
+    "devnet": DEVNET_BOUNDS,
+}
 """Name of the deployment's limits -> bounds."""

@@ -16,7 +16,7 @@ from quorate_node.config import FEE_CAP_GWEI, AttestationChoice, ExecutorKind, T
 from quorate_node.keys import provider_keys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
-from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import usd
@@ -193,8 +193,8 @@ def _market(
     coordinators: list[str], devnet: Path | None, limits: str
 ) -> tuple[tuple[str, ...], bool]:
     """Returns (URLs of the coordinators to serve, whether the limits of a devnet apply)."""
-    if limits not in (MAINNET.name, DEVNET.name):
-        raise Refused(Code.MALFORMED, f"--limits {limits!r}: use {MAINNET.name} or {DEVNET.name}")
+    if limits not in BY_NAME:
+        raise Refused(Code.MALFORMED, f"--limits {limits!r}: use one of {', '.join(BY_NAME)}")
     urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
     urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name

@@ -49,7 +49,9 @@ DevnetFile = Annotated[
 ]
 LimitsName = Annotated[
     str,
-    typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor"),
+    typer.Option(
+        "--limits", help="mainnet, testnet, or devnet: cheap keys, allows the process executor"
+    ),
 ]
 PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
 PriceAmount = Annotated[

@@ -1,11 +1,13 @@
-"""Every bound and constant of the protocol, for mainnet and devnet.
+"""Every bound and constant of the protocol, for mainnet, testnet and devnet.
 
-PROTOCOL gives a devnet value in square brackets after the mainnet value. See also PROTOCOL §9.
+PROTOCOL gives a devnet value in square brackets after the mainnet value. PROTOCOL §9 has the
+others.
 """
 
 from msgspec import Struct
 
 from quorate_protocol.units import Amount, Ppm, Seconds, VerifyTier
+from quorate_protocol.values import replace
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -150,6 +152,35 @@ MAINNET = Limits(
     attestation_ttl=Seconds(24 * HOUR),
 )
 
+TESTNET = replace(
+    MAINNET,
+    name="testnet",
+    chain_depth=3,
+    max_hold=Seconds(600),
+    window_jobs=5,
+    allocation_release=Seconds(HOUR),
+    voucher_margin=Seconds(1800),
+    withdrawal_delay=Seconds(600),
+    uncovered_settle_after=Seconds(600),
+    class_owners_min_any=0,
+    class_owner_age=Seconds(0),
+    case_evidence_age=Seconds(HOUR),
+    case_allocation_age=Seconds(0),
+    jury_owners_min=3,
+    jury_slot_age=Seconds(0),
+    jury_beacon_missing=Seconds(HOUR),
+    jury_window=Seconds(600),
+    epoch_every=Seconds(600),
+    claim_every_epochs=1,
+    challenge_window=Seconds(600),
+    challenge_response=Seconds(300),
+    halt_after=Seconds(HOUR),
+    unbond_after=Seconds(3 * HOUR),
+    session_max=Seconds(DAY),
+)
+"""MAINNET's rules on a public test chain: the same beacon, but small markets and waits of minutes,
+so that the first paid job takes a day at most."""
+
 DEVNET = Limits(
     name="devnet",
     chain_depth=1,
@@ -196,4 +227,4 @@ DEVNET = Limits(
     attestation_ttl=Seconds(300),
 )
 
-BY_NAME: dict[str, Limits] = {limits.name: limits for limits in (MAINNET, DEVNET)}
+BY_NAME: dict[str, Limits] = {limits.name: limits for limits in (MAINNET, TESTNET, DEVNET)}

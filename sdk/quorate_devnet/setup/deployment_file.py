@@ -68,7 +68,7 @@ def _read(path: Path) -> Deployment | None:
 async def _deployment_if_on_chain(
     client: ChainClient, deployment: Deployment, path: Path
 ) -> Deployment:
-    if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
+    if not await client.code(deployment.stakes):
         raise Unavailable(
             f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove "
             f"its volumes and start again"

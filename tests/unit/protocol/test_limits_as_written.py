@@ -10,7 +10,7 @@ import pytest
 
 import quorate_contracts
 from quorate_protocol import limits
-from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, USD
+from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, TESTNET, USD
 from quorate_protocol.rules import trust_record, verdict
 
 PROTOCOL = " ".join(
@@ -135,7 +135,7 @@ def test_all_deployments_share_these_numbers(words: str, found: object, expected
 
 
 @pytest.mark.rule("4.27")
-@pytest.mark.parametrize("found", [MAINNET, DEVNET], ids=lambda limits: limits.name)
+@pytest.mark.parametrize("found", [MAINNET, TESTNET, DEVNET], ids=lambda limits: limits.name)
 def test_a_release_takes_longer_than_any_holding_time(found: limits.Limits) -> None:
     """It also takes longer than a voucher's way into an epoch and its challenge. Otherwise a
     client could get its deposit back before its jobs are final.
@@ -143,6 +143,24 @@ def test_a_release_takes_longer_than_any_holding_time(found: limits.Limits) -> N
     assert found.allocation_release > found.max_hold + found.epoch_every + found.challenge_window
     assert found.allocation_release > found.voucher_margin >= 3 * found.epoch_every
     assert found.unbond_after > found.case_evidence_age + 2 * found.jury_window
+
+
+@pytest.mark.rule("9.8")
+def test_the_testnets_numbers_are_mainnets_with_the_exceptions_written() -> None:
+    words = (
+        "blocks 3 deep, W = 5, max_hold, epochs, challenge window, withdrawal and jury window "
+        "10 min each, release and case evidence 1 h, vouchers until 30 min before, unbonding 3 h, "
+        "juries from 3 owners, and no least age of owners, slots and allocations"
+    )
+    assert words in PROTOCOL
+    minutes = ("max_hold", "epoch_every", "challenge_window", "withdrawal_delay", "jury_window")
+    assert {getattr(TESTNET, name) for name in minutes} == {600}
+    assert TESTNET.allocation_release == TESTNET.case_evidence_age == HOUR
+    ages = (TESTNET.class_owner_age, TESTNET.jury_slot_age, TESTNET.case_allocation_age)
+    assert ages == (0, 0, 0) and TESTNET.beacon_period == MAINNET.beacon_period
+    numbers = (TESTNET.chain_depth, TESTNET.window_jobs, TESTNET.jury_owners_min)
+    assert numbers == (3, 5, 3) and TESTNET.voucher_margin == 1800
+    assert TESTNET.unbond_after == 3 * HOUR
 
 
 @pytest.mark.rule("6.32")

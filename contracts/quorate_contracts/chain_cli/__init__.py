@@ -1,0 +1,1 @@
+"""`quorate chain`: puts the contracts of a market on a chain."""

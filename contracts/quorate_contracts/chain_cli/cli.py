@@ -1,0 +1,182 @@
+"""`quorate chain deploy|key|networks`: the contracts of a market on a chain of your choice."""
+
+import asyncio
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate_contracts.chain_cli.networks import NETWORKS, network_of
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.keystore import KeystoreError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 4
+FEE_CAP_GWEI = 100
+
+app = typer.Typer(
+    help="Put a market's contracts on a chain.", no_args_is_help=True, add_completion=False
+)
+
+KeyFile = Annotated[
+    Path, typer.Option("--key", help="Key that pays: a wallet's key file (JSON), or 64 hex digits")
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option("--password-file", help="File with the key's passphrase (mode 0600)")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on stdout")]
+
+
+@app.command()
+def deploy(
+    key: KeyFile,
+    network: Annotated[
+        str, typer.Option("--network", help=f"Chain by name: {', '.join(NETWORKS)}")
+    ] = "",
+    chain_url: Annotated[
+        str, typer.Option("--chain-url", help="Chain node (default: a public one of --network)")
+    ] = "",
+    chain_id: Annotated[
+        int, typer.Option("--chain-id", min=0, help="Id of the chain, if --network does not say it")
+    ] = 0,
+    token: Annotated[
+        str, typer.Option("--token", help="Stablecoin with six decimals, such as USDC: its address")
+    ] = "",
+    test_token: Annotated[
+        bool, typer.Option("--test-token", help="Make a test token that anybody can mint")
+    ] = False,
+    beacon: Annotated[
+        str, typer.Option("--beacon", help="quicknet (drand's), or the URL of a beacon of your own")
+    ] = "quicknet",
+    beacon_key: Annotated[
+        str, typer.Option("--beacon-key", help="Public key that the beacon must have, in hex")
+    ] = "",
+    limits: Annotated[
+        str, typer.Option("--limits", help=f"Rules: {', '.join(BY_NAME)} (default: the network's)")
+    ] = "",
+    out: Annotated[Path, typer.Option("--out", help="File to write")] = Path("deployment.json"),
+    fee_cap_gwei: Annotated[
+        int, typer.Option("--fee-cap-gwei", min=1, help="The most that it may pay per gas")
+    ] = FEE_CAP_GWEI,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before paying")] = False,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy the contracts, and write deployment.json. Repeat it after an interruption."""
+    from quorate_contracts.chain_cli import deploy_command
+    from quorate_contracts.chain_cli.deployer_key import open_key
+
+    with _sentences(), _alone(out):
+        known = network_of(network) if network else None
+        if known is None and not chain_url:
+            told = f"name the chain: --network {'|'.join(NETWORKS)}, or --chain-url URL"
+            raise Refused(Code.MALFORMED, told)
+        url = web_url("--chain-url", chain_url or (known.chain_url if known else ""), "https://...")
+        name = limits or (known.limits if known else "")
+        if name not in BY_NAME:
+            raise Refused(Code.MALFORMED, f"--limits {name!r}: give one of {', '.join(BY_NAME)}")
+        if bool(token) == test_token:
+            raise Refused(
+                Code.MALFORMED, "give either --token ADDRESS or --test-token, which anybody mints"
+            )
+        typed = deploy_command.Typed(
+            url, known.chain_id if known else chain_id, token, beacon, beacon_key, name, out
+        )
+        signer: Signer = open_key(key, password_file)
+        asyncio.run(deploy_command.deploy(typed, signer, fee_cap_gwei, _ask(yes), _note, as_json))
+
+
+@app.command("key")
+def make_key(
+    path: Annotated[Path, typer.Argument(help="File to make, such as deployer.json")],
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key to deploy with. It has no rights in the market; it only pays."""
+    from quorate_contracts.chain_cli.deployer_key import create_key
+
+    with _sentences():
+        address = "0x" + create_key(path, password_file).address.hex()
+    if as_json:
+        typer.echo(json.dumps({"address": address, "key": str(path)}))
+        return
+    typer.echo(f"{address}  {path}")
+    where = shlex.quote(str(path))
+    typer.echo(f"Next: send it coins for gas, then `quorate chain deploy --key {where} ...`")
+
+
+@app.command()
+def networks(as_json: AsJson = False) -> None:
+    """List the chains that --network knows."""
+    if as_json:
+        rows = {
+            item.name: {"chainId": item.chain_id, "chainUrl": item.chain_url, "limits": item.limits}
+            for item in NETWORKS.values()
+        }
+        typer.echo(json.dumps(rows))
+        return
+    for item in NETWORKS.values():
+        typer.echo(f"{item.name:13} {item.chain_id:>9}  {item.limits:8} {item.chain_url}")
+
+
+def _ask(is_yes: bool) -> bool | None:
+    """Returns whether to go on without a question; None if a person is there to answer one."""
+    if is_yes:
+        return True
+    return None if sys.stdin.isatty() else False
+
+
+def _note(sentence: str) -> None:
+    typer.echo(f"chain: {sentence}", err=True)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Lets one command at a time work on a file. Raises Refused if another one does."""
+    if not out.parent.is_dir():
+        raise Refused(Code.MALFORMED, f"--out {out}: there is no folder {out.parent}")
+    place = out.with_name(out.name + ".lock")
+    handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            told = f"another `quorate chain deploy` works on {out}: wait until it has ended"
+            raise Refused(Code.BUSY, told) from error
+        yield
+        place.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Turns errors into one sentence on stderr and an exit code."""
+    try:
+        yield
+    except Refused as refused:
+        is_usage = refused.code is Code.MALFORMED
+        raise _fail(refused.detail, EXIT_USAGE if is_usage else EXIT_REFUSED) from refused
+    except KeystoreError as error:
+        raise _fail(str(error), EXIT_REFUSED) from error
+    except Unavailable as error:
+        raise _fail(f"{error}. Repeat the command: it goes on", EXIT_UNAVAILABLE) from error
+    except OSError as error:
+        raise _fail(f"{error.filename or ''}: {error.strerror}", EXIT_FAILED) from error
+
+
+def _fail(message: str, status: int) -> typer.Exit:
+    typer.echo(f"chain: {message}", err=True)
+    return typer.Exit(status)

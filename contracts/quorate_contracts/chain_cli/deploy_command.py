@@ -1,0 +1,105 @@
+"""Connects `quorate chain deploy` with the chain and the beacon, and prints what comes of it."""
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from quorate_contracts.chain_cli.beacon_choice import choose_beacon
+from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted, coins
+from quorate_contracts.chain_cli.token_check import address_of
+from quorate_contracts.deploy import Deployment
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.fee_bids import GWEI
+from quorate_runtime.chain.rpc import Rpc
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.client_sessions import plain_session
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The flags. `chain_id` 0 accepts the chain that the node names."""
+
+    chain_url: str
+    chain_id: int
+    token: str
+    beacon: str
+    beacon_key: str
+    limits: str
+    out: Path
+
+
+async def deploy(
+    typed: Typed,
+    signer: Signer,
+    fee_cap_gwei: int,
+    may_pay: bool | None,
+    note: Callable[[str], None],
+    as_json: bool,
+) -> None:
+    """Runs the command. `may_pay` None asks at the terminal.
+
+    Raises Refused and Unavailable with sentences for people.
+    """
+    limits, token = BY_NAME[typed.limits], None
+    if typed.token:
+        token = address_of("--token", typed.token)
+    async with plain_session() as session:
+        client = ChainClient(Rpc(typed.chain_url, session), fee_cap_gwei * GWEI)
+        chain_id = typed.chain_id or await client.chain_id()
+        beacon = await choose_beacon(typed.beacon, typed.beacon_key, limits, session)
+        if beacon.is_own_word:
+            note(
+                f"the beacon's key is its own word: {beacon.info.public_key.hex()}. To be sure, "
+                f"repeat with --beacon-key"
+            )
+        wanted = Wanted(chain_id, limits, beacon.info, token, typed.out)
+        run = DeploymentRun(client, signer, wanted, SystemClock(), note)
+        found = await run.standing()
+        if found is not None:
+            note(f"{typed.out} stands on chain {chain_id} already: nothing was sent")
+        else:
+            plan, cost = await run.check()
+            _confirm(chain_id, signer, cost, may_pay, note)
+            found = await run.send(plan)
+    _print(typed, found, beacon.url, as_json)
+
+
+def _confirm(
+    chain_id: int, signer: Signer, cost: Cost, may_pay: bool | None, note: Callable[[str], None]
+) -> None:
+    note(
+        f"{len(cost.contracts)} contracts on chain {chain_id}, paid by "
+        f"0x{signer.address.hex()}: about {coins(cost.likely)} coins, at most {coins(cost.most)}; "
+        f"it has {coins(cost.balance)}"
+    )
+    if may_pay is False:
+        raise Refused(Code.MALFORMED, "nothing was sent: there is nobody to ask here; give --yes")
+    if may_pay is None and not typer.confirm("Send?", err=True):
+        raise Refused(Code.MALFORMED, "nothing was sent")
+
+
+def _print(typed: Typed, found: Deployment, beacon_url: str, as_json: bool) -> None:
+    words = ["quorate", "coordinator", "init", "--deployment", str(typed.out)]
+    words += ["--chain-url", typed.chain_url, "--beacon-url", beacon_url]
+    if as_json:
+        contracts = {name: "0x" + address.hex() for address, name in found.names().items()}
+        facts = {
+            "chainId": found.chain_id,
+            "contracts": contracts,
+            "deployment": str(typed.out),
+            "limits": found.limits,
+            "next": words,
+        }
+        typer.echo(json.dumps(facts))
+        return
+    for address, name in found.names().items():
+        typer.echo(f"{name:10} 0x{address.hex()}")
+    typer.echo(f"{typed.out}: give this file to owners and clients, who check the market by it")
+    typer.echo(f"Next: {shlex.join(words)}")
