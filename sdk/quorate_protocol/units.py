@@ -142,5 +142,9 @@ def share_bps(amount: Amount, bps: Bps) -> Amount:
 
 
 def usd(amount: int) -> str:
-    """Returns the text of an amount of millionths of a USD, in USD with six decimals."""
-    return f"{amount // 1_000_000}.{amount % 1_000_000:06d}"
+    """Returns the text of an amount of millionths of a USD, in USD with at least two decimals and
+    no needless zeros: 1250000 -> "1.25".
+    """
+    whole, rest = divmod(abs(amount), 1_000_000)
+    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}{whole}.{decimals}"

@@ -36,3 +36,7 @@ class Token(Contract):
     def allowance(self, owner: Address, spender: Address) -> Query[int]:
         """How many tokens `spender` may still pull."""
         return self._query("allowance", as_is, owner, spender)
+
+    def symbol(self) -> Query[str]:
+        """The short name of the token, such as qUSD."""
+        return self._query("symbol", str)

@@ -16,6 +16,7 @@ from quorate.cli.terminal_text import plain
 from quorate.errors import ProfileError
 
 if TYPE_CHECKING:
+    from quorate.client.devnet_file import DevnetClient
     from quorate.client.market import Market
     from quorate.client.profile import Profile
 
@@ -62,6 +63,14 @@ class Context:
 
         return self.home or default_home(self.environment)
 
+    def readable_home(self) -> Path:
+        """Returns the folder of the profile that the options name, for what needs no key."""
+        from quorate.client.profile import read_settings
+
+        home = self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
+        read_settings(home, self.command("init --coordinator URL"))
+        return home
+
     def profile(self) -> "Profile":
         """Opens the devnet's profile, or the folder's with a passphrase from a file, a credential
         or the prompt.
@@ -69,7 +78,7 @@ class Context:
         from quorate.client.profile import open_profile, read_settings
 
         if self.devnet is not None:
-            return self._devnet_profile(self.devnet)
+            return self._devnet_client(self.devnet).open()
         home = self.profile_home()
         read_settings(home, self.command("init --coordinator URL"))
         return open_profile(home, self.passphrase(f"Passphrase of {home}"))
@@ -100,7 +109,7 @@ class Context:
 
         return Market(self.profile(), notice=note)
 
-    def _devnet_profile(self, path: Path) -> "Profile":
+    def _devnet_client(self, path: Path) -> "DevnetClient":
         from quorate.client.devnet_file import read_devnet
 
         clients = read_devnet(path)
@@ -114,7 +123,7 @@ class Context:
                 f"{path}: there is no client {self.client!r}; it has "
                 f"{', '.join(item.name for item in clients)}"
             )
-        return chosen[0].open()
+        return chosen[0]
 
 
 def context_of(ctx: typer.Context) -> Context:

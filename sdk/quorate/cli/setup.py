@@ -79,8 +79,8 @@ def deposit(
     """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many
     jobs.
     """
-    from quorate.client.funding import fund
     from quorate.client.market import Market
+    from quorate.client.money.funding import fund
     from quorate.job.quantities import format_amount, parse_amount
     from quorate.trust.coordinator_identity import check_identity
     from quorate_runtime.clock import SystemClock

@@ -17,7 +17,7 @@ from quorate_protocol.messages.signed import Ack, Session, Voucher
 from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Amount, Hash32, Sequence
+from quorate_protocol.units import Amount, Hash32, Sequence, usd
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.crash_points import crash_point
 
@@ -92,6 +92,22 @@ class BackgroundSettlement:
                 RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
             )
 
+    async def settle_all(self) -> None:
+        """Settles every ended run whose charge is not known yet, and sends the newest voucher."""
+        ledger, coordinator = (
+            self._client_session.ledger,
+            self._client_session.identity.coordinator,
+        )
+        for entry in ledger.open_orders(coordinator):
+            try:
+                await self._settle_one(entry.job_id, entry.order.expiry)
+            except UnavailableError:
+                raise
+            except QuorateError as error:
+                # Not re-raised: other runs are settled, and this one stays promised.
+                self._client_session.notice(f"run 0x{entry.job_id.hex()[:12]}: {error}")
+        await self._resend_voucher()
+
     def news(self, job_id: Hash32) -> asyncio.Event:
         """Returns an event that is set when the run may have ended. The waiter clears it."""
         return self._news.setdefault(job_id, asyncio.Event())
@@ -113,10 +129,10 @@ class BackgroundSettlement:
             if view.job_id in self._checked_verdicts:
                 return checked
             if view.charged > checked.charged:
-                told, allowed = view.charged, checked.charged
+                told, allowed = usd(view.charged), usd(checked.charged)
                 self._client_session.notice(
-                    f"charge: the coordinator charged {told}, but the evidence allows "
-                    f"{allowed}; this client vouches only for {allowed}"
+                    f"charge: the coordinator charged {told} USD, but the evidence allows "
+                    f"{allowed} USD; this client vouches only for {allowed} USD"
                 )
             if len(self._checked_verdicts) >= SETTLED_MAX:
                 self._checked_verdicts.pop(next(iter(self._checked_verdicts)))
@@ -135,8 +151,8 @@ class BackgroundSettlement:
             self._client_session.ledger.settle(view.job_id, Amount(0))
         else:
             self._client_session.notice(
-                f"charge: the coordinator charged {view.charged} for a run without a verdict; "
-                "this client does not vouch for it"
+                f"charge: the coordinator charged {usd(view.charged)} USD for a run without a "
+                "verdict; this client does not vouch for it"
             )
 
     async def _handle_event(self, event: JobEvent) -> None:

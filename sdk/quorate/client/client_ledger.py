@@ -14,7 +14,7 @@ from pathlib import Path
 from quorate.errors import EvidenceError, ProfileError, UnavailableError
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.units import Address, Amount, Hash32, Nonce
+from quorate_protocol.units import Address, Amount, Hash32, Nonce, usd
 from quorate_runtime.sqlite.durable import FileDamaged, check_whole, make_whole
 
 BUSY_SECONDS = 10.0
@@ -34,6 +34,14 @@ _WITNESSED = (
     "NOT NULL, is_taken INTEGER NOT NULL);"
 )
 """This table was added later. `is_taken`: the coordinator confirmed that it has our witness."""
+_WITHDRAWALS = (
+    "CREATE TABLE IF NOT EXISTS withdrawals (id TEXT PRIMARY KEY, amount TEXT NOT NULL, "
+    "release TEXT NOT NULL, receiver BLOB NOT NULL, is_announced INTEGER NOT NULL, "
+    "is_open INTEGER NOT NULL);"
+    "CREATE UNIQUE INDEX IF NOT EXISTS one_open_withdrawal ON withdrawals (is_open) "
+    "WHERE is_open = 1;"
+)
+"""Added later too. At most one withdrawal is open, so no money is asked for twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,22 @@ class SpendingTotals:
     nonce_max: Nonce
 
 
+@dataclass(frozen=True, slots=True)
+class WithdrawalRecord:
+    """One withdrawal that this profile began. It is recorded before its first transaction.
+
+    `release` is the part of `amount` that the coordinator's allocation gives back first.
+    `receiver` gets the money at the end. `is_announced`: another program announced it on chain, so
+    this profile sends no announcement.
+    """
+
+    id: str
+    amount: Amount
+    release: Amount
+    receiver: Address
+    is_announced: bool = False
+
+
 class Ledger:
     """The ledger of one profile. Calls block briefly; each is one transaction.
 
@@ -74,13 +98,13 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            make_whole(path, _SCHEMA + _WITNESSED)
+            make_whole(path, _SCHEMA + _WITNESSED + _WITHDRAWALS)
             self._db = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute(_WITNESSED)
+            self._db.executescript(_WITNESSED + _WITHDRAWALS)
         except FileDamaged as error:
             raise ProfileError(f"the ledger cannot be used: {error}") from error
         except (OSError, sqlite3.Error) as error:
@@ -186,6 +210,52 @@ class Ledger:
             open_budgets += canonical.decode(Order, order).budget
         return SpendingTotals(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
 
+    def coordinators(self) -> list[Address]:
+        """Returns every coordinator that this profile ordered from."""
+        rows = self._db.execute("SELECT DISTINCT coordinator FROM orders LIMIT 1000")
+        return [Address(row[0]) for row in rows]
+
+    def open_orders(self, coordinator: Address) -> list[OrderRecord]:
+        """Returns at most 10,000 orders whose charge is not known yet."""
+        rows = self._db.execute(
+            f"{_SELECT} WHERE coordinator = ? AND charged IS NULL LIMIT 10000", (coordinator,)
+        )
+        return [_entry(row) for row in rows]
+
+    def open_withdrawal(self) -> WithdrawalRecord | None:
+        """Returns the withdrawal that is under way, or None."""
+        row = self._db.execute(
+            "SELECT id, amount, release, receiver, is_announced FROM withdrawals WHERE is_open = 1"
+        ).fetchone()
+        if row is None:
+            return None
+        number, amount, release, receiver, is_announced = row
+        return WithdrawalRecord(
+            number, Amount(int(amount)), Amount(int(release)), Address(receiver), bool(is_announced)
+        )
+
+    def begin_withdrawal(self, record: WithdrawalRecord) -> WithdrawalRecord:
+        """Records a withdrawal before it is announced. Returns the open one if there is one."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO withdrawals VALUES (?, ?, ?, ?, ?, 1)",
+                (
+                    record.id,
+                    str(record.amount),
+                    str(record.release),
+                    record.receiver,
+                    record.is_announced,
+                ),
+            )
+        begun = self.open_withdrawal()
+        assert begun is not None, "it was recorded, or there was one"
+        return begun
+
+    def end_withdrawal(self, record: WithdrawalRecord) -> None:
+        """Records that a withdrawal has ended."""
+        with self._transaction() as db:
+            db.execute("UPDATE withdrawals SET is_open = 0 WHERE id = ?", (record.id,))
+
     def draft_voucher(self, client: Address, coordinator: Address, up_to: Amount) -> Voucher | None:
         """Returns the next voucher, or None if it would add nothing.
 
@@ -211,7 +281,8 @@ class Ledger:
                 return None
             if cumulative > up_to:
                 raise EvidenceError(
-                    f"voucher: {cumulative} is above the session's limit of {up_to}"
+                    f"voucher: {usd(cumulative)} USD is above the session's limit of "
+                    f"{usd(up_to)} USD"
                 )
             db.execute(
                 "INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)",

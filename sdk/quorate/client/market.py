@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
+from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.profile import Profile
 from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
@@ -20,8 +21,7 @@ from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError, translated
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
-from quorate.job.packing import NamedCid, PackedJob, has_given_size, named_cids, pack
-from quorate.programs.job_preparation import JobPreparation
+from quorate.job.packing import NamedCid, PackedJob, has_given_size, is_path, named_cids, pack
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_content.dag.cid import parse
@@ -146,9 +146,6 @@ class Market:
             await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
             self._uploader = Uploader(api, self._clock.now)
-            self._preparation = JobPreparation(
-                self._profile.home, self._http_session, self._notice, self._stack
-            )
             return self
         except BaseException:
             await self._stack.aclose()
@@ -173,6 +170,10 @@ class Market:
         """
         if self._settlement_task is None or self._settlement_task.done():
             self._settlement_task = asyncio.create_task(self._background_settlement.run())
+
+    async def settle_ended(self) -> None:
+        """Settles this client's ended runs, and signs a voucher for what they cost."""
+        await self._background_settlement.settle_all()
 
     async def offers(self) -> tuple[OfferView, ...]:
         """Returns the live offers."""
@@ -343,7 +344,16 @@ class Market:
         return self._opened
 
     async def _pack(self, job: Job) -> PackedJob:
-        job = await self._preparation.prepared(job)
+        from quorate.images.tag_resolution import parse_tagged, resolve
+
+        tagged = (
+            parse_tagged(job.image)
+            if isinstance(job.image, str) and not is_path(job.image)
+            else None
+        )
+        if tagged is not None:
+            job = replace(job, image=await resolve(self._http_session, tagged))
+            self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
         sizes: dict[str, int] = {}
         absent: list[NamedCid] = []
         for named in named_cids(job):
@@ -420,6 +430,7 @@ class Market:
         one.
         """
         self.info = await self._client_session.api.info()
+        remember_chain_url(self._profile.home, self.info.chain_url)
         self._client_session.identity = check_identity(self._profile.pins_path, self.info)
 
     def _notify_missing(self, packed: PackedJob) -> None:

@@ -16,6 +16,7 @@ from quorate.errors import ProfileError, UsageError
 from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
@@ -107,6 +108,19 @@ def open_profile(home: Path, passphrase: str) -> Profile:
         return Profile(home, settings["coordinator"], keys.account(ACCOUNT), keys.account(SESSION))
     except (OSError, KeystoreError) as error:
         raise ProfileError(str(error)) from error
+
+
+def account_address(home: Path) -> Address:
+    """Returns the account's address from its key file, without opening the key."""
+    path = home / "keys" / f"{ACCOUNT}.json"
+    try:
+        tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
+        address = bytes.fromhex(str(tree["address"]).removeprefix("0x"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}; restore it from a backup") from error
+    if len(address) != 20:
+        raise ProfileError(f"{path} names no address; restore it from a backup")
+    return Address(address)
 
 
 def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:

@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 
 from quorate.errors import UsageError
-from quorate_protocol.units import Amount, Price, Seconds
+from quorate_protocol.units import Amount, Price, Seconds, usd
 
 MICRO = 1_000_000
 PRICE_MAX = 10**12  # one million USD per hour
@@ -79,9 +79,7 @@ def _fraction(digits: str | None, width: int) -> int:
 
 def format_amount(micro: int) -> str:
     """Formats dollars with at least two decimals and no needless zeros: 1250000 -> "1.25 USD"."""
-    whole, rest = divmod(abs(micro), MICRO)
-    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
-    return f"{'-' if micro < 0 else ''}{whole}.{decimals} USD"
+    return f"{usd(micro)} USD"
 
 
 def parse_size(value: str | int, field: str) -> int:

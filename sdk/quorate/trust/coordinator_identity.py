@@ -112,13 +112,7 @@ def check_identity(path: Path, info: InfoView) -> CoordinatorIdentity:
             raise EvidenceError(other)
     if not path.exists():
         _pin(path, fresh)
-    try:
-        stored = canonical.decode(CoordinatorIdentity, path.read_bytes())
-    except (OSError, Refused) as error:
-        remedy = "restore it from a backup, or make a new profile: quorate --home FOLDER init"
-        raise ProfileError(
-            f"{path}: the coordinator's identity cannot be read: {error}; {remedy}"
-        ) from error
+    stored = read_pinned(path)
     changed = [
         name
         for name in CoordinatorIdentity.__struct_fields__
@@ -130,6 +124,17 @@ def check_identity(path: Path, info: InfoView) -> CoordinatorIdentity:
             f"changed ({path.name})"
         )
     return stored
+
+
+def read_pinned(path: Path) -> CoordinatorIdentity:
+    """Returns the pinned identity. Raises ProfileError if it cannot be read."""
+    try:
+        return canonical.decode(CoordinatorIdentity, path.read_bytes())
+    except (OSError, Refused) as error:
+        remedy = "restore it from a backup, or make a new profile: quorate --home FOLDER init"
+        raise ProfileError(
+            f"{path}: the coordinator's identity cannot be read: {error}; {remedy}"
+        ) from error
 
 
 def _pin(path: Path, fresh: CoordinatorIdentity) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.funding import fund
+from quorate.client.money.funding import fund
 from quorate.client.profile import create_profile
 from quorate.errors import RefusedError
 from quorate.trust.coordinator_identity import CoordinatorIdentity

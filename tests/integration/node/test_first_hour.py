@@ -274,7 +274,7 @@ def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) 
     assert made[0] == 0 and "quorate devnet fund owner" in made[1], made[1]
     market.fails(
         "node check --home owner",
-        "lacks 100.000000 USD of stake",
+        "lacks 100.00 USD of stake",
         "quorate devnet fund",
         "clock",
         status=3,
@@ -363,14 +363,43 @@ def test_client_without_money_is_named(market: Stranger) -> None:
         status=3,
     )
     assert market.type("devnet", "fund", "client")[0] == 0
-    market.fails("--home client deposit 9999999", "holds 2000.000000 USD", "deposit less", status=3)
+    market.fails(
+        "--home client deposit 9999999",
+        "2000.00 of the 9999999.00 USD",
+        "send 9997999.00 qUSD (token 0x",
+        status=3,
+    )
     assert market.type("--home", "client", "deposit", "25")[0] == 0
+    code, told = market.type("--home", "client", "balance")
+    assert code == 0 and "deposited  25.00 USD" in told and "qUSD (token 0x" in told, told
+    money_comes_out_without_a_coordinator(market)
     market.fails(
         f"--home client run {image} --max-price 0.01 --yes -- python3",
         "raise max_price",
         "quorate offers",
         status=3,
     )
+
+
+def money_comes_out_without_a_coordinator(market: Stranger) -> None:
+    """Announces a withdrawal while the coordinator is away; then also while the chain is."""
+    settings = market.folder / "client/client.json"
+    kept = settings.read_text()
+    tree = json.loads(kept) | {"coordinator": DEAD}
+    settings.write_text(json.dumps(tree))
+    for _ in range(2):
+        code, told = market.type("--home", "client", "withdraw", "5")
+        assert code == 0, told
+        assert "5.00 USD announced" in told and "then `quorate --home client withdraw`" in told
+        assert "Open orders count as promised" in told
+    code, told = market.type("--home", "client", "balance")
+    assert code == 0 and "waiting    5.00 USD until" in told, told
+    for command in ("balance", "withdraw"):
+        market.fails(
+            f"--home client {command} --chain-url {DEAD}", DEAD, "--chain-url URL", status=4
+        )
+    market.fails("--home client withdraw 7", "5.00 USD to 0x", "is under way", status=2)
+    settings.write_text(kept)
 
 
 # ---------------------------------------------------------------------------------------- the clock

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from quorate import Job, Market
-from quorate.client.funding import fund
+from quorate.client.money.funding import fund
 from quorate.client.profile import Profile, open_profile
 from quorate.client.run import Run
 from quorate.errors import NotVerifiedError, RefusedError

@@ -246,7 +246,7 @@ async def test_a_new_price_is_journaled_and_offered() -> None:
 async def test_a_price_out_of_bounds_changes_nothing(price: int) -> None:
     node = Node(VirtualClock())
     before = node.core.snapshot()
-    with pytest.raises(Refused, match="is not between 0.050000 and") as caught:
+    with pytest.raises(Refused, match="is not between 0.05 and") as caught:
         await PriceChange(node.core, node, asyncio.Event()).set_by_owner(Price(price))
     assert caught.value.code is Code.BAD_AMOUNT
     assert node.core.snapshot() == before and not node.journaled

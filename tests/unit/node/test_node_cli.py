@@ -137,9 +137,7 @@ def test_second_init_changes_only_the_named_settings(tmp_path: Path, password: s
         before, coordinators=("http://127.0.0.1:7702",), price=Price(300_000), listen_port=0
     )
     code, text = run(home, "init", "--price", "0.20", *end)
-    assert (
-        code == EXIT_REFUSED and "below the price floor of 0.250000" in json.loads(text)["detail"]
-    )
+    assert code == EXIT_REFUSED and "below the price floor of 0.25" in json.loads(text)["detail"]
 
 
 def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
@@ -367,7 +365,7 @@ def test_missing_registration_and_money_come_with_a_remedy() -> None:
     assert missing(READY, keys(), 10**9) == ()
     fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False, {})
     found = missing(fresh, keys(), 10**9)
-    assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[
+    assert [item.is_blocking for item in found] == [True, True, False] and "0.00006" in found[
         1
     ].remedy
     elsewhere = missing(

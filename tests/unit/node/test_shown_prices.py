@@ -24,7 +24,7 @@ def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
     core = ProviderCore(replace(make_terms(), classes=classes))
     tree = json.loads(canonical.encode(status_of(core, OPERATOR.address, "http://127.0.0.1:1", {})))
     assert [slot_line(item) for item in tree["slots"]] == [
-        "2/2 run slots free, at 0.100000 USD per slot-hour",
+        "2/2 run slots free, at 0.10 USD per slot-hour",
         # Rounded up, so that nobody pays more than is shown.
         "2/2 run slots of 4 x H100 free, at 10.000001 USD per slot-hour (2.500001 per GPU-hour)",
     ]

@@ -37,6 +37,8 @@ ROWS = (
     Row("market", "quorate.cli.market_history:market", "Show past prices and volume.", MARKET),
     Row("init", "quorate.cli.setup:init", "Make a client profile.", PROFILE),
     Row("deposit", "quorate.cli.setup:deposit", "Deposit stablecoin for many jobs.", PROFILE),
+    Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
+    Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
     Row("verify", "quorate.cli.setup:verify", "Check a receipt offline.", TOOLS),
     Row("image", "quorate.cli.setup:image_app", "Build images without a registry.", TOOLS),

@@ -1,0 +1,237 @@
+"""Commands about the client's own money: balance and withdraw."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.errors import EvidenceError, UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from quorate.client.money.balances import Balances, CoordinatorBalance
+    from quorate.client.money.withdrawal import WithdrawalState
+    from quorate.client.profile import Profile
+    from quorate_contracts.money_texts import Currency
+    from quorate_protocol.messages.views import AccountView
+    from quorate_protocol.units import Address
+
+SETTLE_SECONDS = 60.0
+ChainUrl = Annotated[
+    str, typer.Option(help="URL of a chain node; default: the one that the coordinator named.")
+]
+
+
+def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False) -> None:
+    """Shows your money: in the wallet, deposited, promised, on its way out. It needs no
+    passphrase.
+    """
+    from quorate.client.client_ledger import Ledger
+    from quorate.client.money.balances import read_balances
+    from quorate.client.money.chain_access import find_chain, open_chain
+    from quorate.client.profile import account_address, read_settings
+    from quorate_runtime.clock import SystemClock
+
+    context = context_of(ctx)
+    home = context.readable_home()
+
+    async def work() -> "tuple[Balances, Currency]":
+        identity, url = await find_chain(home, read_settings(home)["coordinator"], chain_url)
+        ledger = Ledger(home / "ledger.sqlite")
+        try:
+            async with open_chain(identity, url) as chain:
+                account, now = account_address(home), SystemClock().now()
+                return await read_balances(chain, account, ledger, now), chain.currency
+        finally:
+            ledger.close()
+
+    found, currency = run_async(work())
+    if json:
+        emit(_balance_json(found, currency))
+        return
+    for line in _balance_lines(found, currency, context.command("withdraw")):
+        typer.echo(line)
+
+
+def withdraw(
+    ctx: typer.Context,
+    amount: Annotated[
+        str, typer.Argument(help="Amount in USD, such as 25; default: all that is not promised.")
+    ] = "",
+    to: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Account that gets it; default: your wallet.")
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the money has arrived.")] = False,
+    chain_url: ChainUrl = "",
+    json: JsonFlag = False,
+) -> None:
+    """Takes money back from the escrow. Repeat it after the waiting time; it never asks twice for
+    the same money.
+    """
+    from quorate.client.client_ledger import Ledger
+    from quorate.client.money.chain_access import find_chain, one_at_a_time, open_chain
+    from quorate.client.money.withdrawal import WithdrawalFlow, finish_when_due
+    from quorate.job.quantities import format_amount, parse_amount
+    from quorate_runtime.clock import SystemClock
+
+    context, clock = context_of(ctx), SystemClock()
+    wanted = parse_amount(amount, "amount") if amount else None
+    receiver = _address(to) if to else None
+    repeat = context.command("withdraw")
+    profile = context.profile()
+
+    async def told(state: "WithdrawalState") -> None:
+        note(waiting_line(state, f"{repeat} --wait" if not wait else ""))
+
+    async def work() -> "WithdrawalState":
+        seen = await _settled(profile)
+        identity, url = await find_chain(profile.home, profile.coordinator_url, chain_url)
+        if receiver in (identity.escrow, identity.token):
+            raise UsageError("--to: this is a contract of the market; name an account of yours")
+        ledger = Ledger(profile.ledger_path)
+        try:
+            async with open_chain(identity, url) as chain:
+                flow = WithdrawalFlow(chain, profile, ledger, clock, note, seen)
+                record = await flow.begin(wanted, receiver)
+                if wait:
+                    return await finish_when_due(flow, record, clock, told)
+                return await flow.advance(record)
+        finally:
+            ledger.close()
+
+    with one_at_a_time(profile.home):
+        state = run_async(work())
+    if json:
+        emit(_withdrawal_json(state))
+    elif state.paid is None:
+        typer.echo(waiting_line(state, repeat))
+    else:
+        typer.echo(f"{format_amount(state.paid)} withdrawn to 0x{state.record.receiver.hex()}")
+
+
+async def _settled(profile: "Profile") -> "AccountView | None":
+    """Settles what ended, so that it is not counted as promised, and returns the coordinator's
+    account of this client. Returns None if the coordinator does not answer.
+    """
+    from quorate.client.market import Market
+
+    try:
+        async with Market(profile, notice=note) as market:
+            await market.settle_ended()
+            return await market.account()
+    except UnavailableError as error:
+        note(f"{error}. Open orders count as promised until it answers")
+        return None  # not re-raised: the chain and our own ledger are enough
+    except EvidenceError as error:
+        note(f"{error}. It is not asked what you owe")
+        return None  # not re-raised: a stranger in its place must not keep our money
+
+
+def _address(text: str) -> "Address":
+    """Returns the address that was typed. UsageError names what is wrong with it."""
+    from eth_utils.address import is_checksum_address, is_checksum_formatted_address, is_hex_address
+
+    from quorate_protocol.units import Address
+
+    if not text.startswith("0x") or not is_hex_address(text):
+        raise UsageError(f"--to: {text[:60]!r} is no address; write 0x and 40 hex digits")
+    if is_checksum_formatted_address(text) and not is_checksum_address(text):
+        raise UsageError(
+            f"--to: {text} has a wrong checksum, so a digit is mistyped; copy it again"
+        )
+    address = Address(bytes.fromhex(text[2:]))
+    if not any(address):
+        raise UsageError("--to: the zero address burns money; name an account of yours")
+    return address
+
+
+def waiting_line(state: "WithdrawalState", repeat: str) -> str:
+    """Returns a sentence that says what waits until when, and what to type then."""
+    from quorate.job.quantities import format_amount
+
+    amount = format_amount(state.record.amount)
+    then = f": then `{repeat}`" if repeat else ""
+    if state.ready_at:
+        return f"{amount} announced; it can be taken out from {moment(state.ready_at)}{then}"
+    return (
+        f"{amount} announced; it waits until the coordinator has posted your vouchers of "
+        f"{format_amount(state.unposted)}{then}"
+    )
+
+
+def moment(seconds: int) -> str:
+    """Returns a time as people read it: in UTC, and how far away it is."""
+    from quorate.job.quantities import format_duration
+
+    text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    left = seconds - int(datetime.now(UTC).timestamp())
+    return f"{text} (in {format_duration(left)})" if left > 0 else text
+
+
+def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> list[str]:
+    from quorate.job.quantities import format_amount
+
+    lines = [
+        f"account    0x{found.account.hex()} on {currency.chain}",
+        f"wallet     {format_amount(found.wallet)} in {currency.name}",
+        f"gas        {currency.coins(found.coins_wei)}",
+        f"deposited  {format_amount(found.deposited)}, {format_amount(found.free)} of it free",
+    ]
+    for item in found.coordinators:
+        lines += _coordinator_lines(item)
+    pending = found.withdrawal
+    if pending.ready_at:
+        ready_at = max([pending.ready_at, *(c.allocation.release_at for c in found.coordinators)])
+        amount = format_amount(pending.amount)
+        lines.append(f"waiting    {amount} until {moment(ready_at)}: then `{withdraw}`")
+    return lines
+
+
+def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
+    from quorate.job.quantities import format_amount
+
+    lines = [f"allocated  {format_amount(item.left)} to coordinator 0x{item.coordinator.hex()}"]
+    if item.vouched or item.promises.orders:
+        lines.append(
+            f"promised   {format_amount(item.vouched)} by vouchers, "
+            f"{format_amount(item.promises.orders)} to open orders"
+        )
+    return lines
+
+
+def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
+    return {
+        "account": f"0x{found.account.hex()}",
+        "chainId": currency.chain_id,
+        "token": f"0x{currency.token.hex()}",
+        "symbol": currency.symbol,
+        "walletMicroUsd": found.wallet,
+        "coinsWei": str(found.coins_wei),
+        "depositedMicroUsd": found.deposited,
+        "freeMicroUsd": found.free,
+        "coordinators": [
+            {
+                "coordinator": f"0x{item.coordinator.hex()}",
+                "allocatedMicroUsd": item.left,
+                "vouchedMicroUsd": item.vouched,
+                "openOrdersMicroUsd": item.promises.orders,
+                "withdrawableMicroUsd": item.withdrawable,
+                "releasingMicroUsd": item.allocation.releasing,
+                "releaseAt": item.allocation.release_at,
+            }
+            for item in found.coordinators
+        ],
+        "withdrawingMicroUsd": found.withdrawal.amount,
+        "withdrawalAt": found.withdrawal.ready_at,
+    }
+
+
+def _withdrawal_json(state: "WithdrawalState") -> dict[str, Any]:
+    return {
+        "id": state.record.id,
+        "amountMicroUsd": state.record.amount,
+        "to": f"0x{state.record.receiver.hex()}",
+        "paidMicroUsd": state.paid,
+        "readyAt": state.ready_at or None,
+        "unpostedMicroUsd": state.unposted,
+    }

@@ -1,0 +1,130 @@
+"""What money a client has and where: in its wallet, in the escrow, promised, and on its way out.
+
+The chain says what is deposited and announced. The client's ledger says what is promised: vouchers
+that it signed, and orders that may still be charged. No key is needed.
+"""
+
+from dataclasses import dataclass
+
+from quorate.client.client_ledger import Ledger
+from quorate.client.money.chain_access import ChainAccess
+from quorate.errors import translated
+from quorate_contracts.bindings.escrow import Allocation, Withdrawal
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import job_spec
+from quorate_protocol.units import Address, Amount, UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a client owes one coordinator, or may owe it, by its own ledger.
+
+    `vouched` is cumulative: the newest voucher, or the checked charges if they are more.
+    `orders` is the sum of the budgets of orders that may still be charged.
+    """
+
+    vouched: Amount
+    orders: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorBalance:
+    """A client's money with one coordinator."""
+
+    coordinator: Address
+    allocation: Allocation
+    promises: Promises
+
+    @property
+    def left(self) -> Amount:
+        """What is allocated and that no voucher on the chain has charged."""
+        return Amount(self.allocation.allocated - self.allocation.charged)
+
+    @property
+    def vouched(self) -> Amount:
+        """Signed vouchers, and checked charges, that the chain has not seen yet."""
+        return Amount(max(0, self.promises.vouched - self.allocation.charged))
+
+    @property
+    def withdrawable(self) -> Amount:
+        """What can be taken back so that every voucher stays payable (PROTOCOL §4)."""
+        return Amount(max(0, self.left - self.vouched - self.promises.orders))
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """All money of a client's account in one deployment. Amounts are millionths of a USD."""
+
+    account: Address
+    wallet: Amount
+    coins_wei: int
+    free: Amount  # deposited, not allocated
+    coordinators: tuple[CoordinatorBalance, ...]
+    withdrawal: Withdrawal
+    block_time: UnixSeconds
+
+    @property
+    def deposited(self) -> Amount:
+        """All that the escrow holds for the account."""
+        return Amount(self.free + sum(item.left for item in self.coordinators))
+
+    def of(self, coordinator: Address) -> CoordinatorBalance:
+        """Returns the money with one of the coordinators that were read."""
+        return next(item for item in self.coordinators if item.coordinator == coordinator)
+
+
+async def read_balances(
+    chain: ChainAccess, account: Address, ledger: Ledger, now: float
+) -> Balances:
+    """Reads an account's money from the chain and from the profile's ledger.
+
+    Raises UnavailableError if the chain node does not answer.
+    """
+    coordinators = {chain.identity.coordinator: None} | dict.fromkeys(ledger.coordinators())
+    limits = chain.identity.constants
+    with translated():
+        head = await chain.client.head()
+        return Balances(
+            account=account,
+            wallet=await chain.ask(chain.token.balance_of(account)),
+            coins_wei=await chain.client.balance(account),
+            free=await chain.ask(chain.escrow.free_of(account)),
+            coordinators=tuple(
+                [
+                    CoordinatorBalance(
+                        coordinator,
+                        await chain.ask(chain.escrow.allocation(account, coordinator)),
+                        promises(ledger, account, coordinator, limits, now),
+                    )
+                    for coordinator in coordinators
+                ]
+            ),
+            withdrawal=await chain.ask(chain.escrow.withdrawal(account)),
+            block_time=UnixSeconds(head.time),
+        )
+
+
+def promises(
+    ledger: Ledger, account: Address, coordinator: Address, limits: Limits, now: float
+) -> Promises:
+    """Returns what the ledger promises to a coordinator.
+
+    An order counts until its expiry, its longest run and the longest hold have passed. After that
+    nobody can charge it properly any more (PROTOCOL §4).
+    """
+    voucher = ledger.last_voucher(account, coordinator)
+    signed = 0 if voucher is None else voucher.cumulative
+    checked = ledger.debt(coordinator).charged
+    return Promises(
+        Amount(max(signed, checked)),
+        Amount(
+            sum(
+                item.order.budget
+                for item in ledger.open_orders(coordinator)
+                if now
+                < item.order.expiry
+                + job_spec.decode(item.spec).max_duration
+                + limits.allocation_release
+            )
+        ),
+    )

@@ -1,0 +1,146 @@
+"""The client's access to the chain: a node, the deployment's contracts, its account's transactions.
+
+The coordinator names a chain node at each contact. The profile keeps that URL, so that a client
+reaches its money while the coordinator is away.
+"""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from quorate.client.money.chain_url import remember_chain_url, stored_chain_url
+from quorate.errors import ProfileError, UnavailableError, UsageError, translated
+from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identity, read_pinned
+from quorate_contracts.bindings.calls import Query
+from quorate_contracts.bindings.escrow import Escrow
+from quorate_contracts.bindings.token import Token
+from quorate_contracts.money_texts import Currency, read_currency
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.rpc import Rpc
+from quorate_runtime.chain.sender import Sender
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.http.urls import web_url
+
+T = TypeVar("T")
+PINS = "pins.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainAccess:
+    """An open connection to a chain node that serves the deployment's chain."""
+
+    client: ChainClient
+    identity: CoordinatorIdentity
+    currency: Currency
+    url: str
+
+    @property
+    def token(self) -> Token:
+        """The deployment's stablecoin."""
+        return Token(self.identity.token)
+
+    @property
+    def escrow(self) -> Escrow:
+        """The contract that holds clients' money."""
+        return Escrow(self.identity.escrow)
+
+    async def ask(self, query: Query[T]) -> T:
+        """Returns the answer to a binding's query at the newest block."""
+        return query.decode(await self.client.call(query.to, query.data))
+
+    def sender(self, account: Signer, home: Path, clock: Clock) -> Sender:
+        """Returns the sender of the account's transactions, which the profile records."""
+        path = home / "transactions.sqlite"
+        return Sender(self.client, account, path, clock, chain_id=self.identity.chain_id)
+
+
+@asynccontextmanager
+async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[ChainAccess]:
+    """Connects to a chain node, and checks that it serves the deployment's chain.
+
+    Raises RefusedError if it serves another one: what is signed for one chain could be sent there.
+    Raises UnavailableError, which names the node and the remedy, if it does not answer.
+    """
+    async with plain_session() as session:
+        client = ChainClient(Rpc(url, session))
+        try:
+            with translated():
+                found = await client.chain_id()
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"the chain node {url} does not answer: {error}. Try again later, or name another "
+                "with --chain-url URL"
+            ) from error
+        with translated():
+            if found != identity.chain_id:
+                raise Refused(
+                    Code.CHAIN,
+                    f"the chain node {url} serves chain {found}, this market is on chain "
+                    f"{identity.chain_id}: nothing was signed",
+                )
+            currency = await read_currency(client, identity.chain_id, identity.token)
+        yield ChainAccess(client, identity, currency, url)
+
+
+async def find_chain(
+    home: Path, coordinator_url: str, given_url: str
+) -> tuple[CoordinatorIdentity, str]:
+    """Returns the pinned identity and the URL of a chain node.
+
+    The URL is the given one, else the one that the profile keeps, else the one that the coordinator
+    names. Only for the last, or before its first contact, a profile needs the coordinator. No key
+    is needed. Raises UnavailableError if the coordinator is needed and does not answer.
+    """
+    url = checked_url(given_url) if given_url else stored_chain_url(home)
+    if url and (home / PINS).exists():
+        return read_pinned(home / PINS), url
+    info = await _info(coordinator_url)
+    identity = check_identity(home / PINS, info)
+    remember_chain_url(home, info.chain_url)
+    return identity, url or info.chain_url
+
+
+def checked_url(text: str) -> str:
+    """Returns the URL of `--chain-url`. UsageError names the flag."""
+    try:
+        return web_url("--chain-url", text, "http://127.0.0.1:8545")
+    except Refused as refused:
+        raise UsageError(refused.detail) from refused
+
+
+@contextmanager
+def one_at_a_time(home: Path) -> Iterator[None]:
+    """Lets only one command of a profile send transactions at a time.
+
+    Two at once could both find that nothing is announced yet. Raises UnavailableError if another
+    one runs.
+    """
+    try:
+        descriptor = os.open(home / "transactions.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ProfileError(f"{home}: {error.strerror}; check `ls -ld {home}`") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UnavailableError(
+            f"{home}: another deposit or withdrawal of this profile is running; wait until it ends"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)  # this also unlocks
+
+
+async def _info(coordinator_url: str) -> InfoView:
+    from quorate.client.coordinator_api import Api
+
+    async with plain_session() as session:
+        return await Api(coordinator_url, session, str).info()
