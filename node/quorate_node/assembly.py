@@ -19,6 +19,7 @@ from quorate_node.attestation.attestation_service import AttestationService, cla
 from quorate_node.attestation.prover_service import Subject
 from quorate_node.attestation.published_records import FILE as RECORDS_FILE
 from quorate_node.attestation.published_records import PublishedRecords
+from quorate_node.chain.account_watch import AccountWatch
 from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
@@ -41,6 +42,7 @@ from quorate_node.messaging.coordinator_client import Coordinator, deployment_fr
 from quorate_node.messaging.coordinator_dialer import CoordinatorDialer
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.drain import Drain
+from quorate_node.ops.leaving import is_leaving
 from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
@@ -88,6 +90,7 @@ class Parts:
     jury_service: JuryService
     claims: Claims
     drain: Drain
+    account_watch: AccountWatch
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
@@ -167,6 +170,15 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     drain = Drain(
         core, actor, announcements, clock, config.path("stopping"), given.board, given.is_on_offer
     )
+    account_watch = AccountWatch(
+        core,
+        client,
+        contracts,
+        lambda: operator_keys.current.address,
+        given.board,
+        lambda: given.is_on_offer.is_set() and not is_leaving(config.home),
+        clock,
+    )
     return Parts(
         terms,
         core,
@@ -184,6 +196,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         jury_service,
         claims,
         drain,
+        account_watch,
         connections.p2p_transport,
     )
 

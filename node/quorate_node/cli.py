@@ -11,9 +11,10 @@ import typer
 
 from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
-from quorate_node.cli_control import drain, health, price, status
+from quorate_node.cli_control import drain, health, pause, price, resume
 from quorate_node.cli_init import init
 from quorate_node.cli_options import EXIT_REFUSED, EXIT_UNAVAILABLE, fail, hex_text, home_of
+from quorate_node.cli_status import status
 from quorate_node.config import Config
 from quorate_node.keys import provider_keys
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
@@ -179,5 +180,5 @@ def rotate(
     typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
 
 
-for command in (init, check, up, health, status, drain, price, rotate):
+for command in (init, check, up, health, status, pause, resume, drain, price, rotate):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""Commands that ask the running daemon over its gateway: health, status, drain and price."""
+"""Commands that ask the running daemon over its gateway: health, pause, resume and price."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ import typer
 from quorate_node import cli_options as options
 from quorate_node import gpu_settings
 from quorate_node import settings as settings_file
+from quorate_node.ops import leaving
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
@@ -25,7 +26,7 @@ def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
     not answer.
     """
     try:
-        tree = asyncio.run(_ask_daemon(options.home_of(home), "GET", "/v1/status"))
+        tree = asyncio.run(ask_daemon(options.home_of(home), "GET", "/v1/status"))
     except (Refused, Unavailable) as error:
         options.fail(error, as_json)
     problems = tree["problems"]
@@ -37,69 +38,55 @@ def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
     raise typer.Exit(options.EXIT_REFUSED if problems else 0)
 
 
-def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
-    """Show running jobs, earnings, unpaid jobs and the reasons of declined jobs. Exit 4 when the
-    daemon does not run.
-    """
-    try:
-        tree = asyncio.run(_ask_daemon(options.home_of(home), "GET", "/v1/status"))
-    except (Refused, Unavailable) as error:
-        options.fail(error, as_json)
-    if as_json:
-        typer.echo(json.dumps(tree))
-        return
-    draining = " · draining" if tree["isDraining"] else ""
-    typer.echo(
-        f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{draining}"
-    )
-    typer.echo(f"coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}")
-    for coordinator, transport in tree.get("transports", {}).items():
-        typer.echo(f"  coordinator {coordinator[:12]} over {transport}")
-    for slot in tree.get("slots", []):
-        typer.echo(f"  {slot_line(slot)}")
-    for lease in tree["leases"]:
-        typer.echo(f"  {lease_line(lease)}")
-    for item in tree["earnings"]:
-        final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
-        typer.echo(
-            f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator "
-            f"{item['coordinator'][:12]})"
-        )
-    for item in tree["declined"][-5:]:
-        typer.echo(f"  declined: {item['reason']}: {item['text']}")
-    for item in tree.get("unpaid", [])[-5:]:
-        typer.echo(f"  unpaid: lease {item['lease'][:18]}: {item['why']}")
+def pause(home: options.Home = None, as_json: options.AsJson = False) -> None:
+    """Take no new work, also after a restart. Running jobs go on."""
+    _take_work(options.home_of(home), is_wanted=False, as_json=as_json)
 
 
-def lease_line(lease: canonical.Json) -> str:
-    """Returns one line about a lease, with the GPUs that it has."""
-    gpus = f" on {', '.join(lease['gpus'])}" if lease.get("gpus") else ""
-    return f"lease {lease['lease'][:18]} {lease['phase']}{gpus}"
-
-
-def slot_line(slot: canonical.Json) -> str:
-    """Returns one line about the run slots of a host class: "1/2 run slots free at 0.10 USD"."""
-    gpus = f" of {slot['gpus']} x {slot['gpu']}" if slot["gpu"] else ""
-    each = f" ({usd(int(slot['pricePerGpu']))} per GPU-hour)" if slot["gpu"] else ""
-    return (
-        f"{slot['free']}/{slot['count']} run slots{gpus} free, at {usd(int(slot['price']))} USD "
-        f"per slot-hour{each}"
-    )
+def resume(home: options.Home = None, as_json: options.AsJson = False) -> None:
+    """Take work again after `pause`, or give up a `leave` that has begun."""
+    _take_work(options.home_of(home), is_wanted=True, as_json=as_json)
 
 
 def drain(
     off: options.TakeWorkAgain = False, home: options.Home = None, as_json: options.AsJson = False
 ) -> None:
-    """Take no new work. Running jobs go on."""
-    path = f"/v1/drain{'?off=1' if off else ''}"
+    """The same as `pause`; with --off the same as `resume`."""
+    _take_work(options.home_of(home), is_wanted=off, as_json=as_json)
+
+
+def _take_work(folder: Path, is_wanted: bool, as_json: bool) -> None:
+    was_leaving = leaving.is_leaving(folder)
     try:
-        asyncio.run(_ask_daemon(options.home_of(home), "POST", path))
+        if is_wanted and was_leaving:
+            leaving.cancel_leaving(folder)
+        is_up = asyncio.run(tell_to_take_work(folder, is_wanted))
     except (Refused, Unavailable) as error:
         options.fail(error, as_json)
     if as_json:
-        typer.echo(json.dumps({"draining": not off}))
-    else:
-        typer.echo("taking work again" if off else "draining: the provider takes no new work")
+        typer.echo(json.dumps({"draining": not is_wanted, "isUp": is_up}))
+        return
+    text = "taking work again" if is_wanted else "paused: the provider takes no new work"
+    typer.echo(text if is_up else f"{text}, from its next start on: it does not run now")
+    if is_wanted and was_leaving:
+        typer.echo("Next: stop the daemon and start it again; it stakes for each run slot again")
+
+
+async def tell_to_take_work(folder: Path, is_wanted: bool) -> bool:
+    """Tells the daemon whether to take work; returns whether it runs.
+
+    If it does not run, its next start does what was asked for. Raises Unavailable if no provider
+    lives in `folder`.
+    """
+    try:
+        await ask_daemon(folder, "POST", f"/v1/drain{'?off=1' if is_wanted else ''}")
+    except Unavailable:
+        # Not re-raised: a provider that does not run takes no work in any case.
+        if not (folder / settings_file.FILE).exists() and not (folder / "status.json").exists():
+            raise
+        leaving.put_wish(folder, leaving.RESUME if is_wanted else leaving.PAUSE)
+        return False
+    return True
 
 
 def price(
@@ -120,7 +107,7 @@ def price(
         wanted = _save_price(folder, amount, gpu) if is_kept else _price_of(amount, gpu)
         query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
         try:
-            asyncio.run(_ask_daemon(folder, "POST", f"/v1/price?{query}"))
+            asyncio.run(ask_daemon(folder, "POST", f"/v1/price?{query}"))
         except Unavailable as error:
             if not is_kept:
                 raise
@@ -174,7 +161,7 @@ def _raise_refusal(body: bytes) -> None:
     raise Refused(code, detail)
 
 
-async def _ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
+async def ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
     """Returns the JSON answer of the daemon that runs on `home`.
 
     Raises Unavailable if none answers, and Refused as it does.

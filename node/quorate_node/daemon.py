@@ -32,9 +32,12 @@ from quorate_node.messaging.coordinator_client import fetch_info, saved_info_pat
 from quorate_node.messaging.inventory import publish_inventory
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.health_monitor import HealthMonitor
+from quorate_node.ops.income import Income
+from quorate_node.ops.job_lines import JobLines
+from quorate_node.ops.leaving import is_leaving
 from quorate_node.ops.node_gateway import Gateway
 from quorate_node.ops.price_change import PriceChange
-from quorate_node.ops.status import Status, status_of, write_status
+from quorate_node.ops.status import OwnerFacts, Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Executor, GpuProbe, TaskState
@@ -67,6 +70,7 @@ class ProviderDaemon:
     board: Board = field(default_factory=Board)
     notifier: Notifier = NO_NOTIFIER
     drain: Drain | None = None
+    job_lines: JobLines | None = None
     probe: GpuProbe = field(default_factory=NvmlProbe)
 
     async def run(self) -> None:
@@ -94,6 +98,8 @@ class ProviderDaemon:
             parts = assemble(surroundings, stack)
             self.drain = parts.drain
             await parts.actor.start()
+            self.job_lines = JobLines(parts.core, self.config.home, self.clock)
+            stack.callback(self.job_lines.close)
             failed = await self._reconcile(parts)
             await self._listen(parts, hardware, stack)
             if self.config.stop_on_exit:
@@ -179,7 +185,12 @@ class ProviderDaemon:
             parts.core, parts.actor, self.is_on_offer, self.config.gpu_prices
         )
         gateway = Gateway(
-            parts.store, config.home, status, parts.drain.set_by_owner, price_change.set_by_owner
+            parts.store,
+            config.home,
+            status,
+            parts.drain.set_by_owner,
+            price_change.set_by_owner,
+            parts.account_watch.refresh,
         )
         stack.push_async_callback(gateway.close)
         self.url = await gateway.listen(config.listen_host, config.listen_port)
@@ -224,6 +235,9 @@ class ProviderDaemon:
                 "memory": gc_tuning.collect_periodically(clock),
             }
             tasks["attestation"] = parts.attestation.run()
+            tasks["balances"] = parts.account_watch.run()
+            if self.job_lines is not None:
+                tasks["job lines"] = self.job_lines.run()
             if parts.terms.gpus:
                 tasks["GPUs"] = parts.gpu_watch.run()
             if parts.p2p_transport is not None:
@@ -277,6 +291,13 @@ class ProviderDaemon:
             parts.transports(),
             self.board.problems(),
             parts.store.fetched.by_source(),
+            OwnerFacts(
+                self.is_on_offer.is_set(),
+                is_leaving(self.config.home),
+                parts.attestation.attested(parts.core.terms.slots),
+                self.job_lines.income if self.job_lines is not None else Income(),
+                parts.account_watch.newest,
+            ),
         )
 
     async def _stop_all(self) -> None:

@@ -20,6 +20,7 @@ from quorate_node.config import Config
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.messaging.statement_echo import StatementEcho
+from quorate_node.ops.leaving import is_leaving
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
@@ -54,12 +55,15 @@ class MarketEntry:
     async def run(self) -> None:
         """Registers the provider, checks and connects to each coordinator, then sends offers.
 
+        While the owner leaves it registers and stakes nothing.
+
         If the provider was registered before, it connects first: it must reach the coordinators of
         its leases even while the chain node does not answer.
         """
         parts = self.parts
         was_registered = bool(_read(self._marker))
-        if not was_registered:
+        may_stake = not is_leaving(self.config.home)
+        if may_stake and not was_registered:
             await self._register()
         echo = StatementEcho(parts.core.statements.get, parts.dialers, self.clock)
         self.group.create_task(echo.run(), name="statements")
@@ -67,11 +71,15 @@ class MarketEntry:
         self.group.create_task(self._connect(is_any_connected), name="coordinators")
         await is_any_connected.wait()
         await self._until_connected()
-        if was_registered:
+        if may_stake and was_registered:
             await self._register()
-        self.is_on_offer.set()
-        self.notifier.status("on offer")
-        log.info("on offer: waiting for jobs")
+        if may_stake:
+            self.is_on_offer.set()
+            self.notifier.status("on offer")
+            is_paused = parts.core.scalars.is_draining
+            log.info("paused: takes no jobs" if is_paused else "on offer: waiting for jobs")
+        else:
+            log.info("leaving: finishes its jobs, and takes no more (`quorate node leave`)")
         self._start_offering()
 
     def _start_offering(self) -> None:

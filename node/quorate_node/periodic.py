@@ -10,6 +10,7 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.frame_handler import EventSink
+from quorate_node.ops.offer_state import NO_SLOT_IS_FREE
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -37,14 +38,15 @@ async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
 async def send_heartbeats(
     core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None
 ) -> None:
-    """Sends heartbeats with the free run slots. While the disk is full, no slot is free.
+    """Sends heartbeats with the free run slots. While the board has a problem with which no job
+    could run, such as a full disk, no slot is free.
 
     A provider of several coordinators sends one soon after its free slots changed, so that a
     coordinator rarely assigns a slot that another one took.
     """
 
     def offered() -> tuple[FreeSlots, ...]:
-        return core.offered(has_disk_space=board is None or not board.has("disk"))
+        return core.offered(can_work=board is None or not any(map(board.has, NO_SLOT_IS_FREE)))
 
     while True:
         free, sent_at = offered(), clock.now()

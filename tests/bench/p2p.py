@@ -207,7 +207,7 @@ async def measure_market() -> dict[str, float]:
     from quorate import Job, Market
     from quorate_devnet.config import DevnetConfig, ExecutorChoice
     from quorate_devnet.devnet import running
-    from quorate_node.cli_control import _ask_daemon
+    from quorate_node.cli_control import ask_daemon
     from quorate_node.config import TransportChoice
 
     changes, matches = [], []
@@ -238,7 +238,7 @@ async def measure_market() -> dict[str, float]:
                 while (await shown())[1] < 1:
                     await asyncio.sleep(POLL_SECONDS)
                 begun = time.perf_counter()
-                await _ask_daemon(config.provider_home(0), "POST", f"/v1/price?microUsd={price}")
+                await ask_daemon(config.provider_home(0), "POST", f"/v1/price?microUsd={price}")
                 while (await shown())[0] != price:
                     await asyncio.sleep(POLL_SECONDS)
                 changes.append(time.perf_counter() - begun)

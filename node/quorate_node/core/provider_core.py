@@ -115,14 +115,14 @@ class ProviderCore(Tables):
         """Returns whether the provider offers nothing: while draining, or without any slot."""
         return self.scalars.is_draining or not self.offered_slots()
 
-    def offered(self, has_disk_space: bool) -> tuple[FreeSlots, ...]:
+    def offered(self, can_work: bool) -> tuple[FreeSlots, ...]:
         """Returns the free run slots that a heartbeat announces.
 
-        It announces none while the disk is full, because the next Assignment could not be
-        journaled.
+        It announces none while the provider cannot work, for example without a container engine. On
+        a full disk the next Assignment could not even be journaled.
         """
         return tuple(
-            item if has_disk_space else replace(item, free=Small(0)) for item in self.free_slots()
+            item if can_work else replace(item, free=Small(0)) for item in self.free_slots()
         )
 
     def next_due(self) -> UnixSeconds:

@@ -94,7 +94,8 @@ class FrameHandler:
             # The handler logs this and not the core, because a verdict may come long after the core
             # has forgotten the lease.
             log.warning(
-                "lease %s: %s; look at `quorate node check`, and at this machine's memory",
+                "job 0x%s is not paid: %s; look at `quorate node check`, and at this machine's "
+                "memory",
                 event.assignment_hash.hex(),
                 FAULTED,
             )

@@ -13,6 +13,8 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.frame_handler import EventSink
+from quorate_node.ops import leaving
+from quorate_node.ops.offer_state import NO_SLOT_IS_FREE
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -53,7 +55,7 @@ class Drain:
         if is_on or self._is_on_offer.is_set():
             await self._actor.submit(events.OfferDue())
         await self._announcements.send_heartbeat(
-            self._core.offered(has_disk_space=not self._board.has("disk"))
+            self._core.offered(can_work=not any(map(self._board.has, NO_SLOT_IS_FREE)))
         )
 
     async def announce_exit(self) -> None:
@@ -87,9 +89,16 @@ class Drain:
     async def undo_exit(self) -> None:
         """Takes back what `announce_exit` did, in this run or an earlier one.
 
-        Each start calls it after the replay. What the owner asked for stays.
+        Each start calls it after the replay. What the owner asked for stays, and what the owner
+        asked for while no daemon ran is done now.
         """
         self._is_replayed = True
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))
             self._marker.unlink()
+        home = self._marker.parent
+        wish = leaving.read_wish(home)
+        if wish or leaving.is_leaving(home):
+            is_on = wish == leaving.PAUSE or leaving.is_leaving(home)
+            await self._actor.submit(events.DrainRequested(is_on))
+            leaving.forget_wish(home)

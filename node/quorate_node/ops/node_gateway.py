@@ -40,7 +40,10 @@ class Gateway:
         status: Callable[[], Status],
         drain: Callable[[bool], Awaitable[None]],
         set_price: Callable[[Price, str], Awaitable[None]],
+        refresh: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`refresh` asks the chain for the balances that the status shows."""
+        self._refresh = refresh
         self._status, self._drain, self._set_price = status, drain, set_price
         self._token = control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
@@ -81,6 +84,8 @@ class Gateway:
 
     async def _get_status(self, request: web.Request) -> web.Response:
         self._check(request)
+        if self._refresh is not None and "balances" in request.query:
+            await self._refresh()
         return web.Response(body=canonical.encode(self._status()), content_type="application/json")
 
     async def _post_drain(self, request: web.Request) -> web.Response:

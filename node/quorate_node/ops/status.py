@@ -2,20 +2,25 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct
 
+from quorate_node.chain.account_state import AccountState
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.income import DayIncome, Income
+from quorate_node.ops.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.offer import price_per_gpu_hour
+from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
 
 SHOWN_MAX = 50
+DAYS_SHOWN = 14
 
 
 class LeaseStatus(Struct, frozen=True):
@@ -63,7 +68,8 @@ class SlotStatus(Struct, frozen=True):
     """The run slots of one host class on offer. Prices are in millionths of a USD, by the hour.
 
     `gpu` is the model of the GPUs, of which one slot has `gpus`; it is "" for CPU slots, which have
-    no price per GPU-hour.
+    no price per GPU-hour. `offered` are really on offer now. `level` is the attestation level that
+    the offer shows.
     """
 
     host_class: Hash32
@@ -73,6 +79,23 @@ class SlotStatus(Struct, frozen=True):
     free: int
     price: Price
     price_per_gpu: Price
+    offered: int = 0
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What the status shows beside the core.
+
+    `is_on_offer`: the provider is registered and staked. `attested` are slots with their
+    attestation level.
+    """
+
+    is_on_offer: bool = True
+    is_leaving: bool = False
+    attested: tuple[SlotOffer, ...] = ()
+    income: Income = Income()
+    account: AccountState = AccountState()
 
 
 class Status(Struct, frozen=True):
@@ -100,6 +123,12 @@ class Status(Struct, frozen=True):
     bytes_by_source: dict[str, int] = {}  # verified bytes of content, since the daemon started
     slots: tuple[SlotStatus, ...] = ()
     transports: dict[str, str] = {}  # connected coordinator (0x-hex) -> libp2p or websocket
+    not_on_offer: str = ""  # why no slot is on offer; "" = some are
+    is_leaving: bool = False
+    income: tuple[DayIncome, ...] = ()  # of the newest days, oldest first
+    jobs_paid: int = 0  # of all days that are kept
+    jobs_unpaid: int = 0
+    account: AccountState = AccountState()
 
 
 def status_of(
@@ -109,11 +138,14 @@ def status_of(
     transports: Mapping[Address, str],
     problems: tuple[Problem, ...] = (),
     bytes_by_source: dict[str, int] | None = None,
+    facts: OwnerFacts | None = None,
 ) -> Status:
     """Returns the status of a core. Pure, except for the process id.
 
     `transports` has the transport of each coordinator that the provider is connected to.
     """
+    facts = facts or OwnerFacts()
+    why = why_nothing_is_on_offer(core, problems, facts.is_on_offer, facts.is_leaving)
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -121,7 +153,7 @@ def status_of(
         for lease in list(table)[-SHOWN_MAX:]
     ]
     declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
-    offered = core.offered(has_disk_space=all(problem.name != "disk" for problem in problems))
+    offered = core.offered(can_work=all(item.name not in NO_SLOT_IS_FREE for item in problems))
     return Status(
         provider=terms.provider,
         operator=operator,
@@ -163,13 +195,25 @@ def status_of(
             UnpaidStatus(item.assignment_hash, why) for item in over if (why := item.unpaid())
         )[-SHOWN_MAX:],
         bytes_by_source=bytes_by_source or {},
-        slots=_slots(core, offered),
+        slots=_slots(core, offered, facts.attested, is_offered=not why),
+        not_on_offer=why,
+        is_leaving=facts.is_leaving,
+        income=facts.income.days[-DAYS_SHOWN:],
+        jobs_paid=sum(day.paid for day in facts.income.days),
+        jobs_unpaid=sum(day.unpaid for day in facts.income.days),
+        account=facts.account,
     )
 
 
-def _slots(core: ProviderCore, free: tuple[FreeSlots, ...]) -> tuple[SlotStatus, ...]:
+def _slots(
+    core: ProviderCore,
+    free: tuple[FreeSlots, ...],
+    attested: tuple[SlotOffer, ...],
+    is_offered: bool,
+) -> tuple[SlotStatus, ...]:
     """Returns what each host class offers. `free` are the free run slots of the heartbeats."""
     by_class = {item.host_class: int(item.free) for item in free}
+    levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
         SlotStatus(
             slot.host.id(),
@@ -179,6 +223,8 @@ def _slots(core: ProviderCore, free: tuple[FreeSlots, ...]) -> tuple[SlotStatus,
             by_class.get(slot.host.id(), 0),
             slot.on_demand,
             price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
+            offered_count(core, slot.host.id()) if is_offered else 0,
+            levels.get(slot.host.id(), 0),
         )
         for slot in core.terms.slots
     )

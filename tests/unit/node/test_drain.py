@@ -8,6 +8,7 @@ import pytest
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.announcements import Announcements
+from quorate_node.ops import leaving
 from quorate_node.ops.drain import Drain
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
@@ -64,3 +65,26 @@ async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
     assert driver.core.scalars.is_draining and marker.exists()
     await make_drain(driver, daemon, marker).undo_exit()
     assert not driver.core.scalars.is_draining and not marker.exists()
+
+
+@pytest.mark.parametrize("wish", [leaving.PAUSE, leaving.RESUME])
+async def test_what_the_owner_asked_for_while_no_daemon_ran_is_done_at_the_next_start(
+    tmp_path: Path, wish: str
+) -> None:
+    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
+    daemon = Daemon(driver)
+    daemon.is_replayed = True
+    driver.do(events.DrainRequested(wish == leaving.RESUME))
+    leaving.put_wish(tmp_path, wish)
+    await make_drain(driver, daemon, marker).undo_exit()
+    assert driver.core.scalars.is_draining == (wish == leaving.PAUSE)
+    assert not leaving.read_wish(tmp_path), "a later start does not do it again"
+
+
+async def test_provider_that_leaves_takes_no_work_after_a_restart(tmp_path: Path) -> None:
+    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
+    daemon = Daemon(driver)
+    daemon.is_replayed = True
+    leaving.begin_leaving(tmp_path)
+    await make_drain(driver, daemon, marker).undo_exit()
+    assert driver.core.scalars.is_draining

@@ -2,7 +2,7 @@
 
 import json
 
-from quorate_node.cli_control import lease_line, slot_line
+from quorate_node.cli_status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
 from quorate_node.ops.status import status_of

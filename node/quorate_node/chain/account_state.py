@@ -1,0 +1,128 @@
+"""What the chain says about the owner's money: stake slots, tokens and coins.
+
+The contract does not publish when a closed slot's stake comes back. It follows from the block in
+which the slot was closed: the time of that block plus the deployment's unbonding time.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_runtime.chain import ChainClient
+
+SLOT_PAGES_MAX = 1024
+
+
+class StakeSlot(Struct, frozen=True):
+    """One stake slot of the owner.
+
+    `back_at` is when its stake may be taken back; 0 means that the slot is open.
+    """
+
+    host_class: Hash32
+    place: int
+    from_block: BlockNumber
+    back_at: UnixSeconds
+
+
+class AccountState(Struct, frozen=True):
+    """The owner's money on chain. Tokens in millionths of a USD, coins in wei.
+
+    `is_frozen`: a court case is open, and until it ends no stake comes back. `read_at` is 0 if the
+    chain was not asked yet.
+    """
+
+    account: Address = ZERO_ADDRESS
+    payout: Address = ZERO_ADDRESS
+    operator: Address = ZERO_ADDRESS
+    tokens: Amount = Amount(0)
+    payout_tokens: Amount = Amount(0)
+    coins: int = 0
+    operator_coins: int = 0
+    stake: Amount = Amount(0)
+    is_frozen: bool = False
+    slots: tuple[StakeSlot, ...] = ()
+    read_at: UnixSeconds = UnixSeconds(0)
+
+    def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
+        """Returns the open stake slots, of one host class or of all."""
+        return tuple(
+            slot
+            for slot in self.slots
+            if not slot.back_at and host_class in (None, slot.host_class)
+        )
+
+    def closed_slots(self) -> tuple[StakeSlot, ...]:
+        """Returns the closed slots, the first to come back first."""
+        closed = (slot for slot in self.slots if slot.back_at)
+        return tuple(sorted(closed, key=lambda slot: (slot.back_at, slot.place)))
+
+
+async def read_account(
+    client: ChainClient,
+    contracts: Contracts,
+    account: Address,
+    operator: Address,
+    host_classes: Iterable[Hash32],
+) -> AccountState:
+    """Asks the chain. It finds stake slots in `host_classes` only.
+
+    Raises Unavailable if the node does not answer.
+    """
+    head, stakes, token = await client.head(), contracts.stakes, contracts.token
+    payout = await ask(client, stakes.payout_of(account))
+    payout = account if payout == ZERO_ADDRESS else payout
+    slots = [
+        slot
+        for host_class in sorted(set(host_classes))
+        for slot in await stake_slots(client, contracts, account, host_class)
+    ]
+    tokens = await ask(client, token.balance_of(account))
+    return AccountState(
+        account,
+        payout,
+        operator,
+        tokens,
+        tokens if payout == account else await ask(client, token.balance_of(payout)),
+        await client.balance(account),
+        await client.balance(operator),
+        await ask(client, stakes.stake_of(account)),
+        await ask(client, stakes.frozen(account)) > 0,
+        tuple(slots),
+        UnixSeconds(head.time),
+    )
+
+
+async def stake_slots(
+    client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32
+) -> list[StakeSlot]:
+    """Returns an account's stake slots in a host class, open and closed ones."""
+    length, found = await ask(client, contracts.stakes.slot_count(host_class)), []
+    times: dict[int, int] = {}
+    for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
+        page = await ask(client, contracts.stakes.slot_page(host_class, start))
+        for number, slot in enumerate(page):
+            if slot.owner != account:
+                continue
+            back_at = 0
+            if slot.until_block != OPEN_BLOCK:
+                closed = slot.until_block - 1
+                if closed not in times:
+                    times[closed] = await _time_of(client, BlockNumber(closed))
+                back_at = times[closed] + contracts.deployment.constants().unbond_after
+            found.append(
+                StakeSlot(host_class, start + number, slot.from_block, UnixSeconds(back_at))
+            )
+    return found
+
+
+async def _time_of(client: ChainClient, number: BlockNumber) -> int:
+    head = await client.block(number)
+    if head is None:
+        raise Unavailable(f"the chain node has no block {number}; use an archive node", 5.0)
+    return head.time

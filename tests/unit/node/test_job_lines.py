@@ -1,0 +1,77 @@
+"""Tests that the owner sees a line for each job, and what it earned by day."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from quorate_node.core import events
+from quorate_node.core.phases import Revealed
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.income import Income, read_income, with_statement
+from quorate_node.ops.job_lines import JobLines
+from quorate_protocol.units import Amount
+from quorate_protocol.values import replace
+from quorate_runtime.clock import VirtualClock
+from support.markets.provider_world import COORDINATOR, Driver, make_terms, statement, verdict
+
+DAY = "2023-11-14"
+
+
+def test_each_job_is_told_when_taken_finished_and_paid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    driver = Driver(ProviderCore(make_terms()))
+    lines = JobLines(driver.core, tmp_path, VirtualClock())
+    lease = driver.assign()
+    lines.look()
+    name = f"job 0x{lease.hex()[:12]}"
+    assert [text.split(":")[0] for text in caplog.messages] == [f"{name} taken"]
+    assert "0.100000 USD an hour, 30 s at most" in caplog.text
+    driver.advance(lease, Revealed)
+    lines.look()
+    driver.do(verdict(lease))
+    lines.look()
+    lines.look()
+    assert len(caplog.messages) == 3
+    assert caplog.messages[1].startswith(f"{name} finished after ")
+    assert caplog.messages[2].startswith(f"{name} paid: 0.0")
+    lines.close()
+    again = JobLines(driver.core, tmp_path, VirtualClock())
+    again.look()
+    assert len(caplog.messages) == 3, "a restart tells and counts nothing twice"
+    [day] = again.income.days
+    assert (day.day, day.paid, day.unpaid) == (DAY, 1, 0)
+
+
+def test_a_job_without_pay_is_told_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    driver = Driver(ProviderCore(make_terms()))
+    lines = JobLines(driver.core, tmp_path, VirtualClock())
+    lease = driver.assign()
+    driver.do(events.TaskFailed(lease, "the coordinator refused the Accept"))
+    lines.look()
+    assert caplog.messages[-1].endswith("is not paid: the coordinator refused the Accept")
+    assert caplog.records[-1].levelno == logging.WARNING
+    assert (lines.income.days[-1].paid, lines.income.days[-1].unpaid) == (0, 1)
+
+
+def test_income_counts_what_statements_add_and_take_back() -> None:
+    message = statement(70, 1, held=30).statement.message
+    income = with_statement(Income(), "2026-01-01", COORDINATOR, message)
+    assert with_statement(income, "2026-01-01", COORDINATOR, message) is income
+    income = with_statement(
+        income, "2026-01-02", COORDINATOR, replace(message, final=Amount(90), held=Amount(0))
+    )
+    assert [(day.day, day.earned, day.taken_back) for day in income.days] == [
+        ("2026-01-01", 100, 0),
+        ("2026-01-02", 0, 10),
+    ]
+
+
+def test_a_damaged_income_file_starts_again(tmp_path: Path) -> None:
+    (tmp_path / "income.json").write_text("{")
+    assert read_income(tmp_path) == Income()
