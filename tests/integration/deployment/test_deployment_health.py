@@ -117,7 +117,7 @@ def test_a_log_file_turns_over_and_stays_private(
     monkeypatch.setattr(logs, "FILE_BYTES", 2000)
     logs.setup(is_json=True, file=tmp_path / "log" / "node.log")
     for number in range(200):
-        root_logger.warning("line %d %s", number, "x" * 80)
+        root_logger.info("line %d %s", number, "x" * 80)
     kept = sorted((tmp_path / "log").iterdir())
     assert [path.name for path in kept] == [
         "node.log",
