@@ -170,15 +170,6 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     drain = Drain(
         core, actor, announcements, clock, config.path("stopping"), given.board, given.is_on_offer
     )
-    account_watch = AccountWatch(
-        core,
-        client,
-        contracts,
-        lambda: operator_keys.current.address,
-        given.board,
-        lambda: given.is_on_offer.is_set() and not is_leaving(config.home),
-        clock,
-    )
     return Parts(
         terms,
         core,
@@ -196,8 +187,27 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         jury_service,
         claims,
         drain,
-        account_watch,
+        _account_watch(given, core, client, contracts, operator_keys),
         connections.p2p_transport,
+    )
+
+
+def _account_watch(
+    given: Surroundings,
+    core: ProviderCore,
+    client: ChainClient,
+    contracts: Contracts,
+    operator_keys: OperatorKeys,
+) -> AccountWatch:
+    home, is_on_offer = given.config.home, given.is_on_offer
+    return AccountWatch(
+        core,
+        client,
+        contracts,
+        lambda: operator_keys.current.address,
+        given.board,
+        lambda: is_on_offer.is_set() and not is_leaving(home),
+        given.clock,
     )
 
 

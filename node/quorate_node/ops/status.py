@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from quorate_node.chain.account_state import AccountState
-from quorate_node.core.phases import Declined
+from quorate_node.core.phases import Declined, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.income import DayIncome, Income
 from quorate_node.ops.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
@@ -165,16 +165,7 @@ def status_of(
         free_slots=tuple(int(item.free) for item in offered),
         connected=tuple(transports),
         transports={f"0x{address.hex()}": name for address, name in transports.items()},
-        leases=tuple(
-            LeaseStatus(
-                item.assignment_hash,
-                item.coordinator,
-                type(item.phase).__name__,
-                item.commit_by,
-                item.gpus if item.occupies_slot else (),
-            )
-            for item in live
-        ),
+        leases=tuple(_lease(item) for item in live),
         declined=tuple(
             DeclineStatus(item.decline.reason.name.lower(), item.text)
             for item in declined
@@ -203,6 +194,12 @@ def status_of(
         jobs_unpaid=sum(day.unpaid for day in facts.income.days),
         account=facts.account,
     )
+
+
+def _lease(item: Execution) -> LeaseStatus:
+    gpus = item.gpus if item.occupies_slot else ()
+    phase = type(item.phase).__name__
+    return LeaseStatus(item.assignment_hash, item.coordinator, phase, item.commit_by, gpus)
 
 
 def _slots(
