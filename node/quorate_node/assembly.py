@@ -132,8 +132,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     terms = terms_of(config, keys, given.executor, given.infos, given.hardware, given.inventory)
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     actor = Actor(core, journal, clock, _codec(), SecretStream())
-    rpc = Rpc(chain_url_of(config, given.infos[0]), given.session)
-    client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
+    client = _chain_client(given)
     operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
     operator_file, chain_id = config.path("operator.sqlite"), contracts.deployment.chain_id
     operator_sender = OperatorSender(operator_keys, client, operator_file, clock, chain_id)
@@ -190,6 +189,11 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         _account_watch(given, core, client, contracts, operator_keys),
         connections.p2p_transport,
     )
+
+
+def _chain_client(given: Surroundings) -> ChainClient:
+    rpc = Rpc(chain_url_of(given.config, given.infos[0]), given.session)
+    return ChainClient(rpc, given.config.fee_cap_gwei * GWEI)
 
 
 def _account_watch(
