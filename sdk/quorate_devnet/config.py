@@ -3,8 +3,10 @@ follow from it.
 """
 
 import hashlib
+import re
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,7 +25,21 @@ BONDS = Amount(1_000 * USD)  # deposit of the posting key, for cases
 DEFAULT_PORTS = (8545, 8546, 7700, 7701)
 PROVIDERS_MAX = 24
 CLIENTS_MAX = 8
-OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, PASSWORD)
+EARLIER = "earlier"  # what people made in the folder while earlier devnets ran
+OURS = (
+    "beacon",
+    "chain",
+    "client",
+    "coordinator",
+    EARLIER,
+    "logs",
+    "provider",
+    "ready",
+    MARKER,
+    PASSWORD,
+)
+_OWN_HOME = re.compile(r"(client|provider)-\d+|coordinator")
+_ROLES = ("client", "coordinator", "provider")
 
 
 class ChainKind(StrEnum):
@@ -152,10 +168,11 @@ class DevnetConfig:
         return "devnet-" + hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
 
 
-def clear_folder(folder: Path) -> None:
-    """Makes the folder, and empties it if an earlier devnet left files.
+def clear_folder(folder: Path, now: float) -> list[str]:
+    """Makes the folder, and removes what an earlier devnet wrote. Homes that a person made there,
+    and clients with outputs, are moved to `earlier/TIME/`. Returns their names.
 
-    Raises ValueError if it holds other files.
+    `now` is in seconds since 1970. Raises ValueError if the folder holds other files.
 
     File names alone do not show that: other programs may have `logs`, and a real provider has the
     same key files. So a non-empty folder counts as a devnet's only with its `devnet.json`, or with
@@ -171,13 +188,29 @@ def clear_folder(folder: Path) -> None:
             f"{folder} holds {strangers[0]!r}, which no devnet wrote; choose another folder "
             "with --dir"
         )
+    kept = [path for path in sorted(folder.iterdir()) if _is_of_a_person(path)]
+    if kept:
+        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H.%M.%S")
+        place = folder / EARLIER / at
+        place.mkdir(parents=True)
+        for path in kept:
+            path.rename(place / path.name)
     for path in sorted(
         folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)
     ):  # the files that mark it as a devnet's are removed last
+        if path.name == EARLIER:
+            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
+    return [path.name for path in kept]
+
+
+def _is_of_a_person(path: Path) -> bool:
+    if not path.name.startswith(_ROLES) or not path.is_dir() or path.is_symlink():
+        return False
+    return _OWN_HOME.fullmatch(path.name) is None or (path / "outputs").is_dir()
 
 
 def _is_devnets(folder: Path) -> bool:

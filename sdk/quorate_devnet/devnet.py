@@ -28,6 +28,7 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.config import (
     BONDS,
     CLIENT_DEPOSIT,
+    EARLIER,
     MARKER,
     PASSPHRASE,
     ChainKind,
@@ -112,7 +113,9 @@ async def running(
     Raises Unavailable, which names the part that did not start, with the end of its log.
     """
     with Lock(config.folder):
-        clear_folder(config.folder)
+        moved = clear_folder(config.folder, time.time())
+        if moved:
+            notice(f"moved to {config.folder / EARLIER}: {', '.join(moved)}")
         write_private(
             config.password_file, PASSPHRASE + "\n"
         )  # written first, because the next devnet recognises the folder by it

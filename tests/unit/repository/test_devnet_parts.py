@@ -127,15 +127,33 @@ def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
     (tmp_path / "provider-0").mkdir()
     (tmp_path / "logs").symlink_to(tmp_path)
     (tmp_path / "devnet.json").write_text("{}")
-    clear_folder(tmp_path)
+    assert clear_folder(tmp_path, 0) == []
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "ready").mkdir()
     (tmp_path / "password").write_text("devnet\n")  # a devnet that ended early
-    clear_folder(tmp_path)
+    assert clear_folder(tmp_path, 0) == []
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"notes\.txt"):
-        clear_folder(tmp_path)
+        clear_folder(tmp_path, 0)
+
+
+def test_homes_and_outputs_of_people_are_kept(tmp_path: Path) -> None:
+    def fill() -> None:
+        for home in ("client-0/outputs", "client-1/keys", "provider-0/store", "provider-mine/keys"):
+            (tmp_path / home).mkdir(parents=True)
+            (tmp_path / home / "file").write_text("content")
+        (tmp_path / "devnet.json").write_text("{}")
+
+    for day in range(2):
+        fill()
+        assert clear_folder(tmp_path, day * 86_400) == ["client-0", "provider-mine"]
+    kept = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("file"))
+    assert kept == [
+        f"earlier/1970-01-0{day}T00.00.00/{home}/file"
+        for day in (1, 2)
+        for home in ("client-0/outputs", "provider-mine/keys")
+    ]
 
 
 @pytest.mark.parametrize("name", ["logs", "provider-1", "coordinator", "password"])
@@ -147,7 +165,7 @@ def test_a_folder_with_only_similar_names_is_not_emptied(tmp_path: Path, name: s
     precious.parent.mkdir(exist_ok=True)
     precious.write_text("precious")
     with pytest.raises(ValueError, match=f"holds '{name}', which no devnet wrote"):
-        clear_folder(tmp_path)
+        clear_folder(tmp_path, 0)
     assert precious.read_text() == "precious"
 
 
