@@ -123,7 +123,7 @@ class ClaimSender:
 
     async def run(self) -> None:
         """Calls `look` for each coordinator again and again, until cancelled."""
-        pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 4))
+        pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 2))
         while True:
             for coordinator in self._coordinators.values():
                 try:
@@ -138,15 +138,21 @@ class ClaimSender:
             await self._clock.sleep(pause)
 
     async def look(self, coordinator: Coordinator) -> None:
-        """Reads what the chain has paid for one coordinator, then its newest final epoch."""
+        """Reads one coordinator's newest final epoch, and what the chain has paid if more may be
+        paid than is known here.
+        """
         address, provider = coordinator.address, self._core.terms.provider
-        paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
-        if paid > (self._core.claimed.get(address) or 0):
-            await self._actor.submit(events.ClaimConfirmed(address, paid))
         view = await self._claims.newest_proof(coordinator, self._seen.get(address, 0))
         if view is not None:
             self._check_statement(address, view.epoch, view.leaf.final)
             self._seen[address], self._final[address] = view.epoch, view.leaf.final
+        known = self._core.claimed.get(address) or 0
+        if known >= self._final.get(address, 0):
+            self._owed_since.pop(address, None)
+            return
+        paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
+        if paid > known:
+            await self._actor.submit(events.ClaimConfirmed(address, paid))
         await self._claim_if_left(address, paid)
 
     async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:

@@ -22,6 +22,7 @@ from quorate_runtime.process.log_throttle import LogThrottle
 # How far back to read if there is no cursor file. Then this provider is new, and the jury of an
 # older case cannot have been drawn from its slots.
 LOOK_BACK_BLOCKS = 10_000
+POLL_SECONDS = 1.0
 SAVE_EVERY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
@@ -92,6 +93,7 @@ class CourtFollower:
             cursor=self._read_cursor(),
             start=start,
             depth=self._contracts.deployment.constants().chain_depth,
+            poll_seconds=POLL_SECONDS,
         )
         async for batch in follower.batches():
             # After a reorganisation the chain gives the logs again. A duty that came from a removed

@@ -96,6 +96,8 @@ class LogFollower:
         self._depth = depth
         self._poll = poll_seconds
         self._range = RANGE_MAX
+        self._read_to: Hash32 | None = None  # head with which everything had been delivered
+        self._has_more = True  # whether the next step is likely to find something
 
     async def batches(self) -> AsyncIterator[LogBatch | Reorganised]:
         """Yields batches as blocks appear, and notices of reorganisations, until cancelled.
@@ -110,10 +112,10 @@ class LogFollower:
                 # Not re-raised: nothing is lost, because the same range is read again.
                 log.warning("logs wait for the chain: %s", error)
                 pause, step = max(pause, error.retry_after), None
-            if step is None:
-                await self._clock.sleep(pause)
-            else:
+            if step is not None:
                 yield step
+            if step is None or not self._has_more:
+                await self._clock.sleep(pause)
 
     async def step(self) -> LogBatch | Reorganised | None:
         """Returns the next batch or notice, or None if there is nothing new.
@@ -121,21 +123,57 @@ class LogFollower:
         Raises Unavailable if the node does not answer, or the chain replaces blocks during the
         reading.
         """
-        notice = await self._walk_back()
-        if notice is not None:
-            self._cursor = notice.cursor
-            return notice
         head = await self._client.head()
+        self._has_more = head.hash != self._read_to
+        if not self._has_more:
+            return None
+        batch = await self._append(head)
+        if batch is None:
+            notice = await self._walk_back()
+            if notice is not None:
+                self._cursor = notice.cursor
+                return notice
+            batch = await self._next_range(head)
+        if batch is None:
+            return None
+        self._cursor = batch.cursor
+        return batch
+
+    async def _append(self, head: BlockHead) -> LogBatch | None:
+        """Returns the logs of the only new block, or None if that is not what happened.
+
+        Its parent's hash proves that nothing was replaced, and logs asked for by hash are of that
+        block alone.
+        """
+        newest = self._cursor.trail[-1] if self._cursor.trail else None
+        if newest is None or head.number - self._depth != newest.number:
+            return None
+        top = head
+        if self._depth > 1:
+            found = await self._client.block(BlockNumber(newest.number + 1))
+            top = head if found is None else found
+        if top.parent_hash != newest.hash:
+            return None
+        try:
+            logs = await self._client.logs(
+                top.number, top.number, self._addresses, self._topics, only=top.hash
+            )
+        except RpcFailure:
+            return None  # not re-raised: the reading of a range knows what to do
+        self._read_to, self._has_more = head.hash, False
+        cursor = self._cursor.then(Checkpoint(top.number, top.hash))
+        return LogBatch(top.number, top, head, logs, cursor)
+
+    async def _next_range(self, head: BlockHead) -> LogBatch | None:
+        """Returns the logs of the next blocks, or None if there is nothing new."""
         first = BlockNumber(
             self._cursor.trail[-1].number + 1 if self._cursor.trail else self._start
         )
         top = min(head.number - self._depth + 1, first + self._range - 1)
         if top < first:
+            self._read_to = head.hash
             return None
-        batch = await self._read(first, BlockNumber(top), head)
-        if batch is not None:
-            self._cursor = batch.cursor
-        return batch
+        return await self._read(first, BlockNumber(top), head)
 
     async def _walk_back(self) -> Reorganised | None:
         """Returns a notice with the newest checkpoint that is still in the chain.
