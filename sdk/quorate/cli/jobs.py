@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.programs.code_options import (
+    Files,
+    PythonVersion,
+    Requirements,
+    Workdir,
+    code_fields,
+    pack_without_network,
+)
 from quorate.errors import CancelledError, UsageError
 
 if TYPE_CHECKING:
@@ -95,6 +103,10 @@ def run(
     max_duration: Annotated[
         str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
     ] = "15m",
+    file: Files = None,
+    requirements: Requirements = None,
+    workdir: Workdir = None,
+    python: PythonVersion = "",
     inputs: Inputs = None,
     env: Variables = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
@@ -121,7 +133,7 @@ def run(
     local = Path(image)
     job = Job(
         image=local if local.is_file() else image,
-        command=tuple(command or ()),
+        **code_fields(file, requirements, workdir, python, command or ()),
         name=name,
         inputs=_inputs(inputs or []),
         env=dict(_pair(item, "--env") for item in env or []),
@@ -161,15 +173,16 @@ def validate(file: File, json: JsonFlag = False) -> None:
     from quorate.cli.rendering import spec_json
     from quorate.images.tag_resolution import parse_tagged
     from quorate.job.jobfile import load_job
-    from quorate.job.packing import is_path, pack
+    from quorate.job.packing import is_path
 
     job = load_job(file)
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))
     # The registry gives its digest at submit; everything else is checked now.
     if tagged is not None:
         job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
-    packed = pack(job, {})
-    spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())
+    packed, is_whole = pack_without_network(job)
+    is_final = is_whole and tagged is None
+    spec, cid = (spec_json(packed.spec), packed.spec.cid()) if is_final else (None, None)
     if tagged is not None:
         note(
             f"image: {tagged.name}:{tagged.tag} is a tag; submitting resolves it to a digest, "

@@ -21,7 +21,8 @@ from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError, translated
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
-from quorate.job.packing import NamedCid, PackedJob, has_given_size, is_path, named_cids, pack
+from quorate.job.packing import NamedCid, PackedJob, has_given_size, named_cids, pack
+from quorate.programs.job_preparation import JobPreparation
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_content.dag.cid import parse
@@ -146,6 +147,9 @@ class Market:
             await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
             self._uploader = Uploader(api, self._clock.now)
+            self._preparation = JobPreparation(
+                self._profile.home, self._http_session, self._notice, self._stack
+            )
             return self
         except BaseException:
             await self._stack.aclose()
@@ -344,16 +348,7 @@ class Market:
         return self._opened
 
     async def _pack(self, job: Job) -> PackedJob:
-        from quorate.images.tag_resolution import parse_tagged, resolve
-
-        tagged = (
-            parse_tagged(job.image)
-            if isinstance(job.image, str) and not is_path(job.image)
-            else None
-        )
-        if tagged is not None:
-            job = replace(job, image=await resolve(self._http_session, tagged))
-            self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
+        job = await self._preparation.prepared(job)
         sizes: dict[str, int] = {}
         absent: list[NamedCid] = []
         for named in named_cids(job):

@@ -72,10 +72,10 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
     Raises UsageError if there is no such tag, EvidenceError if the registry's digest is wrong,
     UnavailableError if it does not answer.
     """
-    url = f"{_scheme(image.host)}://{image.host}/v2/{image.path}/manifests/{image.tag}"
+    url = f"{scheme_of(image.host)}://{image.host}/v2/{image.path}/manifests/{image.tag}"
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            body, said = await _manifest(session, url, image)
+            body, said = await read_manifest(session, url, image)
     except (aiohttp.ClientError, TimeoutError) as error:
         why = str(error) or "too slow"
         raise UnavailableError(
@@ -89,15 +89,18 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
     return f"{image.name}@{digest}"
 
 
-async def _manifest(
+async def read_manifest(
     session: aiohttp.ClientSession, url: str, image: TaggedImage
 ) -> tuple[bytes, str]:
-    """Returns the manifest's bytes and the digest that the registry names, or ""."""
+    """Returns the manifest's bytes and the digest that the registry names, or "".
+
+    Raises UsageError if there is no such image, UnavailableError if the registry cannot tell.
+    """
     headers = {"Accept": ", ".join(MANIFEST_TYPES)}
     for attempt in range(2):
         async with session.get(url, headers=headers, allow_redirects=False) as response:
             if response.status == 401 and attempt == 0:
-                headers["Authorization"] = "Bearer " + await _token(
+                headers["Authorization"] = "Bearer " + await bearer_token(
                     session, response.headers.get("WWW-Authenticate", ""), image
                 )
                 continue
@@ -117,7 +120,7 @@ async def _manifest(
                     f"image: the registry {image.host} has {image.path}:{image.tag} in an old "
                     "form without digest; name another image"
                 )
-            return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get(
+            return await bounded_body(response, MANIFEST_BYTES_MAX, image), response.headers.get(
                 "Docker-Content-Digest", ""
             )
     raise UsageError(
@@ -126,13 +129,13 @@ async def _manifest(
     )
 
 
-async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
+async def bearer_token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
     """Returns the anonymous token of a public registry. A remote registry cannot direct this
     request to our own machine.
     """
     parts = dict(_CHALLENGE.findall(challenge))
     realm = parts.pop("realm", "")
-    if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
+    if not challenge.startswith("Bearer ") or not _is_like(realm, scheme_of(image.host)):
         raise UsageError(
             f"image: the registry {image.host} requires a login, which is not supported yet; "
             "use a public image"
@@ -144,7 +147,7 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
                 f"({response.status})"
             )
         try:
-            tree = canonical.loads(await _body(response, TOKEN_BYTES_MAX, image))
+            tree = canonical.loads(await bounded_body(response, TOKEN_BYTES_MAX, image))
         except ValueError as error:
             raise UnavailableError(
                 f"the registry {image.host} sent an unreadable token: {error}"
@@ -161,12 +164,15 @@ def _is_like(realm: str, scheme: str) -> bool:
     """
     try:
         place = urlsplit(realm)
-        return place.scheme == scheme == _scheme(place.netloc)
+        return place.scheme == scheme == scheme_of(place.netloc)
     except ValueError:
         return False  # not re-raised: it is not a URL
 
 
-async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedImage) -> bytes:
+async def bounded_body(
+    response: aiohttp.ClientResponse, bytes_max: int, image: TaggedImage
+) -> bytes:
+    """Returns the whole answer. UnavailableError if it is larger than `bytes_max`."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(64 << 10):
         body += chunk
@@ -177,7 +183,7 @@ async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedI
     return bytes(body)
 
 
-def _scheme(host: str) -> str:
+def scheme_of(host: str) -> str:
     """Returns "http" for this machine and "https" for all others."""
     name = urlsplit(f"//{host}").hostname or ""
     try:

@@ -2,6 +2,7 @@
 a spec.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ TIERS = {
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
 }
 _SHM = 64 * MIB
+_PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
 RESOURCE_KEYS = frozenset({"gpu", "min_compute_capability", "cpu", "memory", "disk", "shm_size"})
 
 
@@ -42,6 +44,15 @@ class Job:
     archive, which is uploaded if the store lacks it.
 
     command: words (argv), or one string for the image's shell; empty runs the image's own command.
+
+    file: a local Python program, then files and folders that lie beside it; the job runs it with
+    the image's python3 and the words of `args`.
+
+    workdir: a local folder that becomes an input and the working folder, without what its
+    .quorateignore or .gitignore names.
+
+    requirements: a requirements file, or requirement lines in a list. pip resolves them here to
+    wheels for the image's Python. python: that Python, such as "3.12", if the image does not say.
 
     inputs: mount below /inputs -> local path or CID. `input_sizes` bounds inputs given by CID.
 
@@ -89,6 +100,11 @@ class Job:
     source: str = ""
     ipfs_gateway: str = IPFS_GATEWAY
     gateways: Sequence[str] = ()
+    file: str | Path | Sequence[str | Path] = ()
+    args: Sequence[str] = ()
+    workdir: str | Path | None = None
+    requirements: str | Path | Sequence[str] = ()
+    python: str = ""
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its
@@ -108,6 +124,34 @@ class Job:
             )
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
+        self._check_local_code()
+
+    def _check_local_code(self) -> None:
+        if self.file and self.command:
+            raise UsageError(
+                "command: with file the job runs that program; write its words as args"
+            )
+        if self.args and not self.file:
+            raise UsageError(
+                "args: they are the words of a program that file names; file is missing"
+            )
+        if self.python and not _PYTHON.fullmatch(self.python):
+            raise UsageError(f'python: {str(self.python)[:64]!r}; write a version such as "3.12"')
+        if self.source and self.has_local_code:
+            raise UsageError(
+                "source: with ipfs nothing is uploaded, so file, workdir and requirements are not "
+                "possible; put the code into IPFS and name it in inputs"
+            )
+
+    @property
+    def has_local_code(self) -> bool:
+        """Returns whether files of this machine must become inputs first."""
+        return bool(self.file or self.requirements) or self.workdir is not None
+
+    def files(self) -> tuple[Path, ...]:
+        """Returns the program and what lies beside it, or ()."""
+        given = [self.file] if isinstance(self.file, str | Path) else list(self.file)
+        return tuple(Path(item).expanduser() for item in given if item != "")
 
     @property
     def is_in_ipfs(self) -> bool:

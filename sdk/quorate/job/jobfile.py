@@ -77,6 +77,11 @@ class JobFileModel(BaseModel):
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
     gateways: list[Text] = Field(default_factory=list)
+    file: Text | list[Text] = ""
+    args: list[Quantity] = Field(default_factory=list)
+    workdir: Text | None = Field(default=None, min_length=1)
+    requirements: Text | list[Text] = ""
+    python: Text = ""
 
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -176,7 +181,23 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
         gateways=tuple(model.gateways),
+        file=_paths(model.file, folder),
+        args=tuple(str(word) for word in model.args),
+        workdir=None if model.workdir is None else folder / model.workdir,
+        requirements=_requirements(model.requirements, folder),
+        python=model.python,
     )
+
+
+def _paths(given: str | list[str], folder: Path) -> tuple[Path, ...]:
+    return tuple(folder / name for name in ([given] if isinstance(given, str) else given) if name)
+
+
+def _requirements(given: str | list[str], folder: Path) -> Path | tuple[str, ...]:
+    """Returns the path of a file, or the lines of a list."""
+    if isinstance(given, list):
+        return tuple(given)
+    return folder / given if given else ()
 
 
 def _command(model: JobFileModel) -> str | tuple[str, ...]:

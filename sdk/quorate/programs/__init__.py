@@ -1,0 +1,1 @@
+"""Turns local code into inputs of a job: files, a working folder, requirements, a function."""

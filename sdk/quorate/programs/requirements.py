@@ -1,0 +1,145 @@
+"""Resolves requirements to pinned wheels on this machine and unpacks them for the image's Python.
+
+Jobs have no network, so the packages travel as an input. pip resolves and downloads, and only
+wheels are taken: building a source package would need the image's own compiler. A wheel is a zip
+file whose root is site-packages (https://packaging.python.org/specifications/binary-distribution-format/).
+"""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from quorate.errors import UnavailableError, UsageError
+from quorate.programs.image_python import ImagePython
+
+PIP_SECONDS = 900.0
+ERROR_LINES = 2
+# Images have glibc 2.28 (Debian 10, 2018) or newer, musl 1.2 (Alpine 3.13, 2021) or newer.
+GLIBC_MINORS, MUSL_MINORS = range(28, 4, -1), range(2, 0, -1)
+OLD_PLATFORMS = ("manylinux2014", "manylinux2010", "manylinux1")
+FILES_MAX = 100_000
+UNPACKED_BYTES_MAX = 64 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRequirements:
+    """Wheels unpacked into one folder. `pins` are "name==version", sorted."""
+
+    path: Path
+    pins: tuple[str, ...]
+    size_bytes: int
+
+
+def pack_requirements(
+    given: Path | Sequence[str], python: ImagePython, target: Path
+) -> PackedRequirements:
+    """Unpacks the wheels of a requirements file, or of requirement lines, into the new `target`.
+
+    UsageError if there is no such file, no pip here, or nothing that fits the image's Python.
+    UnavailableError if pip takes too long. It blocks; call it in a thread.
+    """
+    if isinstance(given, Path) and not given.is_file():
+        raise UsageError(f"requirements: {given} does not exist")
+    words = ["--requirement", str(given.resolve())] if isinstance(given, Path) else ["--", *given]
+    with TemporaryDirectory(dir=target.parent, prefix=".wheels-") as folder:
+        _download([*_pip(), *_options(python), "--dest", folder, *words], python)
+        return _unpack(sorted(Path(folder).glob("*.whl")), target)
+
+
+def _pip() -> list[str]:
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    program = shutil.which("pip3") or shutil.which("pip")
+    if program is None:
+        raise UsageError(
+            f"requirements: pip is not installed here; run {sys.executable} -m ensurepip"
+        )
+    return [program]
+
+
+def _options(python: ImagePython) -> list[str]:
+    words = ["download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    words += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python.version]
+    for platform in platforms(python):
+        words += ["--platform", platform]
+    return words
+
+
+def platforms(python: ImagePython) -> list[str]:
+    """Returns the platform tags of wheels that run in the image, best first."""
+    if python.is_musl:
+        return [f"musllinux_1_{minor}_{python.machine}" for minor in MUSL_MINORS]
+    names = [f"manylinux_2_{minor}" for minor in GLIBC_MINORS]
+    return [f"{name}_{python.machine}" for name in (*names, *OLD_PLATFORMS)]
+
+
+def _download(words: list[str], python: ImagePython) -> None:
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=PIP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"requirements: pip took more than {PIP_SECONDS:g} s; try again"
+        ) from error
+    if done.returncode:
+        said = _cause(done.stderr.decode(errors="replace").splitlines())
+        raise UsageError(
+            f"requirements: pip finds no wheels for Python {python.version} on "
+            f"{python.machine}: {said}. Packages without wheels need an image that has them"
+        )
+
+
+def _cause(lines: list[str]) -> str:
+    """Returns pip's last error lines; if pip itself failed, its last line."""
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    if not errors or "ERROR: Exception:" in lines:
+        errors = [line.strip() for line in lines if line.strip()]
+        return errors[-1][:300] if errors else "it says nothing"
+    return "; ".join(errors[-ERROR_LINES:])[:600]
+
+
+def _unpack(wheels: Sequence[Path], target: Path) -> PackedRequirements:
+    target.mkdir(parents=True)
+    files = size = 0
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                place = _place(member.filename)
+                if member.is_dir() or place is None:
+                    continue
+                files, size = files + 1, size + member.file_size
+                if files > FILES_MAX or size > UNPACKED_BYTES_MAX:
+                    raise UsageError(
+                        f"requirements: more than {FILES_MAX} files or {UNPACKED_BYTES_MAX >> 30} "
+                        "GiB; use an image that has the packages"
+                    )
+                path = target / place
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, path.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+    pins = tuple(sorted("==".join(wheel.name.split("-")[:2]).lower() for wheel in wheels))
+    return PackedRequirements(target, pins, size)
+
+
+def _place(name: str) -> PurePosixPath | None:
+    """Returns a member's path in site-packages, or None for scripts, headers and other data."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise UsageError(f"requirements: a wheel holds the unusable name {name[:100]!r}")
+    if path.parts[0].endswith(".data"):
+        if len(path.parts) < 3 or path.parts[1] not in ("purelib", "platlib"):
+            return None
+        return PurePosixPath(*path.parts[2:])
+    return path
