@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.cli.programs.code_options import (
+    Build,
     Files,
     PythonVersion,
     Requirements,
@@ -69,6 +69,21 @@ AcceptUnverified = Annotated[
     bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
 ]
 
+ImageName = Annotated[
+    str, typer.Argument(help="CID, name:tag, name@sha256:..., or path of a docker archive.")
+]
+Command = Annotated[list[str] | None, typer.Argument(help="The command to run, after `--`.")]
+MaxPrice = Annotated[str, typer.Option(help="Highest price in USD per hour, such as 0.50.")]
+Budget = Annotated[
+    str | None, typer.Option(help="Most USD for the whole run; default: the worst case.")
+]
+Cores = Annotated[str | None, typer.Option(help="Cores.")]
+Memory = Annotated[str | None, typer.Option(help='Memory, such as "8GB".')]
+Disk = Annotated[str | None, typer.Option(help='Space for outputs, such as "1GB".')]
+MaxDuration = Annotated[
+    str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
+]
+
 
 def apply(
     ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
@@ -83,30 +98,21 @@ def apply(
 
 def run(
     ctx: typer.Context,
-    image: Annotated[
-        str, typer.Argument(help="CID, name:tag, name@sha256:..., or path of a docker archive.")
-    ],
-    command: Annotated[
-        list[str] | None, typer.Argument(help="The command to run, after `--`.")
-    ] = None,
-    max_price: Annotated[
-        str, typer.Option(help="Highest price in USD per hour, such as 0.50.")
-    ] = "",
-    budget: Annotated[
-        str | None, typer.Option(help="Most USD for the whole run; default: the worst case.")
-    ] = None,
+    image: ImageName = "",
+    command: Command = None,
+    max_price: MaxPrice = "",
+    budget: Budget = None,
     gpu: GpuOption = None,
     min_compute_capability: CapabilityOption = None,
-    cpu: Annotated[str | None, typer.Option(help="Cores.")] = None,
-    memory: Annotated[str | None, typer.Option(help='Memory, such as "8GB".')] = None,
-    disk: Annotated[str | None, typer.Option(help='Space for outputs, such as "1GB".')] = None,
-    max_duration: Annotated[
-        str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
-    ] = "15m",
+    cpu: Cores = None,
+    memory: Memory = None,
+    disk: Disk = None,
+    max_duration: MaxDuration = "15m",
     file: Files = None,
     requirements: Requirements = None,
     workdir: Workdir = None,
     python: PythonVersion = "",
+    build: Build = None,
     inputs: Inputs = None,
     env: Variables = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
@@ -130,10 +136,14 @@ def run(
     least, sizes = min_compute_capability, (("cpu", cpu), ("memory", memory), ("disk", disk))
     given = (("gpu", gpu), ("min_compute_capability", least), *sizes)
     resources = {key: value for key, value in given if value is not None}
+    words = command or []
+    if build is not None and image:  # with --build there is no image, so it is the first word
+        image, words = "", [image, *words]
     local = Path(image)
     job = Job(
         image=local if local.is_file() else image,
-        **code_fields(file, requirements, workdir, python, command or ()),
+        build=build,
+        **code_fields(file, requirements, workdir, python, words),
         name=name,
         inputs=_inputs(inputs or []),
         env=dict(_pair(item, "--env") for item in env or []),
@@ -171,23 +181,10 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
 def validate(file: File, json: JsonFlag = False) -> None:
     """Checks a job file and the local files it names, without network."""
     from quorate.cli.rendering import spec_json
-    from quorate.images.tag_resolution import parse_tagged
     from quorate.job.jobfile import load_job
-    from quorate.job.packing import is_path
 
-    job = load_job(file)
-    tagged = None if is_path(job.image) else parse_tagged(str(job.image))
-    # The registry gives its digest at submit; everything else is checked now.
-    if tagged is not None:
-        job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
-    packed, is_whole = pack_without_network(job)
-    is_final = is_whole and tagged is None
+    packed, is_final = pack_without_network(load_job(file))
     spec, cid = (spec_json(packed.spec), packed.spec.cid()) if is_final else (None, None)
-    if tagged is not None:
-        note(
-            f"image: {tagged.name}:{tagged.tag} is a tag; submitting resolves it to a digest, "
-            "and only then the spec has a CID"
-        )
     if json:
         emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
     else:

@@ -173,38 +173,23 @@ def image_build(
     packages: Annotated[
         list[str] | None, typer.Option("--with", help="Installed package to include. Repeatable.")
     ] = None,
+    dockerfile: Annotated[
+        Path | None,
+        typer.Option(help="Dockerfile, or its folder, that the local engine builds instead."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Makes a deterministic image from this Python. It has no shell, so give commands as lists of
-    words.
+    """Makes a deterministic image from this Python, or one from a Dockerfile.
+
+    The image of this Python has no shell, so give its commands as lists of words.
     """
-    from quorate.errors import UsageError
-    from quorate.images import build_python_image
+    from quorate.cli.programs.image_build import build_image
     from quorate.job.quantities import format_size
     from quorate_content.dag.disk_tree import cid_of_path
-    from quorate_protocol.refusals import Refused
 
-    if not python:
-        raise UsageError(
-            "image build: --python is missing; try quorate image build --python -o hello.tar"
-        )
-    if output.is_dir():
-        raise UsageError(
-            f"{output} is a folder; give the archive to write, such as {output / 'hello.tar'}"
-        )
-    try:
-        built = build_python_image(output, packages or ())
-    except Refused as refused:
-        raise UsageError(f"image build: {refused.detail}") from refused
-    cid = str(cid_of_path(built.path))
+    image_id = build_image(output, python, packages or (), dockerfile)
+    size, cid = output.stat().st_size, str(cid_of_path(output))
     if json:
-        emit(
-            {
-                "path": str(built.path),
-                "cid": cid,
-                "imageId": f"sha256:{built.config_digest}",
-                "bytes": built.archive_bytes,
-            }
-        )
+        emit({"path": str(output), "cid": cid, "imageId": f"sha256:{image_id}", "bytes": size})
     else:
-        typer.echo(f"{built.path}  {format_size(built.archive_bytes)}\ncid      {cid}")
+        typer.echo(f"{output}  {format_size(size)}\ncid      {cid}")

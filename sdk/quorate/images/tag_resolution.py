@@ -89,6 +89,16 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
     return f"{image.name}@{digest}"
 
 
+async def has_manifest(session: aiohttp.ClientSession, image: TaggedImage) -> bool:
+    """Returns whether a registry of others has exactly the manifest whose digest is the tag.
+
+    Raises UsageError or UnavailableError like `resolve`. A registry on this machine does not count.
+    """
+    if scheme_of(image.host) == "http":
+        return False
+    return (await resolve(session, image)).endswith(f"@{image.tag}")
+
+
 async def read_manifest(
     session: aiohttp.ClientSession, url: str, image: TaggedImage
 ) -> tuple[bytes, str]:

@@ -41,7 +41,8 @@ class Job:
     """One job.
 
     image: CID of a docker archive, `name@sha256:digest`, `name:tag`, or the path of a local
-    archive, which is uploaded if the store lacks it.
+    archive, which is uploaded if the store lacks it. A name is looked up in the local engine
+    first. build: instead of an image, a Dockerfile or its folder, which the local engine builds.
 
     command: words (argv), or one string for the image's shell; empty runs the image's own command.
 
@@ -77,7 +78,7 @@ class Job:
     Raises UsageError that names the wrong field.
     """
 
-    image: str | Path
+    image: str | Path = ""
     max_price: Money
     command: Sequence[str] | str = ()
     name: str = "job"
@@ -105,6 +106,7 @@ class Job:
     workdir: str | Path | None = None
     requirements: str | Path | Sequence[str] = ()
     python: str = ""
+    build: str | Path | None = None
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its
@@ -127,6 +129,10 @@ class Job:
         self._check_local_code()
 
     def _check_local_code(self) -> None:
+        if (self.build is None) == (self.image == ""):
+            raise UsageError(
+                "image: give an image, or build (a Dockerfile or its folder), and not both"
+            )
         if self.file and self.command:
             raise UsageError(
                 "command: with file the job runs that program; write its words as args"

@@ -59,7 +59,8 @@ class JobFileModel(BaseModel):
     model_config = _STRICT
     type: Literal["task", "batch"] = "task"
     name: Text = "job"
-    image: Text
+    image: Text = ""
+    build: Text | None = Field(default=None, min_length=1)
     command: list[Quantity] | Text | None = None
     commands: list[Text] | None = None
     working_dir: Text = "/"
@@ -160,6 +161,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
     }
     return Job(
         image=_image(model.image, folder),
+        build=None if model.build is None else folder / model.build,
         command=_command(model),
         name=model.name,
         inputs=dict(_input(item, folder) for item in _distinct(model.inputs)),
@@ -214,6 +216,8 @@ def _command(model: JobFileModel) -> str | tuple[str, ...]:
 
 def _image(text: str, folder: Path) -> str | Path:
     local = folder / text
+    if not text:
+        return ""
     return (
         local if text.endswith(".tar") or text.startswith((".", "/")) or local.is_file() else text
     )

@@ -173,7 +173,8 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
         jobs.image_digest(image)
     except Refused as refused:
         remedy = (
-            "give name:tag, name@sha256:..., the CID of a docker archive, or the path of one (.tar)"
+            "give name:tag, name@sha256:..., a name that the local engine has, the CID of a docker "
+            "archive, or the path of one (.tar)"
         )
         raise UsageError(f"image: {image[:100]!r} is not a valid image name; {remedy}") from refused
     if not jobs.is_image_cid(image):

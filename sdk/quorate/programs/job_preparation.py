@@ -15,6 +15,7 @@ from quorate.job.packing import is_path
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
+    from quorate.images.engine_images import EngineImages
     from quorate.programs.image_python import ImagePython
     from quorate.programs.preparation import Preparer
 
@@ -34,29 +35,56 @@ class JobPreparation:
     ) -> None:
         self._home, self._session, self._notice, self._stack = home, session, notice, stack
         self._preparer: Preparer | None = None
+        self._engine: EngineImages | None = None
+        self._staging: Path | None = None
 
     async def prepared(self, job: Job) -> Job:
-        """Returns the job with a digest instead of a tag, and inputs instead of local code."""
+        """Returns the job with an archive or a digest for its image, and inputs instead of code.
+
+        Raises UsageError if the image is neither in the local engine nor at its registry.
+        """
+        if job.build is not None or not is_path(job.image):
+            job = await self._with_image(job)
+        return await self._ready().prepare(job) if job.has_local_code else job
+
+    async def _with_image(self, job: Job) -> Job:
+        """Looks in the local engine first, then asks the registry what a tag means now."""
         from quorate.images.tag_resolution import parse_tagged, resolve
 
-        tagged = (
-            parse_tagged(job.image)
-            if isinstance(job.image, str) and not is_path(job.image)
-            else None
-        )
-        if tagged is not None:
-            job = replace(job, image=await resolve(self._session, tagged))
-            self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
-        return await self._ready().prepare(job) if job.has_local_code else job
+        if job.build is not None:
+            archive = await self._engine_images().built(job.build)
+            return replace(job, build=None, image=archive)
+        found = await self._engine_images().found(str(job.image))
+        if found is not None:
+            return replace(job, image=found)
+        tagged = parse_tagged(str(job.image))
+        if tagged is None:
+            return job
+        job = replace(job, image=await resolve(self._session, tagged))
+        self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
+        return job
+
+    def _engine_images(self) -> "EngineImages":
+        from quorate.images.engine_images import EngineImages
+
+        if self._engine is None:
+            self._engine = EngineImages(self._session, self._notice, self._folder)
+        return self._engine
 
     def _ready(self) -> "Preparer":
         from quorate.programs.preparation import Preparer
 
         if self._preparer is None:
-            _delete_stale(self._home)
-            folder = self._stack.enter_context(TemporaryDirectory(dir=self._home, prefix=STAGING))
-            self._preparer = Preparer(Path(folder), self._notice, self._python_of)
+            self._preparer = Preparer(self._folder(), self._notice, self._python_of)
         return self._preparer
+
+    def _folder(self) -> Path:
+        """Returns the staging folder, which is made when it is needed first."""
+        if self._staging is None:
+            _delete_stale(self._home)
+            made = TemporaryDirectory(dir=self._home, prefix=STAGING)
+            self._staging = Path(self._stack.enter_context(made))
+        return self._staging
 
     async def _python_of(self, image: str) -> "ImagePython | None":
         """Returns the Python of a registry's image by its configuration; None for a CID."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quorate.job.packing import PackedJob
     from quorate.programs.image_python import ImagePython
 
+_NO_DIGEST = "sha256:" + "0" * 64
 CODE_PANEL = "Your own code"
 Files = Annotated[
     list[str] | None,
@@ -49,6 +50,13 @@ PythonVersion = Annotated[
         rich_help_panel=CODE_PANEL,
     ),
 ]
+Build = Annotated[
+    Path | None,
+    typer.Option(
+        help="Dockerfile, or its folder, that the local engine builds; it replaces IMAGE.",
+        rich_help_panel=CODE_PANEL,
+    ),
+]
 
 
 def code_fields(
@@ -72,9 +80,10 @@ def code_fields(
 def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
     """Returns the packed job, and whether its spec is what an order would have.
 
-    Requirements are not resolved, because that needs a package index.
+    No registry, engine or package index is asked, so that tags, builds and requirements stay open.
     """
-    from quorate.job.packing import pack
+    from quorate.images.tag_resolution import parse_tagged
+    from quorate.job.packing import is_path, pack
     from quorate.programs.preparation import Preparer
 
     async def any_python(_image: str) -> "ImagePython":
@@ -82,9 +91,20 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
 
         return ImagePython(job.python or "3.12")
 
+    tagged = None if is_path(job.image) else parse_tagged(str(job.image))
+    if job.build is not None:
+        note("build: submitting builds the image; only then the spec has a CID")
+    elif tagged is not None:
+        note(
+            f"image: {tagged.name}:{tagged.tag} is a tag; submitting resolves it to a digest, "
+            "and only then the spec has a CID"
+        )
+    if job.requirements:
+        note("requirements: submitting resolves them; only then the spec has a CID")
+    is_open = job.build is not None or tagged is not None or bool(job.requirements)
+    if job.build is not None or tagged is not None:
+        job = replace(job, build=None, image=f"{tagged.name if tagged else 'built'}@{_NO_DIGEST}")
     with TemporaryDirectory(prefix="quorate-") as folder:
         preparer = Preparer(Path(folder), note, any_python)
         prepared = run_async(preparer.prepare(replace(job, requirements=())))
-        if job.requirements:
-            note("requirements: submitting resolves them; only then the spec has a CID")
-        return pack(prepared, {}), not job.requirements
+        return pack(prepared, {}), not is_open
