@@ -14,6 +14,7 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, usd
 from quorate_runtime.chain.client import ChainClient
 
+TEST_TOKEN = "qUSD"  # the symbol of TestToken.vy, which devnets deploy
 DEVNET_CHAIN = 31337  # the id that development chains have
 CHAINS: dict[int, tuple[str, str]] = {
     1: ("Ethereum", "ETH"),

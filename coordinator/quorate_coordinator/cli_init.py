@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from quorate_contracts import deploy
+from quorate_contracts.money_texts import Currency, currency_of
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys, settings
 from quorate_coordinator.cli_options import EXIT_REFUSED, EXIT_USAGE, fail, home_of, proxies_of
@@ -16,7 +17,7 @@ from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Bps, usd
+from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
@@ -85,7 +86,7 @@ def init(
     if as_json:
         _print_json(folder, keys, bond)
     else:
-        _print(folder, home, keys, bond, is_devnet=bool(chain))
+        _print(folder, home, keys, currency_of(made), bond, is_devnet=bool(chain))
 
 
 def _make_keys(
@@ -107,15 +108,21 @@ def _print_json(folder: Path, keys: CoordinatorKeys, bond: int) -> None:
 
 
 def _print(
-    folder: Path, home: Path | None, keys: CoordinatorKeys, bond: int, is_devnet: bool
+    folder: Path,
+    home: Path | None,
+    keys: CoordinatorKeys,
+    currency: Currency,
+    bond: int,
+    is_devnet: bool,
 ) -> None:
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(
-        f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to "
-        f"register"
+        f"  account 0x{keys.account.address.hex()}: needs {currency.tokens(bond)} as bond and "
+        f"{currency.coin} for gas on {currency.chain}"
     )
     typer.echo(
-        f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases"
+        f"  posting 0x{keys.posting.address.hex()}: needs {currency.coin} for gas, and the same "
+        "token for the bonds of cases"
     )
     fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if is_devnet else "fund both"
     at_home = "" if home is None else f" --home {shlex.quote(str(home))}"

@@ -10,6 +10,7 @@ from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.money_texts import currency_of, read_currency
 from quorate_coordinator.chain.queries import backers, everything, newest_epoch, view
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import (
@@ -142,9 +143,12 @@ class EffectPerformer:
             for item in executions
         )
         if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
+            deployment = self.contracts.deployment
+            currency = await read_currency(self.client, deployment.chain_id, deployment.token)
             told = (
                 f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the "
-                f"bond of a case, and has {usd(held)}"
+                f"bond of a case, and has {usd(held)}: "
+                f"{currency.send(self.sender.address, bond - held)}"
             )
             raise Unavailable(told, FUNDS_SECONDS)
 
@@ -156,7 +160,9 @@ class EffectPerformer:
         except Unfunded as error:
             # A case must not be given up because our own key has no coins.
             raise Unavailable(
-                f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}",
+                f"the posting key 0x{self.sender.address.hex()} needs "
+                f"{currency_of(self.contracts.deployment).coin} for gas on "
+                f"{currency_of(self.contracts.deployment).chain}: {error}",
                 FUNDS_SECONDS,
             ) from error
         log.info("%s: %d gas", purpose, receipt.gas_used)

@@ -162,7 +162,10 @@ def _print_result(
     else:
         typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
     stake, operator = usd(_stake_of(settings, gpus)), hex_text(keys.operator.address)
-    typer.echo(f"  owner {hex_text(keys.account)}: needs {stake} USD of stake and gas to register")
+    typer.echo(
+        f"  owner {hex_text(keys.account)}: needs {stake} USD of stake and gas to register; "
+        "`quorate node check` names token, coin and chain"
+    )
     typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
     for item in gpus.classes:
         slots = f"{len(item.groups)} slots of {item.host.world_size}x {item.model}"

@@ -242,8 +242,12 @@ def fund(
     """Give coins and test dollars to your own provider, coordinator or client, so that it can join
     the devnet.
     """
+    from quorate_contracts.deploy import Deployment
+    from quorate_contracts.money_texts import TEST_TOKEN, currency_of
     from quorate_devnet.setup.faucet import give
+    from quorate_protocol.codec import canonical
     from quorate_protocol.refusals import Refused, Unavailable
+    from quorate_protocol.values import replace
 
     facts = _facts(folder)
     try:
@@ -253,10 +257,16 @@ def fund(
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
+    deployment = canonical.from_json(Deployment, facts["deployment"])
+    currency = replace(currency_of(deployment), symbol=TEST_TOKEN)
     for line in (
         [json.dumps({"funded": funded, "usd": usd})]
         if as_json
-        else [f"{item}: {usd} USD and coins for gas" for item in funded]
+        else [
+            f"{item}: {usd} USD in {currency.name}, and {currency.coin} for gas, on "
+            f"{currency.chain}"
+            for item in funded
+        ]
     ):
         typer.echo(line)
 

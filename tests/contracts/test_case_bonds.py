@@ -70,7 +70,7 @@ async def test_a_case_waits_for_its_bond() -> None:
         Unavailable,
         match=(
             f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has "
-            f"{usd(Amount(bond - 1))}"
+            f"{usd(Amount(bond - 1))}: send 0.000001 .*token 0x.* on "
         ),
     ):
         await performer(case)

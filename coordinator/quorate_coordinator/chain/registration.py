@@ -6,16 +6,19 @@ from typing import TypeVar
 from quorate_contracts.bindings.calls import Call, Query
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.money_texts import read_currency
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, usd
+from quorate_protocol.units import Address, Amount, usd
 from quorate_runtime.chain.client import BlockId, ChainClient
+from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 SEND_SECONDS = 60.0
+GAS_NEEDED = 450_000  # to approve the bond and register, with a margin
 
 
 async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
@@ -35,13 +38,7 @@ async def ensure_registered(
         await _check_keys(client, contracts, account, keys)
         return
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
-    held = await ask(client, contracts.token.balance_of(account))
-    if held < bond:
-        detail = (
-            f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has "
-            f"{usd(held)}; send it the difference and some gas"
-        )
-        raise Refused(Code.NOT_REGISTERED, detail)
+    await _check_money(client, contracts, account, bond)
     await _send(
         sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
     )
@@ -51,6 +48,26 @@ async def ensure_registered(
         stakes.register_coordinator(keys.statement.address, keys.posting.address),
     )
     log.info("registered as coordinator 0x%s", account.hex())
+
+
+async def _check_money(
+    client: ChainClient, contracts: Contracts, account: Address, bond: Amount
+) -> None:
+    """Raises Refused, which says what to send where, if the account cannot register."""
+    deployment = contracts.deployment
+    held = await ask(client, contracts.token.balance_of(account))
+    coins = await client.balance(account)
+    tokens = max(0, bond - held)
+    wei = max(0, GAS_NEEDED * first_bid(await client.fees(), client.fee_cap_wei).fee_max - coins)
+    if not tokens and not wei:
+        return
+    currency = await read_currency(client, deployment.chain_id, deployment.token)
+    bonded = f" needs a bond of {usd(bond)} USD and has {usd(held)}" if tokens else ""
+    gas = f" has {currency.coins(coins)} and cannot pay for gas" if wei else ""
+    raise Refused(
+        Code.NOT_REGISTERED,
+        f"coordinator 0x{account.hex()}{bonded or gas}: {currency.send(account, tokens, wei)}",
+    )
 
 
 async def _check_keys(

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.money_texts import Currency, read_currency
 from quorate_node.chain.calls import ask, transact
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.messages.views import InfoView
@@ -43,6 +44,7 @@ class RegistrationState:
     stake_missing: Amount  # for run slots without a stake slot
     is_frozen: bool
     short: Mapping[Hash32, int]  # host class -> run slots without a stake slot
+    currency: Currency  # names the token and coin that are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,9 @@ async def registration_state(
         stake_missing=Amount(sum(short.values()) * contracts.deployment.constants().slot_stake),
         is_frozen=await ask(client, stakes.frozen(account)) > 0,
         short=short,
+        currency=await read_currency(
+            client, contracts.deployment.chain_id, contracts.deployment.token
+        ),
     )
 
 
@@ -141,6 +146,7 @@ def missing(found: RegistrationState, keys: ProviderKeys, gas_price: int) -> tup
     """Returns what a person must do before `register` can succeed. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
+    currency = found.currency
     is_mine = found.operator_key in {signer.address for signer in keys.operators()}
     is_ready = found.index > 0 and not found.stake_missing and is_mine
     if found.is_frozen:
@@ -163,7 +169,7 @@ def missing(found: RegistrationState, keys: ProviderKeys, gas_price: int) -> tup
         lacks.append(
             Missing(
                 f"{account} cannot pay for gas",
-                f"send {_coins(GAS_NEEDED * price)} coins of the chain to it",
+                currency.send(keys.account, wei=_rounded(GAS_NEEDED * price - found.owner_coins)),
             )
         )
     if found.index and is_mine and found.operator_key != keys.operator.address:
@@ -176,33 +182,28 @@ def missing(found: RegistrationState, keys: ProviderKeys, gas_price: int) -> tup
             Missing("the chain does not know the new operator key yet", remedy, is_blocking=False)
         )
     if found.stake_missing > found.tokens:
-        short = usd(found.stake_missing - found.tokens)
+        short = found.stake_missing - found.tokens
         lacks.append(
             Missing(
-                f"{account} lacks {short} USD of stake",
-                f"send {short} tokens of the deployment's stablecoin to it",
+                f"{account} lacks {usd(short)} USD of stake",
+                currency.send(keys.account, tokens=short),
             )
         )
     if found.operator_coins < OPERATOR_GAS * price // 10 and (
         keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price
     ):
-        remedy = (
-            f"send {_coins(OPERATOR_GAS * price)} coins of the chain to "
-            f"0x{keys.operator.address.hex()}"
-        )
+        remedy = currency.send(keys.operator.address, wei=_rounded(OPERATOR_GAS * price))
         lacks.append(
             Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False)
         )
     return tuple(lacks)
 
 
-def _coins(wei: int) -> str:
-    """Returns an amount of wei in coins, rounded up to a thousandth of a coin.
-
-    So the message does not change with every block's fee.
+def _rounded(wei: int) -> int:
+    """Returns wei rounded up to a thousandth of a coin, so that the message does not change with
+    every block's fee.
     """
-    thousandths = -(-wei // 10**15)
-    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
+    return -(-wei // 10**15) * 10**15
 
 
 async def register(

@@ -275,6 +275,7 @@ def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) 
     market.fails(
         "node check --home owner",
         "lacks 100.00 USD of stake",
+        "send 100.00 qUSD (token 0x",
         "quorate devnet fund",
         "clock",
         status=3,
@@ -314,6 +315,8 @@ def test_operator_without_money_and_the_wrong_chain_are_named(market: Stranger) 
     market.fails(
         "coordinator up --home operator --port 0",
         "needs a bond of 1000",
+        "send 1000.00 qUSD (token 0x",
+        "ETH for gas to 0x",
         "quorate devnet fund",
         status=3,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from quorate_contracts.money_texts import Currency
 from quorate_node import settings
 from quorate_node.chain.registration import RegistrationState, missing, network_of, network_url
 from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
@@ -28,7 +29,7 @@ from quorate_node.ops.node_gateway import control_token
 from quorate_node.ops.status import read_status, status_of, write_status
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32, Price
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.keys.crypto import PeerKey
@@ -357,17 +358,23 @@ def test_network_is_the_one_that_coordinators_observe(
     network_of(url)
 
 
-READY = RegistrationState(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {})
+CURRENCY = Currency(11155111, Address(b"\x55" * 20), "USDC")
+READY = RegistrationState(
+    1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {}, CURRENCY
+)
 
 
 def test_missing_registration_and_money_come_with_a_remedy() -> None:
     """A problem that does not keep the provider from working does not stop the start."""
     assert missing(READY, keys(), 10**9) == ()
-    fresh = RegistrationState(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False, {})
+    fresh = RegistrationState(
+        0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False, {}, CURRENCY
+    )
     found = missing(fresh, keys(), 10**9)
-    assert [item.is_blocking for item in found] == [True, True, False] and "0.00006" in found[
-        1
-    ].remedy
+    assert [item.is_blocking for item in found] == [True, True, False]
+    owner = f"to 0x{PROVIDER.hex()} on Sepolia (chain 11155111)"
+    assert found[0].remedy == f"send 0.002 ETH for gas {owner}"
+    assert found[1].remedy == f"send 0.00006 USDC (token 0x{'55' * 20}) {owner}"
     elsewhere = missing(
         dataclasses.replace(fresh, tokens=Amount(100)), keys(has_owner=False), 10**9
     )

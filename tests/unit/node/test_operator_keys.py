@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from quorate_contracts.money_texts import Currency
 from quorate_node.chain.key_rotation import unneeded_keys
 from quorate_node.chain.registration import RegistrationState, missing
 from quorate_node.cli import app
@@ -232,9 +233,12 @@ def test_no_assignment_is_accepted_while_the_key_is_being_changed() -> None:
     assert isinstance(phase, Declined) and "operator key" in phase.text
 
 
+CURRENCY = Currency(31337, Address(b"\x55" * 20), "qUSD")
+
+
 def test_check_says_what_a_rotation_waits_for() -> None:
     found = RegistrationState(
-        1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {}
+        1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False, {}, CURRENCY
     )
     (here,), (elsewhere,) = (
         missing(found, BOTH, 10**9),
