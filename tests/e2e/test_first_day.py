@@ -4,15 +4,21 @@ Each starts in a clean clone, knows only the README and the guides, and ends wit
 The client and the owner share one devnet.
 """
 
+import json
 import re
 import shutil
 import sys
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from quorate_contracts.bindings.token import Token
+from quorate_protocol.units import Address
 from support.terminal import Terminal, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,18 +69,81 @@ def devnet(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
             window.type("quorate devnet down")
 
 
-def test_client_from_init_to_a_verified_result(devnet: Path, new_window: OpenWindow) -> None:
-    window = new_window()
-    url = re.search(r'"url": ?"(http://[^"]+)"', devnet.read_text())
-    assert url, devnet.read_text()
-    new = {"New passphrase": PASSPHRASE, "Repeat": PASSPHRASE}
-    secret = {"Passphrase of": PASSPHRASE}
-    told = window.type(f"quorate init --limits devnet --coordinator {url[1]}", new)
-    home = re.search(r"^profile +(\S+)$", told, re.MULTILINE)
-    assert home, told
-    window.type(f"quorate devnet fund {home[1]}")
+def test_client_from_init_to_her_money_back(
+    devnet: Path, clone: Path, new_window: OpenWindow
+) -> None:
+    """She runs her own script with a package, and takes back all that it did not cost."""
+    facts = json.loads(devnet.read_text())
+    window, secret = new_window(), {"Passphrase of": PASSPHRASE}
+    told = window.type(
+        f"quorate init --limits devnet --coordinator {facts['coordinator']['url']}",
+        {"New passphrase": PASSPHRASE, "Repeat": PASSPHRASE},
+    )
+    account, home = shown(told, "account"), shown(told, "profile")
+    told = window.type("quorate deposit 25", secret, status=3)
+    assert "send 25.00 qUSD (token 0x" in told and "on a devnet (chain 31337)" in told, told
+    window.type(f"quorate devnet fund {home}")
     told = window.type("quorate deposit 25", secret)
     assert "25.00 USD deposited" in told, told
+    before = tokens_of(facts, account)
+
+    write_own_script(clone)
     window.type("quorate image build --python -o hello.tar")
-    told = window.type("quorate apply -f examples/hello.yaml", {**secret, "Submit?": "y"})
+    told = window.type(
+        "quorate run hello.tar --max-price 5 --file train.py -r requirements.txt "
+        "-o model -- /outputs/model.json",
+        {**secret, "Submit?": "y"},
+    )
     assert "accepted (quorum-2): 2 providers agree" in told, told
+    assert json.loads((clone / "model" / "model.json").read_text()) == {"weights": [2, 4, 6]}
+    charged = round(float(shown(told, "charged")) * 1_000_000)
+    assert 0 < charged < 1_000_000
+
+    window.start("quorate withdraw --wait", "it can be taken out from", secret)
+    window.kill()
+    told = window.type("quorate withdraw 30", secret, status=2)
+    assert "is under way" in told, told
+    told = window.type("quorate withdraw --wait", secret)
+    assert f"withdrawn to {account}" in told, told
+    assert tokens_of(facts, account) == before + 25_000_000 - charged
+    assert "deposited  0.00 USD" in window.type("quorate balance")
+
+
+def write_own_script(folder: Path) -> None:
+    """Writes train.py, and requirements.txt with a package that no index has."""
+    (folder / "train.py").write_text(
+        "import json, sys, doubling\n"
+        "with open(sys.argv[1], 'w') as file:\n"
+        "    json.dump({'weights': doubling.doubled([1, 2, 3])}, file)\n"
+    )
+    metadata = "Metadata-Version: 2.1\nName: doubling\nVersion: 1.0\n"
+    with zipfile.ZipFile(folder / "doubling-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("doubling.py", "def doubled(items):\n    return [2 * i for i in items]\n")
+        wheel.writestr("doubling-1.0.dist-info/METADATA", metadata)
+        wheel.writestr(
+            "doubling-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr("doubling-1.0.dist-info/RECORD", "")
+    (folder / "requirements.txt").write_text("./doubling-1.0-py3-none-any.whl\n")
+
+
+def shown(told: str, name: str) -> str:
+    """Returns the word after a name at the beginning of a line."""
+    found = re.search(rf"^{name} +(\S+)", told, re.MULTILINE)
+    assert found, told
+    return found[1]
+
+
+def tokens_of(facts: dict[str, Any], account: str) -> int:
+    """Returns the test dollars in a wallet, in millionths, as the chain says."""
+    query = Token(Address(bytes.fromhex(facts["deployment"]["token"][2:]))).balance_of(
+        Address(bytes.fromhex(account[2:]))
+    )
+    call = {"to": f"0x{query.to.hex()}", "data": f"0x{query.data.hex()}"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}
+    request = urllib.request.Request(
+        facts["chainUrl"], json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return int(query.decode(bytes.fromhex(json.load(answer)["result"][2:])))
