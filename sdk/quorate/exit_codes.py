@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     NOT_VERIFIED = 6
     NO_PROFILE = 7
     CANCELLED = 8
+    PARTLY_FAILED = 9
     BUG = 70
     INTERRUPTED = 130
 
@@ -39,6 +40,9 @@ MEANING: dict[ExitCode, str] = {
     ),
     ExitCode.NO_PROFILE: "no usable profile or wrong passphrase; run `quorate init`",
     ExitCode.CANCELLED: "you answered no, or stopped the run",
+    ExitCode.PARTLY_FAILED: (
+        "some runs of a sweep succeeded, others did not; the table says which"
+    ),
     ExitCode.BUG: "a bug in quorate itself",
     ExitCode.INTERRUPTED: "interrupted from the keyboard; a submitted run goes on",
 }

@@ -17,6 +17,7 @@ from quorate.cli.programs.code_options import (
     code_fields,
     pack_without_network,
 )
+from quorate.cli.programs.sweep_options import Seeds, Sweeps, parse_sweeps
 from quorate.errors import CancelledError, UsageError
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def run(
     workdir: Workdir = None,
     python: PythonVersion = "",
     build: Build = None,
+    sweep: Sweeps = None,
+    seeds: Seeds = 0,
     inputs: Inputs = None,
     env: Variables = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
@@ -144,6 +147,8 @@ def run(
         image=local if local.is_file() else image,
         build=build,
         **code_fields(file, requirements, workdir, python, words),
+        sweep=parse_sweeps(sweep or ()),
+        seeds=seeds,
         name=name,
         inputs=_inputs(inputs or []),
         env=dict(_pair(item, "--env") for item in env or []),
@@ -173,7 +178,13 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     async def work() -> None:
         job = load_job(file)
         async with context_of(ctx).market() as market:
-            attach.show_plan(job, await market.plan(job), json)
+            if not job.is_array:
+                return attach.show_plan(job, await market.plan(job), json)
+            from quorate.cli.programs.sweep_runs import plan_first
+
+            elements = await market.array(job)
+            note(f"sweep: {len(elements)} runs; this is the plan of the first one")
+            attach.show_plan(elements[0].job, await plan_first(market, elements), json)
 
     run_async(work())
 
@@ -194,6 +205,13 @@ def validate(file: File, json: JsonFlag = False) -> None:
 async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json: bool) -> None:
     from quorate.cli import attach
 
+    if job.is_array:
+        from quorate.cli.programs.sweep_runs import run_array
+
+        async def agrees() -> bool:
+            return yes or await asyncio.to_thread(_confirm)
+
+        return await run_array(context, job, agrees, detach, is_json)
     if job.outputs is not None and job.outputs.exists():
         raise UsageError(f"{job.outputs} already exists; give a new directory for the output")
     async with context.market() as market:

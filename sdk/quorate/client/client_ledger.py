@@ -165,6 +165,15 @@ class Ledger:
         ).fetchone()
         return None if row is None else _entry(row)
 
+    def with_spec(self, coordinator: Address, name: str, spec: bytes) -> OrderRecord | None:
+        """Returns the newest order of exactly this job, or None."""
+        row = self._db.execute(
+            f"{_SELECT} WHERE coordinator = ? AND name = ? AND spec = ? ORDER BY rowid DESC "
+            "LIMIT 1",
+            (coordinator, name, spec),
+        ).fetchone()
+        return None if row is None else _entry(row)
+
     def beginning(self, coordinator: Address, digits: str) -> list[OrderRecord]:
         """Returns up to two orders whose job id begins with these hex digits; two show that the
         prefix is ambiguous.

@@ -18,15 +18,14 @@ from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
-from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError, translated
+from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
-from quorate.job.packing import NamedCid, PackedJob, has_given_size, named_cids, pack
+from quorate.job.packing import PackedJob
+from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
-from quorate_content.dag.cid import parse
-from quorate_content.transfer.fetch_order import gateway_source
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import (
@@ -51,7 +50,6 @@ SUBMIT_RETRY_SECONDS = 1.0
 # No new try begins after this time. Even without any answer, submitting then ends within a minute.
 SUBMIT_SECONDS = 20.0
 CONNECTIONS_MAX = 32
-MAP_MAX = 10_000
 MAP_PARALLEL = 8
 PREFIX_MIN = 4
 _DIGITS = frozenset("0123456789abcdef")
@@ -147,9 +145,8 @@ class Market:
             await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
             self._uploader = Uploader(api, self._clock.now)
-            self._preparation = JobPreparation(
-                self._profile.home, self._http_session, self._notice, self._stack
-            )
+            preparation = JobPreparation(self._profile.home, session, self._notice, self._stack)
+            self._packing = JobPacking(api, session, preparation)
             return self
         except BaseException:
             await self._stack.aclose()
@@ -241,7 +238,7 @@ class Market:
         `notice` gets a warning for each CID that the store does not hold. Raises UsageError for a
         wrong job, RefusedError if the coordinator refuses.
         """
-        packed = await self._pack(job)
+        packed = await self._packing.packed(job)
         self._notify_missing(packed)
         return await self._plan(job, packed)
 
@@ -259,7 +256,7 @@ class Market:
         if plan is not None:
             return await self._submit(job, plan.packed, self._planned_draft(job, plan), progress)
         await self._notify_owners(job)
-        packed = await self._pack(job)
+        packed = await self._packing.packed(job)
         self._notify_missing(packed)
         return await self._submit(job, packed, self._draft(job, packed), progress)
 
@@ -304,26 +301,47 @@ class Market:
         await self.attach()
         return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
 
-    async def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
-        """Submits one job for each set of environment variables, which are added to the job's own.
-        Returns the runs in order.
+    async def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
+        """Submits one job for each element: the job's own sweep, or given sets of variables.
+
+        Returns the runs in order. A budget is for the whole sweep, or for each of the given sets.
         """
-        wanted = list(params)
-        if len(wanted) > MAP_MAX:
-            raise UsageError(f"map: {len(wanted)} elements given; at most {MAP_MAX} are allowed")
-        await self._notify_owners(job)
-        packed = await self._pack(job)
-        self._notify_missing(packed)
-        await self._uploader.upload_missing(packed.uploads, no_progress)
+        wanted = await self.array(job, params)
         slots = asyncio.Semaphore(MAP_PARALLEL)
 
-        async def one(extra: Mapping[str, str]) -> Run:
+        async def one(element: ArrayElement) -> Run:
             async with slots:
-                each = replace(job, env={**job.env, **extra})
-                packed = await self._pack(each)
-                return await self._submit(each, packed, self._draft(each, packed), no_progress)
+                return await self.submit_element(element)
 
-        return list(await asyncio.gather(*(one(extra) for extra in wanted)))
+        return list(await asyncio.gather(*(one(element) for element in wanted)))
+
+    async def array(
+        self, job: Job, params: Iterable[Mapping[str, str]] | None = None
+    ) -> list[ArrayElement]:
+        """Returns the elements of a job array, each with this profile's newest order of exactly
+        that job. Uploads and signs nothing.
+        """
+        await self._notify_owners(job)
+        session = self._client_session
+        coordinator, ledger = session.identity.coordinator, session.ledger
+        found = await self._packing.elements(job, None if params is None else list(params))
+        if found:
+            self._notify_missing(found[0].packed)
+        return [
+            replace(
+                one, entry=ledger.with_spec(coordinator, one.job.name, one.packed.spec.encode())
+            )
+            for one in found
+        ]
+
+    async def submit_element(self, element: ArrayElement) -> Run:
+        """Submits one element of `array`, also if it was ordered before."""
+        job, packed = element.job, element.packed
+        return await self._submit(job, packed, self._draft(job, packed), no_progress)
+
+    async def plan_element(self, element: ArrayElement) -> Plan:
+        """Asks what one element would meet and cost."""
+        return await self._plan(element.job, element.packed)
 
     def entry(self, job_id: Hash32) -> OrderRecord:
         """Returns this profile's own record of one order."""
@@ -346,39 +364,6 @@ class Market:
                 "this Market is not open; use it inside `async with Market(profile) as market:`"
             )
         return self._opened
-
-    async def _pack(self, job: Job) -> PackedJob:
-        job = await self._preparation.prepared(job)
-        sizes: dict[str, int] = {}
-        absent: list[NamedCid] = []
-        for named in named_cids(job):
-            stat = await self._client_session.api.stat_content(named.cid)
-            if stat.size_bytes is not None:
-                sizes[named.cid] = stat.size_bytes
-            elif job.is_in_ipfs and not has_given_size(job, named.cid):
-                sizes[named.cid] = await self._size_in_ipfs(job, named)
-            if not stat.is_stored:
-                absent.append(named)
-        packed = await asyncio.to_thread(pack, job, sizes)
-        sent = {item.cid for item in packed.uploads}
-        not_stored = () if job.is_in_ipfs else (item for item in absent if item.cid not in sent)
-        return replace(packed, not_stored=tuple(not_stored))
-
-    async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
-        from quorate_content.transfer.root_size import root_size  # it imports aiohttp
-
-        failed: list[str] = []
-        for url in (*job.gateways, job.ipfs_gateway):
-            gateway = gateway_source("gateway", url).url
-            try:
-                with translated():
-                    return await root_size(self._http_session, gateway, parse(named.cid))
-            except UnavailableError as error:  # not re-raised: another gateway may have it
-                failed.append(str(error))
-        raise UnavailableError(
-            f"{named.field}: the size of {named.cid} is not known: {'; '.join(failed)}; name a "
-            "gateway that has it (ipfs_gateway)"
-        )
 
     async def _plan(self, job: Job, packed: PackedJob) -> Plan:
         view = await self._client_session.api.plan(

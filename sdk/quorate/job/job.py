@@ -18,6 +18,7 @@ from quorate.job.quantities import (
     parse_price,
     parse_size,
 )
+from quorate.job.sweep import check_sweep
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.job_spec import MIB, EnvVar, GpuRequest, Resources
 from quorate_protocol.units import Amount, Hash32, Price, Seconds, Small, VerifyTier
@@ -72,6 +73,9 @@ class Job:
 
     gateways: IPFS gateways that have image and inputs. Providers and jurors ask these first.
 
+    sweep, seeds: values of variables; `Market.map` submits every combination with every seed, and
+    `budget` is then for all of them together.
+
     max_price: US dollars per run slot and hour. budget: US dollars for everything;
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
 
@@ -107,6 +111,8 @@ class Job:
     requirements: str | Path | Sequence[str] = ()
     python: str = ""
     build: str | Path | None = None
+    sweep: Mapping[str, Sequence[str | int]] = field(default_factory=dict)
+    seeds: int = 0
 
     def __post_init__(self) -> None:
         """Parses every quantity once, so that an existing job is well formed apart from its
@@ -127,6 +133,7 @@ class Job:
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
         self._check_local_code()
+        check_sweep(self.sweep, self.seeds, self.env)
 
     def _check_local_code(self) -> None:
         if (self.build is None) == (self.image == ""):
@@ -148,6 +155,11 @@ class Job:
                 "source: with ipfs nothing is uploaded, so file, workdir and requirements are not "
                 "possible; put the code into IPFS and name it in inputs"
             )
+
+    @property
+    def is_array(self) -> bool:
+        """Returns whether the job has several elements."""
+        return bool(self.sweep or self.seeds)
 
     @property
     def has_local_code(self) -> bool:

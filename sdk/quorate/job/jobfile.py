@@ -83,6 +83,8 @@ class JobFileModel(BaseModel):
     workdir: Text | None = Field(default=None, min_length=1)
     requirements: Text | list[Text] = ""
     python: Text = ""
+    sweep: dict[str, list[Quantity]] = Field(default_factory=dict)
+    seeds: int = 0
 
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -188,6 +190,8 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         workdir=None if model.workdir is None else folder / model.workdir,
         requirements=_requirements(model.requirements, folder),
         python=model.python,
+        sweep=model.sweep,
+        seeds=model.seeds,
     )
 
 

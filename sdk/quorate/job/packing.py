@@ -3,7 +3,7 @@ Call it in a thread.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate.errors import UsageError
@@ -20,6 +20,7 @@ from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import JobKind
+from quorate_protocol.values import replace as struct_replace
 
 # Size bound of an input given by CID if neither job nor store gives one.
 CID_INPUT_BYTES = 4 * jobs.GIB
@@ -128,6 +129,22 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         raise UsageError(f"job: {refused.detail}") from refused
     # With source: ipfs the content is in IPFS already, so nothing is sent.
     return PackedJob(spec, () if job.source else tuple(uploads.values()))
+
+
+def with_element(packed: PackedJob, job: Job) -> PackedJob:
+    """Returns the packed job with name, command and variables of another one.
+
+    Reading an image again for each element of an array would take most of the time. Raises
+    UsageError if the spec is not valid.
+    """
+    spec = struct_replace(
+        packed.spec, name=job.name, argv=job.argv(), shell=job.shell(), env=job.variables()
+    )
+    try:
+        jobs.validate(spec)
+    except Refused as refused:
+        raise UsageError(f"job: {refused.detail}") from refused
+    return replace(packed, spec=spec)
 
 
 def is_path(value: str | Path) -> bool:

@@ -84,6 +84,7 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
     """
     from quorate.images.tag_resolution import parse_tagged
     from quorate.job.packing import is_path, pack
+    from quorate.job.sweep import element_job, elements
     from quorate.programs.preparation import Preparer
 
     async def any_python(_image: str) -> "ImagePython":
@@ -106,5 +107,9 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
         job = replace(job, build=None, image=f"{tagged.name if tagged else 'built'}@{_NO_DIGEST}")
     with TemporaryDirectory(prefix="quorate-") as folder:
         preparer = Preparer(Path(folder), note, any_python)
-        prepared = run_async(preparer.prepare(replace(job, requirements=())))
+        prepared = run_async(preparer.prepare(replace(job, requirements=(), sweep={}, seeds=0)))
+        if job.is_array:
+            found = elements(job.sweep, job.seeds)
+            note(f"sweep: {len(found)} runs; this is the spec of the first one")
+            prepared = element_job(prepared, found[0], len(found))
         return pack(prepared, {}), not is_open

@@ -1,0 +1,103 @@
+"""Packs a Market's jobs: asks the store for sizes, and IPFS gateways where the job says so."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from quorate.client.client_ledger import OrderRecord
+from quorate.errors import UnavailableError, UsageError, translated
+from quorate.job.job import Job
+from quorate.job.packing import NamedCid, PackedJob, has_given_size, named_cids, pack, with_element
+from quorate.job.sweep import ELEMENTS_MAX, Element, element_job, elements
+from quorate.programs.job_preparation import JobPreparation
+from quorate_content.dag.cid import parse
+from quorate_content.transfer.fetch_order import gateway_source
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession as HttpSession
+
+    from quorate.client.coordinator_api import Api
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayElement:
+    """One element of a job array. `entry` is this profile's newest order of exactly its job."""
+
+    params: Element
+    job: Job
+    packed: PackedJob
+    entry: OrderRecord | None = None
+
+
+class JobPacking:
+    """Packs jobs and the elements of job arrays."""
+
+    def __init__(self, api: "Api", session: "HttpSession", preparation: JobPreparation) -> None:
+        self._api, self._session, self._preparation = api, session, preparation
+
+    async def packed(self, job: Job) -> PackedJob:
+        """Returns the job's spec and what must be uploaded for it.
+
+        Raises UsageError for a wrong job, UnavailableError if a size is not known.
+        """
+        if job.is_array:
+            raise UsageError(
+                "sweep: it has several elements; use quorate run or apply, or Market.map"
+            )
+        return await self._packed(await self._preparation.prepared(job))
+
+    async def elements(
+        self, job: Job, params: Sequence[Element] | None = None
+    ) -> list[ArrayElement]:
+        """Returns the elements of the job's own sweep, or of the given sets of variables.
+
+        The local code is prepared once for all.
+        """
+        given = elements(job.sweep, job.seeds) if params is None else params
+        if not given and params is None:
+            raise UsageError("map: the job has neither sweep nor seeds, and no sets are given")
+        if len(given) > ELEMENTS_MAX:
+            raise UsageError(
+                f"map: {len(given)} elements given; at most {ELEMENTS_MAX} are allowed"
+            )
+        count = len(given) if params is None else 0
+        prepared = await self._preparation.prepared(replace(job, sweep={}, seeds=0))
+        packed = await self._packed(prepared)
+        return [
+            ArrayElement(one, made, with_element(packed, made))
+            for one in given
+            for made in [element_job(prepared, one, count)]
+        ]
+
+    async def _packed(self, job: Job) -> PackedJob:
+        sizes: dict[str, int] = {}
+        absent: list[NamedCid] = []
+        for named in named_cids(job):
+            stat = await self._api.stat_content(named.cid)
+            if stat.size_bytes is not None:
+                sizes[named.cid] = stat.size_bytes
+            elif job.is_in_ipfs and not has_given_size(job, named.cid):
+                sizes[named.cid] = await self._size_in_ipfs(job, named)
+            if not stat.is_stored:
+                absent.append(named)
+        packed = await asyncio.to_thread(pack, job, sizes)
+        sent = {item.cid for item in packed.uploads}
+        not_stored = () if job.is_in_ipfs else (item for item in absent if item.cid not in sent)
+        return replace(packed, not_stored=tuple(not_stored))
+
+    async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
+        from quorate_content.transfer.root_size import root_size  # it imports aiohttp
+
+        failed: list[str] = []
+        for url in (*job.gateways, job.ipfs_gateway):
+            gateway = gateway_source("gateway", url).url
+            try:
+                with translated():
+                    return await root_size(self._session, gateway, parse(named.cid))
+            except UnavailableError as error:  # not re-raised: another gateway may have it
+                failed.append(str(error))
+        raise UnavailableError(
+            f"{named.field}: the size of {named.cid} is not known: {'; '.join(failed)}; name a "
+            "gateway that has it (ipfs_gateway)"
+        )
