@@ -13,6 +13,7 @@ from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import drain, health, pause, price, resume
 from quorate_node.cli_init import init
+from quorate_node.cli_money import leave, withdraw
 from quorate_node.cli_options import EXIT_REFUSED, EXIT_UNAVAILABLE, fail, hex_text, home_of
 from quorate_node.cli_status import status
 from quorate_node.config import Config
@@ -180,5 +181,9 @@ def rotate(
     typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
 
 
-for command in (init, check, up, health, status, pause, resume, drain, price, rotate):
+COMMANDS = (
+    *(init, check, up, health, status, pause, resume, drain, price),
+    *(withdraw, leave, rotate),
+)
+for command in COMMANDS:
     app.command()(command)

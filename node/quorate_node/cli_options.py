@@ -181,8 +181,15 @@ LogFile = Annotated[
     ),
 ]
 
-# --------------------------------------------------------------------------------------- of `drain`
+# ----------------------------------------------------------- of `drain`, `withdraw` and `leave`
 
+WithdrawAmount = Annotated[
+    str, typer.Argument(metavar="[AMOUNT]", help="USD to send, such as 12.50 (default: all)")
+]
+WithdrawTo = Annotated[
+    str, typer.Option("--to", help="Account that gets the USD of the owner's wallet")
+]
+WaitToTheEnd = Annotated[bool, typer.Option("--wait", help="Wait until everything is done")]
 TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
 
 

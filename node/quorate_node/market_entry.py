@@ -8,7 +8,9 @@ from pathlib import Path
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts
+from quorate_node.chain import stake_classes
 from quorate_node.chain.key_rotation import Rotation
+from quorate_node.chain.owner_sender import owner_sender
 from quorate_node.chain.registration import (
     check_coordinator,
     missing,
@@ -16,7 +18,9 @@ from quorate_node.chain.registration import (
     register,
     registration_state,
 )
+from quorate_node.chain.stake_release import StakeRelease
 from quorate_node.config import Config
+from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.messaging.statement_echo import StatementEcho
@@ -24,7 +28,6 @@ from quorate_node.ops.leaving import is_leaving
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
-from quorate_runtime.chain import Sender
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import Notifier
 
@@ -96,11 +99,21 @@ class MarketEntry:
             self.config,
             clock,
         )
+        release = StakeRelease(
+            parts.core,
+            parts.client,
+            parts.contracts,
+            self.keys.owner,
+            self.config.home,
+            (detect_cpu_class().id(), self.config.slots),
+            clock,
+        )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
         offers = periodic.renew_offer(parts.core, parts.actor, parts.announcements, clock)
         self.group.create_task(heartbeats, name="heartbeats")
         self.group.create_task(offers, name="offers")
         self.group.create_task(rotation.run(), name="rotation")
+        self.group.create_task(release.run(), name="stake release")
 
     # --------------------------------------------------------------------------------- coordinators
 
@@ -156,28 +169,16 @@ class MarketEntry:
 
     async def _register(self) -> None:
         """Retries until the provider is registered and staked, and says what is missing."""
-        keys, told, owner = self.keys, "", None
-        if keys.owner is not None:
-            owner = Sender(
-                self.parts.client,
-                keys.owner,
-                self.config.path("owner.sqlite"),
-                self.clock,
-                chain_id=self.parts.contracts.deployment.chain_id,
-            )
-        try:
-            while (problem := await self._try_to_register(owner)) is not None:
-                if problem != told:
-                    self.board.put("stake", problem)
-                    self.notifier.status(f"not on offer yet: {problem}")
-                    log.warning("not on offer yet: %s", problem)
-                    told = problem
-                await self.clock.sleep(RETRY_SECONDS)
-        finally:
-            if owner is not None:
-                owner.close()
+        told = ""
+        while (problem := await self._try_to_register()) is not None:
+            if problem != told:
+                self.board.put("stake", problem)
+                self.notifier.status(f"not on offer yet: {problem}")
+                log.warning("not on offer yet: %s", problem)
+                told = problem
+            await self.clock.sleep(RETRY_SECONDS)
 
-    async def _try_to_register(self, owner: Sender | None) -> str | None:
+    async def _try_to_register(self) -> str | None:
         """Returns None if the provider is registered and staked, else what is missing."""
         wanted = {slot.host.id(): int(slot.count) for slot in self.parts.terms.slots}
         classes = " ".join(f"{host_class.hex()} {count}" for host_class, count in wanted.items())
@@ -186,7 +187,7 @@ class MarketEntry:
             f"{classes}"
         )
         try:
-            lacking, open_slots = await self._look_and_stake(owner, wanted)
+            lacking, open_slots = await self._look_and_stake(wanted)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
             # is. Any other provider tries again.
@@ -198,12 +199,11 @@ class MarketEntry:
         names = ", ".join(host_class.hex()[:16] for host_class in wanted)
         log.info("registered, with %d stake slots in host class %s", open_slots, names)
         self._marker.write_text(mark)
+        stake_classes.remember(self.config.home, wanted)
         self.board.put("stake")
         return None
 
-    async def _look_and_stake(
-        self, owner: Sender | None, wanted: Mapping[Hash32, int]
-    ) -> tuple[str, int]:
+    async def _look_and_stake(self, wanted: Mapping[Hash32, int]) -> tuple[str, int]:
         """Returns (what is missing, number of open stake slots).
 
         It registers and stakes if the owner's key is here.
@@ -214,9 +214,11 @@ class MarketEntry:
         lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
         if any(item.is_blocking for item in lacks):
             return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
-        if owner is not None:
+        if keys.owner is not None:
             url = network_url(self.config.public_url, await self._observed(), self.url)
-            found = await register(client, contracts, keys, owner, wanted, url)
+            home, chain_id = self.config.home, contracts.deployment.chain_id
+            with owner_sender(home, client, keys.owner, self.clock, chain_id) as sender:
+                found = await register(client, contracts, keys, sender, wanted, url)
         return "", found.open_slots
 
     async def _observed(self) -> list[str]:

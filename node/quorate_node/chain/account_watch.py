@@ -18,7 +18,7 @@ from quorate_runtime.process.health import Board
 from quorate_runtime.process.log_throttle import LogThrottle
 
 LOOK_SECONDS = 600.0
-FRESH_SECONDS = 5.0  # an answer so old is shown again
+FRESH_SECONDS = 2.0  # an answer so old is shown again
 ASK_SECONDS = 3.0  # the status does not wait longer for the chain
 
 log = logging.getLogger(__name__)

@@ -28,6 +28,23 @@ Submit = Callable[[events.Event], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
+async def checked_proof(coordinator: Coordinator, epoch: Epoch, provider: Address) -> ProofView:
+    """Returns a provider's leaf in an epoch, checked against the root that the chain has.
+
+    Raises Refused(BAD_AMOUNT) if the proof does not lead to the root, and Refused(UNKNOWN) if the
+    epoch has no leaf of the provider.
+    """
+    view = await coordinator.proof(epoch.number)
+    root = root_of(view.leaf, view.proof)
+    is_root = (root.hash, root.final, root.held) == (epoch.root, epoch.sum_final, epoch.sum_held)
+    if view.epoch != epoch.number or view.leaf.account != provider or not is_root:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain",
+        )
+    return view
+
+
 class Claims:
     """Reads this provider's proofs of credit, and sends the claim transactions."""
 
@@ -54,23 +71,7 @@ class Claims:
         return await self._proof(coordinator, epoch)
 
     async def _proof(self, coordinator: Coordinator, epoch: Epoch) -> ProofView:
-        view = await coordinator.proof(epoch.number)
-        root = root_of(view.leaf, view.proof)
-        is_root = (root.hash, root.final, root.held) == (
-            epoch.root,
-            epoch.sum_final,
-            epoch.sum_held,
-        )
-        if (
-            view.epoch != epoch.number
-            or view.leaf.account != self._core.terms.provider
-            or not is_root
-        ):
-            raise Refused(
-                Code.BAD_AMOUNT,
-                f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain",
-            )
-        return view
+        return await checked_proof(coordinator, epoch, self._core.terms.provider)
 
     async def perform(self, effect: effects.SendClaim, submit: Submit) -> None:
         """Sends the claim for the effect's epoch, unless a newer epoch is final."""

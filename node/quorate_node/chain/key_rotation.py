@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
+from quorate_node.chain.owner_sender import owner_sender
 from quorate_node.chain.registration import rotate
 from quorate_node.config import Config
 from quorate_node.core import jury_duty
@@ -27,7 +28,7 @@ from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds, UnixSeconds
-from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board
 
 CHANGING_SECONDS = 1.0
@@ -136,17 +137,9 @@ class Rotation:
         head = await self._client.head()
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
             return  # the old key accepts and answers these leases; wait some seconds
-        owner = Sender(
-            self._client,
-            self._keys.owner,
-            self._config.path("owner.sqlite"),
-            self._clock,
-            chain_id=self._contracts.deployment.chain_id,
-        )
-        try:
-            await rotate(self._contracts, self._keys, owner)
-        finally:
-            owner.close()
+        home, chain_id = self._config.home, self._contracts.deployment.chain_id
+        with owner_sender(home, self._client, self._keys.owner, self._clock, chain_id) as sender:
+            await rotate(self._contracts, self._keys, sender)
         await self._learn()
         log.info("operator key 0x%s is valid from now on", self._ring.current.address.hex())
 

@@ -13,16 +13,23 @@ NO_SLOT_IS_FREE = ("stake", "engine", "disk")
 
 
 def why_nothing_is_on_offer(
-    core: ProviderCore, problems: Iterable[Problem], is_on_offer: bool, is_leaving: bool
+    core: ProviderCore,
+    problems: Iterable[Problem],
+    is_on_offer: bool,
+    is_leaving: bool,
+    is_connected: bool,
 ) -> str:
-    """Returns why no slot is on offer; "" if some are. `is_on_offer`: registered and staked."""
+    """Returns why no slot is on offer; "" if some are.
+
+    `is_on_offer`: registered and staked. `is_connected`: to one coordinator at least.
+    """
     if is_leaving:
         return "leaving: `quorate node leave` goes on, `quorate node resume` takes it back"
     known = {problem.name: problem.text for problem in problems}
     if core.scalars.is_draining and "stopping" not in known:
         return "paused: `quorate node resume` takes work again"
     for name in UNSELLABLE:
-        if name in known:
+        if name in known and not (name == "coordinator" and is_connected):
             return f"{name}: {known[name]}"
     if not is_on_offer:
         return "not registered yet: the daemon has not finished its start"

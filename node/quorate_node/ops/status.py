@@ -145,7 +145,9 @@ def status_of(
     `transports` has the transport of each coordinator that the provider is connected to.
     """
     facts = facts or OwnerFacts()
-    why = why_nothing_is_on_offer(core, problems, facts.is_on_offer, facts.is_leaving)
+    not_on_offer = why_nothing_is_on_offer(
+        core, problems, facts.is_on_offer, facts.is_leaving, is_connected=bool(transports)
+    )
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     over = [
         core.executions[lease]
@@ -183,11 +185,11 @@ def status_of(
         ),
         problems=problems,
         unpaid=tuple(
-            UnpaidStatus(item.assignment_hash, why) for item in over if (why := item.unpaid())
+            UnpaidStatus(item.assignment_hash, item.unpaid()) for item in over if item.unpaid()
         )[-SHOWN_MAX:],
         bytes_by_source=bytes_by_source or {},
-        slots=_slots(core, offered, facts.attested, is_offered=not why),
-        not_on_offer=why,
+        slots=_slots(core, offered, facts.attested, is_offered=not not_on_offer),
+        not_on_offer=not_on_offer,
         is_leaving=facts.is_leaving,
         income=facts.income.days[-DAYS_SHOWN:],
         jobs_paid=sum(day.paid for day in facts.income.days),

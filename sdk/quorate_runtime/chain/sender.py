@@ -191,6 +191,12 @@ class Sender:
         records = await self._nonces.records()
         return await asyncio.to_thread(records.find, purpose) is not None
 
+    async def has_ended(self, purpose: str) -> bool:
+        """Returns whether a purpose's transaction is known to be mined, or to have reverted."""
+        records = await self._nonces.records()
+        found = await asyncio.to_thread(records.find, purpose)
+        return found is not None and found.receipt is not None
+
     def close(self) -> None:
         """Closes the records. Transactions that nodes hold may still be mined."""
         self._nonces.close()

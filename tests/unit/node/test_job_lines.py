@@ -10,10 +10,19 @@ from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.income import Income, read_income, with_statement
 from quorate_node.ops.job_lines import JobLines
+from quorate_node.ops.status import OwnerFacts, status_of
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
-from support.markets.provider_world import COORDINATOR, Driver, make_terms, statement, verdict
+from quorate_runtime.process.health import Problem
+from support.markets.provider_world import (
+    COORDINATOR,
+    OPERATOR,
+    Driver,
+    make_terms,
+    statement,
+    verdict,
+)
 
 DAY = "2023-11-14"
 
@@ -28,7 +37,7 @@ def test_each_job_is_told_when_taken_finished_and_paid(
     lines.look()
     name = f"job 0x{lease.hex()[:12]}"
     assert [text.split(":")[0] for text in caplog.messages] == [f"{name} taken"]
-    assert "0.100000 USD an hour, 30 s at most" in caplog.text
+    assert "0.10 USD an hour, 30 s at most" in caplog.text
     driver.advance(lease, Revealed)
     lines.look()
     driver.do(verdict(lease))
@@ -75,3 +84,24 @@ def test_income_counts_what_statements_add_and_take_back() -> None:
 def test_a_damaged_income_file_starts_again(tmp_path: Path) -> None:
     (tmp_path / "income.json").write_text("{")
     assert read_income(tmp_path) == Income()
+
+
+def test_status_says_why_nothing_is_on_offer() -> None:
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign()
+    driver.do(events.TaskFailed(lease, "its container was gone"))
+
+    def shown(*problems: Problem, facts: OwnerFacts | None = None, connected: bool = True) -> str:
+        transports = {COORDINATOR: "libp2p"} if connected else {}
+        state = status_of(driver.core, OPERATOR.address, "", transports, problems, facts=facts)
+        assert all(slot.offered == 0 for slot in state.slots) == bool(state.not_on_offer)
+        return state.not_on_offer
+
+    away = Problem("coordinator", "not connected to one of two")
+    assert shown() == "" and shown(away) == "" and shown(Problem("chain", "x")) == ""
+    assert shown(away, connected=False).startswith("coordinator: ")
+    assert shown(Problem("engine", "no Docker")) == "engine: no Docker"
+    assert shown(facts=OwnerFacts(is_on_offer=False)).startswith("not registered")
+    assert shown(facts=OwnerFacts(is_leaving=True)).startswith("leaving: ")
+    driver.do(events.DrainRequested(True))
+    assert shown().startswith("paused: ")

@@ -1,0 +1,54 @@
+"""Sends the owner's transactions. The daemon and the commands take turns.
+
+A `Sender` may not share its key with another one, so each holds a lock in the provider's home. What
+one has signed and not finished, the next one finishes.
+"""
+
+import fcntl
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.chain import ChainClient, Sender
+
+LOCK_FILE = "owner.lock"
+SENDS_FILE = "owner.sqlite"
+LOCKED_SECONDS = 2.0
+
+
+@contextmanager
+def owner_sender(
+    home: Path, client: ChainClient, owner: Signer, clock: Clock, chain_id: int
+) -> Iterator[Sender]:
+    """Gives the only sender of the owner's key, until the block ends.
+
+    Raises Unavailable while another program of this home has it.
+    """
+    with owner_lock(home):
+        sender = Sender(client, owner, home / SENDS_FILE, clock, chain_id=chain_id)
+        try:
+            yield sender
+        finally:
+            sender.close()
+
+
+@contextmanager
+def owner_lock(home: Path) -> Iterator[None]:
+    """Holds the lock of the owner's key. Raises Unavailable while another program has it."""
+    handle = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Unavailable(
+                f"another command sends transactions of {shlex.quote(str(home))} now: wait until "
+                "it ends, then type this again",
+                LOCKED_SECONDS,
+            ) from error
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,187 @@
+"""`quorate node withdraw` and `quorate node leave`: the owner's money comes out."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from quorate_node import cli_options as options
+from quorate_node import settings as settings_file
+from quorate_node.cli_control import ask_daemon, tell_to_take_work
+from quorate_node.cli_status import date_text
+from quorate_node.config import Config
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.ops import leaving
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, usd
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.keystore import KeystoreError
+
+if TYPE_CHECKING:
+    from quorate_node.ops.departure import Departure, JobsLeft
+    from quorate_node.ops.withdrawal import Wait, Withdrawn
+
+LOOK_SECONDS = 5.0
+FAILURES = (Refused, Unavailable, KeystoreError, BaseExceptionGroup)
+
+
+def withdraw(
+    amount: options.WithdrawAmount = "",
+    to: options.WithdrawTo = "",
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Claim the earnings that are due. With --to, send USD from the owner's wallet to an account:
+    AMOUNT, or all. Typed again after a crash it sends nothing twice.
+    """
+    try:
+        receiver, wanted = _receiver(to), _amount(amount, to)
+        config, keys = _opened(options.home_of(home), password_file)
+        found = asyncio.run(_withdraw(config, keys, receiver, wanted))
+    except FAILURES as error:
+        options.fail(error, as_json)
+    if as_json:
+        typer.echo(canonical.encode(found).decode())
+        return
+    _print(found.done, found.waits, found.calls, keys)
+    typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
+    if receiver is None and found.tokens:
+        typer.echo("Next: `quorate node withdraw --to 0x...` sends them to another account")
+
+
+def leave(
+    to: options.WithdrawTo = "",
+    is_waiting: options.WaitToTheEnd = False,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Take no more work, and take stake and earnings out. It says what has to wait until when; type
+    it again then, also after a restart. `quorate node resume` gives it up.
+    """
+    folder = options.home_of(home)
+    try:
+        receiver = _receiver(to)
+        config, keys = _opened(folder, password_file)
+        found = asyncio.run(_leave(config, keys, is_waiting, as_json))
+        if found.is_over and receiver is not None:
+            sent = asyncio.run(_withdraw(config, keys, receiver, None))
+            _print(() if as_json else sent.done, (), () if as_json else sent.calls, keys)
+    except FAILURES as error:
+        options.fail(error, as_json)
+    if as_json:
+        typer.echo(canonical.encode(found).decode())
+        return
+    if not is_waiting:
+        _print(found.done, found.waits, found.calls, keys)
+    flag = options.home_flag(home)
+    if not found.is_over:
+        again = f"`quorate node leave{flag}` again"
+        typer.echo(f"Next: when a date has passed, type {again}; until then the daemon may run")
+        return
+    if receiver is None:
+        typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
+    typer.echo("left: no stake is on chain and no pay is owed; stop the daemon")
+
+
+async def _withdraw(
+    config: Config, keys: ProviderKeys, to: Address | None, amount: Amount | None
+) -> "Withdrawn":
+    # Imported here: it loads the contracts, and commands such as `status` must start fast.
+    from quorate_node.chain.owner_desk import owner_desk
+    from quorate_node.ops.withdrawal import withdraw as withdraw_now
+
+    async with owner_desk(config, keys, SystemClock()) as desk:
+        return await withdraw_now(desk, to, amount)
+
+
+async def _leave(
+    config: Config, keys: ProviderKeys, is_waiting: bool, as_json: bool
+) -> "Departure":
+    from quorate_node.chain.owner_desk import owner_desk
+    from quorate_node.ops.departure import leave as leave_now
+
+    clock, told = SystemClock(), set[str]()
+    await asyncio.to_thread(leaving.begin_leaving, config.home)
+    async with owner_desk(config, keys, clock) as desk:
+        while True:
+            await tell_to_take_work(config.home, is_wanted=False)
+            found = await leave_now(desk, await _jobs_left(config.home))
+            if not is_waiting or found.is_over:
+                return found
+            lines = [*found.done, *(_wait_line(item) for item in found.waits), *found.calls]
+            for line in lines if not as_json else ():
+                if line.split(" until ")[0] not in told:
+                    told.add(line.split(" until ")[0])
+                    typer.echo(line)
+            await clock.sleep(LOOK_SECONDS)
+
+
+async def _jobs_left(home: Path) -> "JobsLeft":
+    """Asks the daemon what still runs."""
+    from quorate_node.ops.departure import JobsLeft
+
+    try:
+        tree = await ask_daemon(home, "GET", "/v1/status")
+    except Unavailable:
+        # Not re-raised: a provider that has never run has no job.
+        return JobsLeft(is_known=not (home / "status.json").exists())
+    until = max((int(item["commitBy"]) for item in tree["leases"]), default=0)
+    return JobsLeft(True, len(tree["leases"]), len(tree["jury"]), until)
+
+
+def _opened(folder: Path, password_file: Path | None) -> tuple[Config, ProviderKeys]:
+    """Returns configuration and keys. Raises Refused before `init`."""
+    settings = settings_file.read(folder)
+    config = settings.config(folder, None, None, stop_on_exit=False)
+    return config, options.load_keys(folder, settings, password_file)
+
+
+def _receiver(text: str) -> Address | None:
+    found = options.address_of(text, "--to")
+    if text and found == ZERO_ADDRESS:
+        raise Refused(Code.MALFORMED, "--to: nobody has the key of the zero address")
+    return found if text else None
+
+
+def _amount(text: str, to: str) -> Amount | None:
+    """Returns a typed amount in millionths of a USD; None = all."""
+    if not text:
+        return None
+    if not to:
+        raise Refused(
+            Code.MALFORMED,
+            f"AMOUNT {text}: name the account that gets it with --to; earnings go to your payout "
+            "account without it",
+        )
+    try:
+        found = Amount(settings_file.usd_price(text))
+    except Refused as refused:
+        raise Refused(
+            Code.BAD_AMOUNT, f"AMOUNT {text!r}: USD with at most six decimals, for example 12.50"
+        ) from refused
+    if not found:
+        raise Refused(Code.BAD_AMOUNT, f"AMOUNT {text!r}: more than 0")
+    return found
+
+
+def _print(
+    done: Iterable[str], waits: Iterable["Wait"], calls: Iterable[str], keys: ProviderKeys
+) -> None:
+    for line in done:
+        typer.echo(line)
+    for item in waits:
+        typer.echo(_wait_line(item))
+    calls = tuple(calls)
+    if calls:
+        typer.echo(f"The owner's key is not here. With the key of 0x{keys.account.hex()} call:")
+    for call in calls:
+        typer.echo(f"  {call}")
+
+
+def _wait_line(item: "Wait") -> str:
+    return f"waits: {item.what}" + (f", until {date_text(item.until)}" if item.until else "")

@@ -1,0 +1,133 @@
+"""`quorate node leave`: closes the stake slots, takes the stake back, and claims the earnings.
+
+Each call does what is possible now and says what waits until when. The chain and the daemon hold
+the state, so the command is typed again after a restart, and does no step twice.
+"""
+
+import shlex
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from quorate_node.chain import stake_classes
+from quorate_node.chain.account_state import AccountState
+from quorate_node.chain.owner_desk import OwnerDesk
+from quorate_node.chain.stake_release import Step, close_step, perform, possible_step
+from quorate_node.ops.withdrawal import Wait, claim_all, earnings_waits
+from quorate_protocol.units import Address, Amount, UnixSeconds, usd
+
+
+@dataclass(frozen=True, slots=True)
+class JobsLeft:
+    """What the daemon says still runs. `is_known` is false if no daemon answers.
+
+    `until` is when the last job ends at the latest; 0 if none runs.
+    """
+
+    is_known: bool
+    jobs: int = 0
+    duties: int = 0
+    until: int = 0
+
+
+class Departure(Struct, frozen=True):
+    """How far the provider has left. `calls` are for an owner's key that is kept elsewhere."""
+
+    done: tuple[str, ...]
+    waits: tuple[Wait, ...]
+    calls: tuple[str, ...]
+    is_over: bool  # no stake is left on chain, and no pay is owed
+    wallet: Address
+    tokens: Amount  # in the wallet now
+
+
+async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
+    """Does what can be done now.
+
+    It closes no slot while a job or a jury duty may run.
+    """
+    state = await desk.state()
+    stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
+    steps, waits = await _steps(desk, state, jobs)
+    items, away = await desk.claimable()
+    waits += [Wait(text) for text in away]
+    done, calls = [], []
+    if desk.keys.owner is None:
+        stakes = desk.contracts.stakes.address.hex()
+        calls = [f"{step.text} of 0x{stakes}" for step in steps]
+    elif steps or items:
+        with desk.sender() as sender:
+            for step in steps:
+                await perform(sender, step)
+                done.append(f"sent {step.text.split('(')[0].replace('_', ' ')}")
+            done += await claim_all(desk, sender, items)
+    if state.open_slots() and not _jobs_wait(desk, jobs):
+        # The next start must ask the chain for the slots again.
+        desk.config.path(stake_classes.MARKER).unlink(missing_ok=True)
+    state = await desk.state() if done else state
+    waits += _stake_waits(desk, state)
+    waits += await earnings_waits(desk)
+    is_over = not (state.stake or state.slots or waits or calls)
+    return Departure(
+        tuple(_counted(done)), tuple(waits), tuple(calls), is_over, state.account, state.tokens
+    )
+
+
+async def _steps(
+    desk: OwnerDesk, state: AccountState, jobs: JobsLeft
+) -> tuple[list[Step], list[Wait]]:
+    steps, waits = [], []
+    if state.open_slots():
+        problem = _jobs_wait(desk, jobs)
+        if problem is not None:
+            waits.append(problem)
+        else:
+            steps += [close_step(desk.contracts, slot) for slot in state.open_slots()]
+    for slot in state.closed_slots():
+        if slot.back_at <= state.read_at:
+            step = await possible_step(desk.client, desk.contracts, state.account, slot)
+            steps += [step] if step is not None else []
+    return steps, waits
+
+
+def _jobs_wait(desk: OwnerDesk, jobs: JobsLeft) -> Wait | None:
+    """Returns why the slots stay open; None if nothing runs."""
+    if not jobs.is_known:
+        home = shlex.quote(str(desk.config.home))
+        return Wait(
+            "the slots stay open: only the daemon knows whether a job runs; start it with "
+            f"`quorate node up --home {home}`"
+        )
+    if jobs.jobs:
+        return Wait(f"{jobs.jobs} jobs hold the stake", UnixSeconds(jobs.until))
+    if jobs.duties:
+        return Wait(f"{jobs.duties} jury duties hold the stake")
+    return None
+
+
+def _stake_waits(desk: OwnerDesk, state: AccountState) -> list[Wait]:
+    each = desk.contracts.deployment.constants().slot_stake
+    waits: list[Wait] = []
+    if state.is_frozen:
+        waits.append(Wait("a court case is open: until it ends no stake comes back"))
+    closed = state.closed_slots()
+    for minute in sorted({slot.back_at // 60 for slot in closed}):
+        group = [slot for slot in closed if slot.back_at // 60 == minute]
+        text = f"the stake of {len(group)} slots ({usd(len(group) * each)} USD)"
+        waits.append(Wait(text, max(slot.back_at for slot in group)))
+    if state.stake and not state.slots:
+        waits.append(
+            Wait(
+                f"{usd(state.stake)} USD of stake are in host classes that this home does not "
+                "know: use the home in which they were staked"
+            )
+        )
+    return waits
+
+
+def _counted(done: list[str]) -> list[str]:
+    """Returns each sentence once, with its count."""
+    return [
+        text if done.count(text) == 1 else f"{text} ({done.count(text)} times)"
+        for text in dict.fromkeys(done)
+    ]
