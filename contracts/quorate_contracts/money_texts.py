@@ -5,6 +5,7 @@ All roles use these texts, so that a person never has to guess what to send wher
 """
 
 import re
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -12,7 +13,9 @@ from quorate_contracts.bindings.token import Token
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, usd
-from quorate_runtime.chain.client import ChainClient
+
+if TYPE_CHECKING:
+    from quorate_runtime.chain.client import ChainClient
 
 TEST_TOKEN = "qUSD"  # the symbol of TestToken.vy, which devnets deploy
 DEVNET_CHAIN = 31337  # the id that development chains have
@@ -87,7 +90,7 @@ def currency_of(deployment: Deployment) -> Currency:
     return Currency(deployment.chain_id, deployment.token)
 
 
-async def read_currency(client: ChainClient, chain_id: int, token: Address) -> Currency:
+async def read_currency(client: "ChainClient", chain_id: int, token: Address) -> Currency:
     """Returns the currency of a deployment, with the symbol that the token itself names.
 
     A symbol that is no short word is left out: a stranger's token could say anything.

@@ -24,6 +24,9 @@ REMEDIES = {
 """The next step for refusals whose sentence names none."""
 
 
+NAMING_WORDS_MAX = 3
+
+
 class QuorateError(Exception):
     """Root of all errors of the client. `exit_code` is the command's exit code."""
 
@@ -47,11 +50,22 @@ class RefusedError(QuorateError):
         """`remedy` replaces the next step of `REMEDIES`."""
         following = remedy or REMEDIES.get(code, "")
         super().__init__(
-            f"{sentence}{' ' + detail if detail else ''} "
-            f"({code}){'. Next: ' + following if following else ''}"
+            f"{_said(sentence, detail)} ({code}){'. Next: ' + following if following else ''}"
         )
         self.code = code
         self.detail = detail
+
+
+def _said(sentence: str, detail: str) -> str:
+    """Returns what a person reads: the detail, which says it in full, or the code's sentence.
+
+    A detail of a few words only names what the sentence is about.
+    """
+    if not detail:
+        return sentence.rstrip(".")
+    if len(detail.split()) > NAMING_WORDS_MAX:
+        return detail.rstrip(".")
+    return f"{detail}: {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
 
 
 class UnavailableError(QuorateError):

@@ -6,6 +6,7 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import attestation_levels, offers
 from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
 from quorate_coordinator.core.nonces import UsedNonces
+from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
@@ -52,7 +53,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         job_id=job.id,
         client=job.submission.order.message.client,
         name=job.submission.spec.name,
-        phase=type(job.phase).__name__.lower(),
+        phase=phase_name(job.phase),
         rule=job.ack.message.rule,
         created_at=job.created_at,
         executions=shown,
@@ -119,7 +120,7 @@ def _execution(
         provider=lease.provider if is_published else Address(bytes(20)),
         role=role,
         batch=lease.batch,
-        phase=type(phase).__name__.lower(),
+        phase=phase_name(phase),
         usage_ms=commit.usage_ms if commit else None,
         exit_status=reveal.exit_status if reveal and may_see else None,
         output_digest=reveal.output_digest if reveal and may_see else None,

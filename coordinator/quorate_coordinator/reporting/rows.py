@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from quorate_coordinator.core.entities import Case, Decided, Ended, Job
+from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
 from quorate_protocol.codec import canonical
 from quorate_protocol.rules.classes import HostClass
@@ -34,7 +35,7 @@ def run_row(job: Job) -> Row:
         "client": job.submission.order.message.client.hex(),
         "name": plain_text(job.submission.spec.name, NAME_MAX),
         "host_class": job.ack.message.host_class.hex(),
-        "phase": type(job.phase).__name__.lower(),
+        "phase": phase_name(job.phase),
         "rule": job.ack.message.rule.name.lower(),
         "outcome": outcome,
         "ending": ending,

@@ -15,7 +15,7 @@ from quorate_protocol.messages.job_spec import JobSpec, is_image_cid, validate
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import DeclineReason
+from quorate_protocol.units import DeclineReason, usd
 
 FETCH_SECONDS_MAX = 6 * 3600  # at 20 MB/s, enough for a model of 400 GB
 STORE_SECONDS_MAX = 3600
@@ -122,7 +122,7 @@ def _check_price(bid: Bid) -> DeclineCause | None:
     if bid.assignment.price_per_hour < least:
         return DeclineCause(
             DeclineReason.PRICE,
-            f"{bid.assignment.price_per_hour} micro-USD an hour is below {least}",
+            f"{usd(bid.assignment.price_per_hour)} USD an hour is below {usd(least)}",
         )
     return None
 

@@ -32,10 +32,10 @@ def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
     tip = max(_raised(last.tip_max), fees.tip_wei)
     fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
     if min(fee, cap_wei) < _raised(last.fee_max):
-        return f"the fee cap of {cap_wei} wei is reached"
+        return f"the fee cap of {cap_wei / GWEI:g} gwei per gas is reached"
     is_left_behind = last.fee_max < fees.base_fee_wei + last.tip_max
     if tip > TIP_RISE_MAX * max(fees.tip_wei, TIP_LEAST_WEI) and not is_left_behind:
-        return f"no block takes it for a tip of {last.tip_max} wei; check the chain node"
+        return f"no block takes it for a tip of {last.tip_max / GWEI:g} gwei; check the chain node"
     return _capped(fee, tip, cap_wei)
 
 

@@ -71,7 +71,7 @@ async def test_money_comes_out_and_what_is_promised_stays(tmp_path: Path) -> Non
         left = (await flow_of(market).balances()).coordinators[0]
         assert left.left == promised and left.withdrawable == 0
         assert len(await market.events("WithdrawalRequested")) == 1
-        with pytest.raises(RefusedError, match=r"At most 0\.00 USD .* 3\.00 USD is owed"):
+        with pytest.raises(RefusedError, match=r"at most 0\.00 USD .* 3\.00 USD is owed"):
             await flow_of(market).begin(None, None)
 
 

@@ -144,8 +144,8 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
         raise Refused(
             Code.BAD_AMOUNT,
             (
-                f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × "
-                f"executions + fee = {worst}"
+                f"order: the budget of {usd(order.budget)} USD does not cover maxPricePerHour × "
+                f"maxDuration × executions + fee = {usd(worst)} USD"
             ),
         )
     committed = client.charged + client.reserved + worst
@@ -154,13 +154,16 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, w
         depth = context.rules.limits.chain_depth
         young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
         raise Refused(
-            Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}{young}"
+            Code.OVER_ALLOCATION,
+            f"order: it may cost {usd(worst)} USD at most, and {usd(free)} USD of the allocation "
+            f"is free{young}",
         )
     up_to = settlement.signable(session)
     if committed > up_to:
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session",
+            f"session: its limit of {usd(up_to)} USD is below the cumulative debt of "
+            f"{usd(committed)} USD; sign a new session",
         )
 
 

@@ -188,14 +188,15 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     if message.cumulative > settlement.signable(session.message):
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"voucher: above the session's upTo {settlement.signable(session.message)}",
+            "voucher: above the session's limit of "
+            f"{usd(settlement.signable(session.message))} USD",
         )
     if message.cumulative > client.charged:
         raise Refused(
             Code.BAD_AMOUNT,
             (
-                f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no "
-                f"more than you owe"
+                f"voucher: {usd(message.cumulative)} USD is more than the "
+                f"{usd(client.charged)} USD charged; sign no more than you owe"
             ),
         )
     is_repeated = client.voucher == event.voucher
@@ -246,15 +247,15 @@ def _check_honoured(
     if cumulative > client.escrowed:
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"voucher: the chain holds {client.escrowed} for this coordinator after the release",
+            f"voucher: the chain holds {usd(client.escrowed)} USD for this coordinator after the "
+            "release",
         )
     if cumulative > client.reach(now, margin):
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"voucher: a release may be finished from {client.release_at} on, before an epoch is "
-            f"sure to be on the chain, and leaves"
-            f" {client.allocation}; announce the release again, which restarts its delay, then "
-            f"send this voucher again",
+            f"voucher: a release can be finished in {max(0, client.release_at - now)} s and leaves "
+            f"{usd(client.allocation)} USD, too early for an epoch; announce the release again, "
+            "then send this voucher again",
         )
 
 

@@ -90,8 +90,9 @@ class WithdrawalFlow:
         if not wanted or wanted > largest:
             raise RefusedError(
                 Code.OVER_ALLOCATION.value,
-                f"At most {format_amount(largest)} can be withdrawn now.",
-                _where_the_rest_is(found, ours),
+                "The allocation does not cover it.",
+                f"at most {format_amount(largest)} can be withdrawn now: "
+                + _where_the_rest_is(found, ours),
                 "`quorate balance` shows what is promised",
             )
         await self._check_gas(found)
@@ -278,8 +279,8 @@ def _with_seen(found: Balances, chain: ChainAccess, seen: AccountView) -> Balanc
 
 def _where_the_rest_is(found: Balances, ours: CoordinatorBalance) -> str:
     return (
-        f"Of {format_amount(found.deposited)} deposited, {format_amount(ours.vouched)} is owed for "
-        f"finished jobs and {format_amount(ours.promises.orders)} is promised to open orders."
+        f"of {format_amount(found.deposited)} deposited, {format_amount(ours.vouched)} is owed for "
+        f"finished jobs and {format_amount(ours.promises.orders)} is promised to open orders"
     )
 
 
