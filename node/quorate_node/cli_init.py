@@ -97,6 +97,7 @@ def init(
             transport=transport,
         )
         is_first = not (folder / settings_file.FILE).exists()
+        slots_before = 0 if is_first else _slots_of(folder)
         settings = settings_file.changed(folder, typed, _named_fields(ctx))
         keys = _write(folder, settings, deployment, password_file)
     except (Refused, KeystoreError) as error:
@@ -105,6 +106,7 @@ def init(
         typer.echo(json.dumps(_facts(folder, settings, keys, _gpus(settings))))
     else:
         _print_result(folder, settings, keys, _gpus(settings), is_first)
+        _print_surplus(slots_before - settings.slots, settings)
         _print_next_step(folder, home, is_devnet=devnet is not None)
 
 
@@ -172,6 +174,26 @@ def _print_result(
         typer.echo(f"  GPUs: {slots} at {usd(item.price)} USD per slot-hour")
     for problem in gpus.problems:
         typer.echo(f"  GPUs: {problem}")
+
+
+def _slots_of(folder: Path) -> int:
+    try:
+        return settings_file.read(folder).slots
+    except Refused:
+        return 0  # not re-raised: this command replaces a file that cannot be read
+
+
+def _print_surplus(count: int, settings: Settings) -> None:
+    """Says what becomes of the stake of slots that the owner gives up."""
+    if count <= 0:
+        return
+    limits = DEVNET if settings.is_devnet else MAINNET
+    stake, seconds = usd(count * limits.slot_stake), limits.unbond_after
+    after = f"{seconds // 86_400} days" if seconds >= 86_400 else f"{seconds} seconds"
+    typer.echo(
+        f"  {count} slots fewer: the next start of `up` closes their stake slots; {stake} USD come "
+        f"back to the owner {after} later"
+    )
 
 
 def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:

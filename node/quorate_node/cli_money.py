@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quorate_node.ops.withdrawal import Wait, Withdrawn
 
 LOOK_SECONDS = 5.0
+LOOK_LONGEST_SECONDS = 60.0
 FAILURES = (Refused, Unavailable, KeystoreError, BaseExceptionGroup)
 
 
@@ -118,7 +119,14 @@ async def _leave(
                 if line.split(" until ")[0] not in told:
                     told.add(line.split(" until ")[0])
                     typer.echo(line)
-            await clock.sleep(LOOK_SECONDS)
+            await clock.sleep(_pause(found.waits, clock.now()))
+
+
+def _pause(waits: Iterable["Wait"], now: float) -> float:
+    """Returns the seconds until something may have changed: a date, or what has none."""
+    dates = [item.until for item in waits]
+    left = min(dates, default=0) - now
+    return min(LOOK_LONGEST_SECONDS, max(LOOK_SECONDS, left))
 
 
 async def _jobs_left(home: Path) -> "JobsLeft":

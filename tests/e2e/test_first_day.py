@@ -147,3 +147,46 @@ def tokens_of(facts: dict[str, Any], account: str) -> int:
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return int(query.decode(bytes.fromhex(json.load(answer)["result"][2:])))
+
+
+def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
+    devnet: Path, new_window: OpenWindow
+) -> None:
+    window, daemon = new_window(), new_window()
+    new = {"New passphrase": PASSPHRASE, "Repeat": PASSPHRASE}
+    secret = {"Passphrase of": PASSPHRASE}
+    told = window.type(
+        "quorate node init --devnet devnet/devnet.json --executor process --port 0 --price 3 "
+        "--slots 2",
+        new,
+    )
+    home = re.search(r"^Provider made in (\S+)$", told, re.MULTILINE)
+    assert home and "needs 200.00 USD of stake" in told, told
+    window.type(f"quorate devnet fund {home[1]}")
+    daemon.start("quorate node up", "on offer: waiting for jobs", secret)
+    window.type("quorate node price 2.50")
+    window.type("quorate node pause")
+    assert "not on offer: paused" in window.type("quorate node status")
+    window.type("quorate node resume")
+    if not (devnet.parents[1] / "hello.tar").exists():
+        window.type("quorate image build --python -o hello.tar")
+    window.type("quorate --devnet devnet/devnet.json apply -y -f examples/hello.yaml")
+    daemon.until(" paid: 0.0")
+    told = window.type("quorate node status")
+    assert "on offer" in told and "at 2.50 USD per slot-hour" in told and "1 paid" in told, told
+
+    told = window.type("quorate node init --slots 1", secret)
+    assert "100.00 USD of stake" in told, told
+    daemon.kill()
+    daemon.start("quorate node up", "stake: sent close_slot", secret)
+    assert "1 slots open, 1 closed" in window.type("quorate node status")
+
+    window.bound_seconds = 400.0  # stake comes back after 180 seconds
+    told = window.type("quorate node leave --wait", secret)
+    assert "left: no stake is on chain and no pay is owed" in told, told
+    wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0000\d+) USD$", told, re.MULTILINE)
+    assert wallet, f"all of the stake, and the pay of one job:\n{told}"
+    friend = "0x" + "12" * 20
+    told = window.type(f"quorate node withdraw {wallet[1]} --to {friend}", secret)
+    assert f"sent {wallet[1]} USD to {friend}" in told and ": 0.00 USD" in told, told
+    assert "stopped" in daemon.press("c")

@@ -10,6 +10,8 @@ import docker
 import docker.errors
 import pytest
 
+from quorate_content.images.archive_reader import read_archive
+from quorate_node.executors.docker.image_cache import ImageCache
 from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import MIB, new_lease
@@ -110,3 +112,33 @@ async def test_images_in_use_are_kept(tmp_path: Path, engine: docker.APIClient) 
         with pytest.raises(Unavailable, match="no room"):
             await executor.fetch_image(new_lease(), names[2], 60.0)
         assert [image.config in image_ids(engine) for image in images] == [True, True, False]
+
+
+async def test_images_of_jobs_are_labelled_and_removed_at_the_next_start(
+    tmp_path: Path, engine: docker.APIClient
+) -> None:
+    """The records of one were lost, the other was long unused. Others' images stay."""
+    lost, old, fresh, theirs = (
+        served(small_archive(tmp_path, 1000, name)) for name in ("lost", "old", "fresh", "theirs")
+    )
+    folder = tmp_path / "leases-images"
+    async with contextlib.AsyncExitStack() as stack:
+        executor = await stack.enter_async_context(executing(tmp_path))
+        stack.callback(remove_images, engine, [item.config for item in (lost, old, fresh, theirs)])
+        for image in (lost, old, fresh):
+            name, _ = await stack.enter_async_context(serving(image))
+            await executor.fetch_image(new_lease(), name, 60.0)
+        [tag] = engine.inspect_image(old.config)["RepoTags"]
+        assert tag.startswith("quorate-job:"), "people see whose it is"
+        other = ImageLoader(engine, ImageCache(tmp_path / "other"), "another-provider")
+        other.load(tmp_path / "theirs.tar", read_archive(tmp_path / "theirs.tar"))
+        other.load(tmp_path / "fresh.tar", read_archive(tmp_path / "fresh.tar"))
+        (folder / f"{lost.config.removeprefix('sha256:')}.json").unlink()
+        os.utime(folder / f"{old.config.removeprefix('sha256:')}.json", (0, 0))
+        await executor.check()
+        held = image_ids(engine)
+        kept = [image.config in held for image in (lost, old, fresh, theirs)]
+        assert kept == [False, False, True, True]
+        os.utime(folder / f"{fresh.config.removeprefix('sha256:')}.json", (0, 0))
+        await executor.check()
+        assert fresh.config in image_ids(engine), "the other provider's jobs still use it"

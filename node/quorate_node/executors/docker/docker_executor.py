@@ -95,7 +95,7 @@ class DockerExecutor:
         self._api, self._engine_url = connect(engine_url), engine_url
         policy, folder = policy or ImagePolicy(), home.with_name(f"{home.name}-images")
         cache = ImageCache(folder, policy.kept_bytes_max)
-        self._images = ImageLoader(self._api, cache)
+        self._images = ImageLoader(self._api, cache, owner)
         self._requirements = CudaRequirements(policy.driver)
         fetcher = RegistryImageFetcher(self._images, cache, folder, policy, self._requirements)
         self._fetches = ImageFetches(fetcher.fetch)
@@ -120,6 +120,7 @@ class DockerExecutor:
         self.sandbox = (
             Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
         )
+        await self._call(self._images.tidy)
 
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False

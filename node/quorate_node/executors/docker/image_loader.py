@@ -6,6 +6,7 @@ records loaded images, and removes them when it needs room.
 """
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from quorate_content.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.docker.hardened_profile import ImageFacts
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
+from quorate_node.executors.docker.image_labels import ImageLabels, foreign_names
 from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.images.archive_cache import ArchiveInfoCache
@@ -28,6 +30,7 @@ from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 PULLS_FOLDER = "pulls"
+UNUSED_SECONDS_MAX = 14 * 86_400.0  # an image that no job used for longer is removed
 Inspected = dict[str, object]
 
 
@@ -49,11 +52,14 @@ class ImagePolicy:
 class ImageLoader:
     """Loads each image once. Blocking: called from worker threads.
 
-    If `cache` is None, it never removes an image.
+    If `cache` is None, it never removes an image, and names none. `owner` is part of the names.
     """
 
-    def __init__(self, api: docker.APIClient, cache: ImageCache | None = None) -> None:
+    def __init__(
+        self, api: docker.APIClient, cache: ImageCache | None = None, owner: str = ""
+    ) -> None:
         self._api, self._cache = api, cache
+        self._labels = ImageLabels(api, owner)
         self._loading = KeyedLocks()
         self._infos = ArchiveInfoCache()
 
@@ -84,14 +90,45 @@ class ImageLoader:
         """
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
-            if self._inspect(reference) is None:
+            found = self._inspect(reference)
+            if found is None:
                 self._load_new(path, info, reference)
             elif self._cache is not None:
+                self._share(reference, found)
                 self._cache.use(reference)
         return reference
 
+    def _share(self, reference: str, found: Inspected) -> None:
+        """Names an image that another provider's jobs brought, so that it stays for ours too."""
+        tags, size = found.get("RepoTags"), found.get("Size")
+        assert self._cache is not None, "the caller has a cache"
+        if tags and not foreign_names(tags) and not self._labels.own(tags):
+            self._cache.record(reference, size if isinstance(size, int) else 0)
+            self._labels.put(reference)
+
+    def tidy(self) -> None:
+        """Removes what this owner's jobs left and no record names, and what is long unused.
+
+        The daemon calls it at its start.
+        """
+        if self._cache is None:
+            return
+        recorded = {kept.image for kept in self._cache.all()}
+        for name, image in self._labels.all().items():
+            if image not in recorded:
+                self._try_to_remove(name)
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        assert self._cache is not None, "the caller has a cache"
+        limit = time.time() - UNUSED_SECONDS_MAX
+        for kept in self._cache.all():
+            if kept.bytes and kept.used < limit and self._remove(kept.image):
+                self._cache.forget(kept.image)
+
     def _load_new(self, path: Path, info: ImageInfo, reference: str) -> None:
         if self._cache is not None:
+            self._remove_old()
             self._cache.make_room(info.unpacked_bytes, reference, self._remove)
             self._cache.record(reference, info.unpacked_bytes)
         self._send(path, info)
@@ -101,6 +138,8 @@ class ImageLoader:
                 Code.MALFORMED, f"image: the engine did not accept the archive as {reference}"
             )
         size = found.get("Size")
+        if self._cache is not None:
+            self._labels.put(reference)
         if self._cache is not None and isinstance(size, int):
             self._record_size(reference, max(size, info.unpacked_bytes))
 
@@ -128,17 +167,25 @@ class ImageLoader:
             ) from error
 
     def _remove(self, reference: str) -> bool:
-        """Removes one of our images from the engine, unless it is in use or has a name.
+        """Gives one of our images up, unless it is in use or somebody else named it.
 
-        Returns whether it is gone.
+        Returns whether it is gone, or stays only for other providers' jobs.
         """
         found = self._inspect(reference)
         if found is None:
             return True
-        if found.get("RepoTags") or found.get("RepoDigests"):
+        names = (found.get("RepoTags"), found.get("RepoDigests"))
+        if any(foreign_names(item) for item in names):
             return False
+        own = self._labels.own(found.get("RepoTags"))
+        if not own and found.get("RepoTags"):
+            return True
+        return all(self._try_to_remove(name) for name in own or [reference])
+
+    def _try_to_remove(self, name: str) -> bool:
+        """Removes a name, and with the last name the image. Returns whether the name is gone."""
         try:
-            self._api.remove_image(reference)
+            self._api.remove_image(name)
         except docker.errors.ImageNotFound:
             return True  # another thread removed it first
         except docker.errors.APIError as error:
