@@ -153,12 +153,11 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     devnet: Path, new_window: OpenWindow
 ) -> None:
     window, daemon = new_window(), new_window()
-    new = {"New passphrase": PASSPHRASE, "Repeat": PASSPHRASE}
-    secret = {"Passphrase of": PASSPHRASE}
+    secret = {"Passphrase of": PASSPHRASE, "Again": PASSPHRASE}
     told = window.type(
         "quorate node init --devnet devnet/devnet.json --executor process --port 0 --price 3 "
         "--slots 2",
-        new,
+        secret,
     )
     home = re.search(r"^Provider made in (\S+)$", told, re.MULTILINE)
     assert home and "needs 200.00 USD of stake" in told, told
