@@ -92,7 +92,7 @@ def test_client_from_init_to_her_money_back(
     told = window.type(
         "quorate run hello.tar --max-price 5 --file train.py -r requirements.txt "
         "-o model -- /outputs/model.json",
-        {**secret, "Submit?": "y"},
+        {**secret, "Submit for about": "y"},
     )
     assert "accepted (quorum-2): 2 providers agree" in told, told
     assert json.loads((clone / "model" / "model.json").read_text()) == {"weights": [2, 4, 6]}

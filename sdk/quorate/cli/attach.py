@@ -18,7 +18,10 @@ from quorate.errors import REMEDIES, RefusedError
 from quorate.exit_codes import ExitCode
 from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
+from quorate.job.quantities import format_amount
+from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import MEANINGS, Code
+from quorate_protocol.units import usd
 
 
 def check_plan(job: Job, plan: Plan) -> None:
@@ -28,6 +31,32 @@ def check_plan(job: Job, plan: Plan) -> None:
         raise RefusedError(
             code.value, MEANINGS[code].sentence, _nearest(job, plan), _remedy(job, code)
         )
+
+
+def check_funds(plan: Plan, account: AccountView, deposit: str) -> None:
+    """Raises RefusedError, with the expected cost beside the worst case, if the free allocation
+    does not cover the order. `deposit` is the command that adds to it.
+    """
+    free = max(0, account.allocation - account.charged - account.reserved)
+    if free >= plan.worst_charge:
+        return
+    expected = "" if plan.estimate is None else f"; it will probably cost {plan.estimate.short()}"
+    has_none = "you have allocated nothing to this coordinator; "
+    none = "" if account.allocation else has_none
+    code, lacking = Code.OVER_ALLOCATION, usd(plan.worst_charge - free)
+    raise RefusedError(
+        code.value,
+        MEANINGS[code].sentence,
+        f"{none}until the run ends, its worst case of {format_amount(plan.worst_charge)} must be "
+        f"free, and {format_amount(free)} is{expected}",
+        f"`{deposit} {lacking}`, or a lower max_price or max_duration",
+    )
+
+
+def question(plan: Plan) -> str:
+    """Returns the question before an order is signed."""
+    expected = "" if plan.estimate is None else f" for {plan.estimate.short()}"
+    return f"Submit{expected}, at most {format_amount(plan.worst_charge)}?"
 
 
 def _nearest(job: Job, plan: Plan) -> str:
@@ -72,6 +101,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "feeBps": view.fee_bps,
                 "cheapestMicroUsd": view.cheapest,
                 "worstChargeMicroUsd": plan.worst_charge,
+                "expectedChargeMicroUsd": None if plan.estimate is None else plan.estimate.expected,
+                "expectedFromRuns": None if plan.estimate is None else plan.estimate.runs,
                 "budgetMicroUsd": plan.budget,
                 "nearest": view.nearest,
                 "hostClass": f"0x{view.host_class.hex()}",
@@ -81,10 +112,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             }
         )
         return
-    sums = plan.upload_bytes, plan.worst_charge, plan.budget
-    rendering.table(
-        ["PLAN", ""], rendering.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed)
-    )
+    rendering.table(["PLAN", ""], rendering.plan_rows(plan, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:
         note(f"no offer fits: {_nearest(job, plan)}. Next: {_remedy(job, _refusal_code(plan))}")

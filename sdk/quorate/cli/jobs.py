@@ -209,7 +209,7 @@ async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json
         from quorate.cli.programs.sweep_runs import run_array
 
         async def agrees() -> bool:
-            return yes or await asyncio.to_thread(_confirm)
+            return yes or await asyncio.to_thread(_confirm, "Submit?")
 
         return await run_array(context, job, agrees, detach, is_json)
     if job.outputs is not None and job.outputs.exists():
@@ -221,7 +221,8 @@ async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json
             attach.show_owners(job, plan)
         else:
             attach.show_plan(job, plan, False)
-        if not yes and not await asyncio.to_thread(_confirm):
+        attach.check_funds(plan, await market.account(), context.command("deposit"))
+        if not yes and not await asyncio.to_thread(_confirm, attach.question(plan)):
             raise CancelledError("not submitted")
         with attach.progress(is_json) as report:
             handle = await market.submit(job, plan, report)
@@ -238,11 +239,11 @@ async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json
         await attach.follow(context, handle, job.outputs, is_json)
 
 
-def _confirm() -> bool:
+def _confirm(question: str) -> bool:
     if not sys.stdin.isatty():
         note("there is no terminal to ask in; add --yes")
         return False
-    return typer.confirm("Submit?", err=True)
+    return typer.confirm(question, err=True)
 
 
 def _inputs(pairs: list[str]) -> dict[str, str | Path]:

@@ -8,7 +8,6 @@ import typer
 from quorate.cli.terminal_text import one_line
 from quorate.client.result import Result, describe_exit
 from quorate.job.host_class import ClassRow
-from quorate.job.packing import PackedJob
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.codec import canonical
@@ -20,6 +19,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.units import JobKind, Label, Price
 
 if TYPE_CHECKING:
+    from quorate.client.market import Plan
     from quorate.gossip.chain_standing import JudgedOffer
     from quorate.trust.attestation_verification import CheckedSlot
     from quorate_contracts.announced_coordinators import AnnouncedCoordinator
@@ -306,16 +306,13 @@ def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
     return f"{count} executions are priced"
 
 
-def plan_rows(
-    packed: PackedJob,
-    view: PlanView,
-    upload_bytes: int,
-    worst: int,
-    budget: int,
-    accepts_unwitnessed: bool,
-) -> list[list[str]]:
+def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
     """Returns the rows of the plan table of `quorate apply`."""
-    spec = packed.spec
+    packed, view, spec = plan.packed, plan.view, plan.packed.spec
+    worst = f"{format_amount(plan.worst_charge)}, if it runs for "
+    worst += f"{format_duration(spec.max_duration)} at your max_price"
+    if plan.budget > plan.worst_charge:
+        worst += f"; your budget is {format_amount(plan.budget)}"
     fits = (
         f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour"
         if view.cheapest is not None
@@ -335,12 +332,13 @@ def plan_rows(
             ),
         ],
         ["image", spec.image],
-        ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
+        ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
         ["owners in the class", str(view.owners)],
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
-        ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
+        ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
+        ["worst case", worst],
         ["final", final],
     ]
 

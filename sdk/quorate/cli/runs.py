@@ -192,6 +192,7 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
         if json:
             emit(
                 {
+                    "spentMicroUsd": checked,
                     "checkedMicroUsd": checked,
                     "openBudgetsMicroUsd": promised,
                     "allocatedMicroUsd": account.allocation,
@@ -201,14 +202,13 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
                 }
             )
             return
-        typer.echo(
-            f"spent      {format_amount(checked)} (checked by this client; the coordinator says "
-            f"{format_amount(account.charged)})"
-        )
-        typer.echo(f"promised   {format_amount(promised)} in open orders")
-        typer.echo(f"vouched    {format_amount(account.vouched)}")
-        typer.echo(
-            f"free       {format_amount(free)} of {format_amount(account.allocation)} allocated"
-        )
+        typer.echo(f"spent  {format_amount(checked)}")
+        if account.charged != checked:
+            told = format_amount(account.charged)
+            typer.echo(f"       the coordinator says {told}; it counts runs that you did not check")
+        if promised:
+            typer.echo(f"       open orders may cost {format_amount(promised)} more at most")
+        allocated = format_amount(account.allocation)
+        typer.echo(f"       {format_amount(free)} of {allocated} allocated is free for new orders")
 
     run_async(work())

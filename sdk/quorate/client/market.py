@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
 from quorate.client.money.chain_url import remember_chain_url
+from quorate.client.money.estimate import Estimate, estimate
 from quorate.client.profile import Profile
 from quorate.client.run import Run
 from quorate.client.session import ClientSession, Notice, ignore_notice
@@ -66,6 +67,7 @@ class Plan:
     `worst_charge` and `budget` are this client's own sums in millionths of a dollar. `host_class`
     is the class that the job names, with its owners, or None. PROTOCOL §2 requires that users see
     the owners before they sign. `job` and `draft` let `submit` reuse the computed order.
+    `estimate` is the expected cost, or None if no offer fits.
     """
 
     packed: PackedJob
@@ -76,6 +78,7 @@ class Plan:
     host_class: ClassRow | None = None
     job: Job | None = None
     draft: OrderDraft | None = None
+    estimate: Estimate | None = None
 
 
 class Market:
@@ -392,6 +395,7 @@ class Market:
             host_class=await self._class_of(job),
             job=job,
             draft=draft,
+            estimate=estimate(view, packed.spec, draft.order.audit_premium_bps, self.entries()),
         )
 
     def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:

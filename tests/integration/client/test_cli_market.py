@@ -67,7 +67,8 @@ async def test_apply_shows_the_plan_submits_and_downloads_the_output(
     code, out, err = await call("apply", "-f", job_file(tmp_path, outputs="out"), "-y")
     assert code == 0, err
     for words in (
-        "worst charge",
+        "expected cost        0.0",
+        "worst case",
         "offers that fit",
         "quorum-2: 2 executions are priced",
         "5 %",

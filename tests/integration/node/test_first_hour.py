@@ -362,7 +362,9 @@ def test_client_without_money_is_named(market: Stranger) -> None:
     market.fails(
         f"--home client run {image} --max-price 5 --yes -- python3",
         "allocated nothing",
-        "quorate deposit AMOUNT",
+        "worst case of 2.55 USD must be free, and 0.00 USD is",
+        "it will probably cost about 0.12",
+        "quorate --home client deposit 2.55",
         status=3,
     )
     assert market.type("devnet", "fund", "client")[0] == 0

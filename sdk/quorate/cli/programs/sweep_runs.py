@@ -69,7 +69,8 @@ async def run_array(
         missing = len(elements) - len(known)
         note(
             f"sweep: {len(elements)} runs, {len(known)} of them ordered before; the others charge "
-            f"at most {format_amount(first.worst_charge * missing)} together"
+            f"{_expected(first, missing)}at most {format_amount(first.worst_charge * missing)} "
+            "together"
         )
         if missing and not await confirm():
             raise CancelledError("not submitted")
@@ -81,6 +82,12 @@ async def run_array(
             )
             await _wait_for_all(results, job.outputs)
     _report(results, is_detached, is_json)
+
+
+def _expected(first: "Plan", count: int) -> str:
+    if first.estimate is None or not first.estimate.runs:
+        return ""
+    return f"about {format_amount(first.estimate.expected * count)} and "
 
 
 async def plan_first(market: "Market", elements: "Sequence[ArrayElement]") -> "Plan":
