@@ -7,9 +7,9 @@ from typing import Any
 import typer
 
 from quorate.cli.context import Context, emit, note
-from quorate.cli.os_errors import explain_os_error
 from quorate.cli.parser.global_flags import Client, Devnet, Home, PasswordFile
 from quorate.cli.parser.plugins import PluginGroup, Version
+from quorate.cli.text.os_errors import explain_os_error
 from quorate.errors import QuorateError, RefusedError
 from quorate.exit_codes import ExitCode
 

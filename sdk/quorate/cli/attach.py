@@ -10,7 +10,8 @@ import typer
 
 from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
-from quorate.cli.terminal_text import one_line, plain
+from quorate.cli.text.tables import table
+from quorate.cli.text.terminal_text import one_line, plain
 from quorate.client.market import Plan
 from quorate.client.run import Run
 from quorate.client.transfer import Progress, no_progress
@@ -112,7 +113,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             }
         )
         return
-    rendering.table(["PLAN", ""], rendering.plan_rows(plan, job.accept_unwitnessed))
+    table(["PLAN", ""], rendering.plan_rows(plan, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:
         note(f"no offer fits: {_nearest(job, plan)}. Next: {_remedy(job, _refusal_code(plan))}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from quorate.cli.terminal_text import plain
+from quorate.cli.text.terminal_text import plain
 from quorate.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -72,25 +72,27 @@ class Context:
         return home
 
     def profile(self) -> "Profile":
-        """Opens the devnet's profile, or the folder's with a passphrase from a file, a credential
-        or the prompt.
+        """Opens the devnet's profile or the folder's. The first signature asks for the passphrase:
+        a file, a credential or the prompt, if no agent has the keys.
         """
-        from quorate.client.profile import open_profile, read_settings
+        from quorate.client.access.locked_profile import open_locked
 
         if self.devnet is not None:
-            return self._devnet_client(self.devnet).open()
+            return self._devnet_client(self.devnet).locked()
         home = self.profile_home()
-        read_settings(home, self.command("init --coordinator URL"))
-        return open_profile(home, self.passphrase(f"Passphrase of {home}"))
+        remedy = self.command("init --coordinator URL")
+        return open_locked(
+            home,
+            lambda: self.passphrase(f"Passphrase of {home}"),
+            remedy,
+            lambda: self._passphrase_file() is not None,
+        )
 
     def passphrase(self, prompt: str, is_new: bool = False) -> str:
         """Returns the passphrase from `--password-file`, a systemd credential or the keyboard."""
         from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 
-        credentials = self.environment.get("CREDENTIALS_DIRECTORY")
-        path = self.password_file
-        if path is None and credentials and (Path(credentials) / CREDENTIAL).exists():
-            path = Path(credentials) / CREDENTIAL
+        path = self._passphrase_file()
         if path is not None:
             try:
                 return read_passphrase_file(path)
@@ -103,11 +105,35 @@ class Context:
             )
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
 
+    def _passphrase_file(self) -> Path | None:
+        """Returns the file that has the passphrase: the flag's, or a systemd credential."""
+        credentials = self.environment.get("CREDENTIALS_DIRECTORY")
+        path = self.password_file
+        if path is None and credentials and (Path(credentials) / CREDENTIAL).exists():
+            path = Path(credentials) / CREDENTIAL
+        return path
+
     def market(self) -> "Market":
-        """Returns a Market of the profile. Its notices go to standard error."""
+        """Returns a Market of the profile that signs. Its notices go to standard error."""
         from quorate.client.market import Market
 
         return Market(self.profile(), notice=note)
+
+    def reading_market(self) -> "Market":
+        """Returns a Market that asks for a passphrase only if the coordinator asks who reads."""
+        from quorate.client.market import Market
+
+        return Market(self.profile(), notice=note, is_reading=True)
+
+    def home_in_use(self) -> Path:
+        """Returns the folder of the profile: the devnet's client's, or the user's."""
+        return self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
+
+    def passphrase_in_use(self, prompt: str) -> str:
+        """Returns the passphrase of `home_in_use`. A devnet's client has it in a file."""
+        if self.devnet is None:
+            return self.passphrase(prompt)
+        return self._devnet_client(self.devnet).passphrase()
 
     def _devnet_client(self, path: Path) -> "DevnetClient":
         from quorate.client.devnet_file import read_devnet

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.cli.text.tables import table
 
 if TYPE_CHECKING:
     from quorate_protocol.messages.market_history import MarketPeriodView
@@ -37,7 +38,6 @@ def market(
     json: JsonFlag = False,
 ) -> None:
     """Shows supply, prices per slot-hour in USD, and volume of the market's past."""
-    from quorate.cli import rendering
     from quorate.job.host_class import parse_host_class
     from quorate.job.quantities import parse_duration
     from quorate_protocol.codec import canonical
@@ -46,12 +46,12 @@ def market(
     identity = parse_host_class(host_class, "--class")
 
     async def work() -> None:
-        async with context_of(ctx).market() as opened:
+        async with context_of(ctx).reading_market() as opened:
             periods = await opened.history(by, seconds, identity)
         if json:
             emit({"by": by, "periods": [canonical.to_json(period) for period in periods]})
             return
-        rendering.table(COLUMNS, [_row(period, by) for period in periods])
+        table(COLUMNS, [_row(period, by) for period in periods])
         if not periods:
             note("nothing was on offer and nothing was ordered in this time; try a longer --since")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.text.tables import table
 from quorate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ async def _of_the_book(
 ) -> None:
     from quorate.cli import rendering
 
-    async with context.market() as market:
+    async with context.reading_market() as market:
         views = await market.checked_offers(on_chain)
         wanted = tuple(row for row in views if fits(row.view.offer))
         if verify:
@@ -117,7 +118,7 @@ async def _of_the_book(
     if is_json:
         emit({"offers": [rendering.offer_json(row) for row in wanted]})
     else:
-        rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
+        table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
         _note_if_empty(len(wanted), len(views))
     _note_bad(sum(1 for row in wanted if row.problem))
     for row in wanted:
@@ -158,7 +159,7 @@ async def _by_gossip(
             }
         )
     else:
-        rendering.table(rendering.OFFER_COLUMNS, rendering.gossiped_offer_rows(wanted))
+        table(rendering.OFFER_COLUMNS, rendering.gossiped_offer_rows(wanted))
         _note_if_empty(len(wanted), len(found.offers))
     _note_bad(sum(1 for row in wanted if row.problem))
     for row in wanted:

@@ -1,11 +1,8 @@
 """Formats views: dictionaries for --json, tables for people."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from quorate.cli.terminal_text import one_line
+from quorate.cli.text.terminal_text import one_line
 from quorate.client.result import Result, describe_exit
 from quorate.job.host_class import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
@@ -25,27 +22,7 @@ if TYPE_CHECKING:
     from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
-PIPE_WIDTH = 500
 OWNERS_SHOWN = 8
-
-
-def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Prints a table as wide as the terminal. In a pipe, lines are never folded."""
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    for row in rows:
-        shown.add_row(*(one_line(cell) for cell in row))
-    console = Console(
-        highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
-    )
-    with console.capture() as captured:
-        console.print(shown)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
 
 
 def short(identity: bytes) -> str:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.terminal_text import decoded, plain
+from quorate.cli.text.tables import table
+from quorate.cli.text.terminal_text import decoded, plain
 
 NO_TEXT = (
     "there is no log text. The program printed nothing, or the text was lost: a provider's "
@@ -23,12 +24,12 @@ def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
     from quorate_protocol.codec import canonical
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             views = await market.runs()
         if json:
             emit({"runs": [canonical.to_json(view) for view in views]})
         else:
-            rendering.table(rendering.RUN_COLUMNS, [rendering.run_row(view) for view in views])
+            table(rendering.RUN_COLUMNS, [rendering.run_row(view) for view in views])
 
     run_async(work())
 
@@ -45,7 +46,7 @@ def logs(
     from quorate.client.background_settlement import is_over
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             run = await market.run(name)
             texts, is_empty = [], True
             async for text in decoded(run.logs(follow)):
@@ -84,7 +85,7 @@ def events(
     from quorate.cli import rendering
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             run = await market.run(name)
             async for event in run.events() if follow else run.history():
                 if json:
@@ -102,14 +103,14 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     from quorate_protocol.codec import canonical
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             run = await market.run(name)
             view = await run.status()
             checked = market.entry(run.job_id).charged
         if json:
             emit({"run": canonical.to_json(view), "checkedChargeMicroUsd": checked})
             return
-        rendering.table(rendering.RUN_COLUMNS, [rendering.run_row(view)])
+        table(rendering.RUN_COLUMNS, [rendering.run_row(view)])
         typer.echo(f"job      {run.id}")
         seen = "not yet" if checked is None else format_amount(checked)
         typer.echo(
@@ -128,7 +129,7 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             ]
             for item in view.executions
         ]
-        rendering.table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
+        table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
 
     run_async(work())
 
@@ -147,7 +148,7 @@ def get(
         raise UsageError(f"{directory} already exists; give a new directory for the output")
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             run = await market.run(name)
             wanted = directory or market.entry(run.job_id).outputs
             await attach.follow(
@@ -185,7 +186,7 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
     from quorate.job.quantities import format_amount
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             account, debt = await market.account(), market.debt()
         checked, promised = debt.charged, debt.open_budgets
         free = max(0, account.allocation - account.charged - account.reserved)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.terminal_text import one_line
+from quorate.cli.text.tables import table
+from quorate.cli.text.terminal_text import one_line
 from quorate.exit_codes import MEANING, ExitCode
 
 image_app = typer.Typer(
@@ -109,12 +110,12 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
     from quorate.cli import rendering
 
     async def work() -> None:
-        async with context_of(ctx).market() as market:
+        async with context_of(ctx).reading_market() as market:
             rows = await market.classes()
         if json:
             emit({"classes": [rendering.class_json(row) for row in rows]})
         else:
-            rendering.table(rendering.CLASS_COLUMNS, [rendering.class_row(row) for row in rows])
+            table(rendering.CLASS_COLUMNS, [rendering.class_row(row) for row in rows])
             if not rows:
                 note("there are no offers here now; try again later")
 

@@ -268,7 +268,8 @@ class BackgroundSettlement:
     async def _vouch(self) -> None:
         client_session = self._client_session
         session = client_session.newest_session()
-        if session is None:
+        # A read with closed keys leaves the voucher to the next command that signs.
+        if session is None or not client_session.can_sign:
             return
         crash_point("client.before-draft")
         voucher = client_session.ledger.draft_voucher(

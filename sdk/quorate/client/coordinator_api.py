@@ -26,7 +26,14 @@ from quorate.client.timeouts import (
     Timeouts,
     WaitTimer,
 )
-from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
+from quorate.errors import (
+    EvidenceError,
+    QuorateError,
+    RefusedError,
+    UnavailableError,
+    UsageError,
+    from_answer,
+)
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope
@@ -44,7 +51,7 @@ from quorate_protocol.messages.views import (
     ProviderView,
     RunView,
 )
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
@@ -95,6 +102,7 @@ class Api:
         self.url = url.rstrip("/")
         self._session = session
         self._token = token
+        self.sign_in: Callable[[], None] | None = None  # before asking again with a token
         self._timeouts = Timeouts(self.url, notice)
 
     async def info(self) -> InfoView:
@@ -321,12 +329,24 @@ class Api:
     async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
         return await self._request("GET", path, None, bytes_max)
 
+    def _signs_in(self, headers: dict[str, str], error: QuorateError) -> bool:
+        """Whether to ask again with a token, because the coordinator wants to know who asks."""
+        is_unknown = isinstance(error, RefusedError) and error.code == Code.BAD_SIGNATURE.value
+        if not is_unknown or "Authorization" in headers or self.sign_in is None:
+            return False
+        self.sign_in()
+        return bool(self._token())
+
     async def _request(
         self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX
     ) -> bytes:
         for attempt in range(TRIES - 1):
+            headers = self._headers()
             try:
                 return await self._request_once(method, path, body, bytes_max)
+            except RefusedError as error:
+                if not self._signs_in(headers, error):
+                    raise
             except UnavailableError as error:
                 # The next or the last try reports the error. A timeout is not repeated, because the
                 # waits would add up.
@@ -367,13 +387,20 @@ class Api:
         """Opens a stream. `silence` is the longest pause in seconds between two bytes; None allows
         any.
         """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
+        async with await self._opened_stream(path, limits) as response:
+            yield response
+
+    async def _opened_stream(
+        self, path: str, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """Returns the response of a stream that the coordinator did not refuse."""
         headers = self._headers()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
         response: aiohttp.ClientResponse | None = None
         try:
             async with self._timeouts.limited(ANSWER_SECONDS):
                 response = await self._session.get(
-                    self.url + path, headers=headers, timeout=timeout, allow_redirects=False
+                    self.url + path, headers=headers, timeout=limits, allow_redirects=False
                 )
                 refusal = (
                     await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
@@ -382,10 +409,13 @@ class Api:
             if response is not None:
                 response.close()
             raise _unreachable(self.url, error) from error
-        async with response:
-            if refusal is not None:
-                raise _error_from(response.status, refusal)
-            yield response
+        if refusal is None:
+            return response
+        response.close()
+        refused = _error_from(response.status, refusal)
+        if self._signs_in(headers, refused):
+            return await self._opened_stream(path, limits)
+        raise refused
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         # Only network errors are translated here. A full disk of the consumer must not look like an

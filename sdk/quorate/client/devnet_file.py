@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.client.access.locked_profile import open_locked
 from quorate.client.profile import Profile, open_profile
 from quorate.errors import ProfileError
 from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
@@ -23,6 +24,17 @@ class DevnetClient:
         """Opens the profile with its keys."""
         try:
             return open_profile(self.home, read_passphrase_file(self.password_file))
+        except KeystoreError as error:
+            raise ProfileError(str(error)) from error
+
+    def locked(self) -> Profile:
+        """Opens the profile; its keys are opened by the first signature."""
+        return open_locked(self.home, self.passphrase, has_file=self.password_file.exists)
+
+    def passphrase(self) -> str:
+        """Returns the passphrase, which a devnet keeps in a file."""
+        try:
+            return read_passphrase_file(self.password_file)
         except KeystoreError as error:
             raise ProfileError(str(error)) from error
 

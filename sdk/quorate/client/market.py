@@ -89,7 +89,8 @@ class Market:
             run = await market.submit(job)
             result = await run.result()
 
-    `url` overrides the profile's coordinator. `notice` is called with sentences for the user.
+    `url` overrides the profile's coordinator. `notice` is called with sentences for the user. With
+    `is_reading` a locked profile stays locked, unless the coordinator asks who reads.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class Market:
         url: str | None = None,
         clock: Clock | None = None,
         notice: Notice = ignore_notice,
+        is_reading: bool = False,
     ) -> None:
-        self._profile = profile
+        self._profile, self._is_reading = profile, is_reading
         self._url = url or profile.coordinator_url
         self._clock = clock or SystemClock()
         self._notice = notice
@@ -144,7 +146,10 @@ class Market:
             self._stack.callback(ledger.close)
             # the token comes from the session, which is created after the API
             api = Api(self._url, session, lambda: self._client_session.token(), self._notice)  # noqa: PLW0108
-            self._opened = ClientSession(api, self._profile, ledger, self._clock, self._notice)
+            api.sign_in = lambda: self._client_session.sign_in()  # noqa: PLW0108
+            self._opened = ClientSession(
+                api, self._profile, ledger, self._clock, self._notice, not self._is_reading
+            )
             await self._read_identity()
             self._background_settlement = BackgroundSettlement(self._client_session)
             self._uploader = Uploader(api, self._clock.now)
@@ -170,8 +175,10 @@ class Market:
 
     async def attach(self) -> None:
         """Starts witnessing and vouching for this client's runs. `submit` and `run` call it
-        themselves.
+        themselves. It does nothing while a reading market's keys are locked.
         """
+        if not self._client_session.can_sign:
+            return
         if self._settlement_task is None or self._settlement_task.done():
             self._settlement_task = asyncio.create_task(self._background_settlement.run())
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quorate.client import signed_requests
+from quorate.client.access.kept_token import keep_token, kept_token
+from quorate.client.access.locked_profile import is_open
 from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.client.profile import Profile
 from quorate.errors import EvidenceError, RefusedError, translated
@@ -31,7 +33,7 @@ from quorate_runtime.keys.crypto import recover
 if TYPE_CHECKING:
     from quorate.client.coordinator_api import Api
 
-TOKEN_SECONDS = 3600
+TOKEN_SECONDS = 23 * 3600
 Notice = Callable[[str], None]
 """Called with sentences for the user, such as a commit that was not witnessed or a charge that does
 not verify.
@@ -51,6 +53,7 @@ class ClientSession:
     ledger: Ledger
     clock: Clock
     notice: Notice = ignore_notice
+    may_ask: bool = True  # False: a read, which asks for the passphrase only if it must
     _identity: CoordinatorIdentity | None = None
     _token: tuple[str, float] = field(default=("", 0.0))
 
@@ -69,20 +72,38 @@ class ClientSession:
         """Returns the client's account."""
         return self.profile.account.address
 
+    @property
+    def can_sign(self) -> bool:
+        """Whether this program signs without asking for a passphrase, or may ask."""
+        return self.may_ask or is_open(self.profile.account)
+
+    def sign_in(self) -> None:
+        """Makes `token` sign from now on, also where that asks for the passphrase."""
+        self.may_ask = True
+
     def token(self) -> str:
         """Returns the Authorization header, signed by the account, and renews it before it expires.
-        "" before first contact.
+
+        It is kept in the profile, so that reading asks for no passphrase for a day. "" before first
+        contact, and for a read without a kept token while the keys are closed.
         """
         now = self.clock.now()
         if self._identity is None:
             return ""
         if now > self._token[1] - 60:
+            kept = kept_token(self.profile.home, self.client, self.identity)
+            # After the clock was set back, the coordinator would refuse a token of the future.
+            self._token = kept if kept[1] <= now + TOKEN_SECONDS else self._token
+        if now > self._token[1] - 60:
+            if not self.can_sign:
+                return ""
             expires = UnixSeconds(int(now) + TOKEN_SECONDS)
             bearer = Bearer(self.client, self.client, expires)
             text = make_token(
                 bearer, self.identity.chain_id, self.identity.coordinator, self.profile.account.sign
             )
             self._token = (text, float(expires))
+            keep_token(self.profile.home, self.client, self.identity, self._token)
         return self._token[0]
 
     def next_nonce(self, known_max: int) -> int:

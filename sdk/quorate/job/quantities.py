@@ -1,7 +1,7 @@
 """Parses and formats money, sizes, durations and cores as exact integers. No floats are used.
 
 Money is decimal US dollars and becomes millionths; finer amounts are refused, never rounded. Sizes
-are decimal (GB = 10^9), as GPUs are sold, or binary (GiB = 2^30). Every error is a `UsageError`
+are decimal (24GB, 24g), as GPUs are sold, or binary (24GiB, 24gi). Every error is a `UsageError`
 that names the field.
 """
 
@@ -18,8 +18,10 @@ SIZE_MAX = 1 << 60
 TEXT_MAX = 64
 
 _MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?", re.ASCII)
-_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGTkmgt]i?)?[Bb]", re.ASCII)
-_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
+_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(?:([KMGT]I?)B?|B)", re.ASCII | re.I)
+_DURATION = re.compile(
+    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.ASCII | re.I
+)
 _CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?", re.ASCII)
 _FACTORS = {
     "": 1,
@@ -95,7 +97,7 @@ def parse_size(value: str | int, field: str) -> int:
         if match is None:
             raise UsageError(
                 f"{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "
-                f'"24GB" or "512MiB"'
+                f'"24GB" or "512Mi"'
             )
         factor = _FACTORS[(match[3] or "").lower()]
         size = int(match[1]) * factor + _fraction(match[2], 6) * factor // 10**6
@@ -119,7 +121,7 @@ def parse_duration(value: str | int, field: str) -> Seconds:
     if isinstance(value, int):
         seconds = value
     else:
-        text = value.strip()
+        text = "".join(value.split())
         match = _DURATION.fullmatch(text)
         if match is None or not text:
             raise UsageError(

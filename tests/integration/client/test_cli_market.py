@@ -10,6 +10,7 @@ import pytest
 
 from quorate.cli.main import run_main
 from quorate.client.profile import create_profile
+from quorate.exit_codes import ExitCode
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.refusals import Code
@@ -272,6 +273,22 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
         tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged
         and tree["openBudgetsMicroUsd"] == 0
     )
+
+
+async def test_reads_ask_for_no_passphrase(call: Call, tmp_path: Path) -> None:
+    code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "--json")
+    run = json.loads(out)["jobId"]
+    (tmp_path / "password").unlink()
+    reads = (["ps"], ["offers"], ["spend"], ["describe", run], ["events", run], ["logs", run])
+    for words in reads:
+        code, _, err = await call(*words)
+        assert code == 0, (words, err)
+    code, _, err = await call("get", run, str(tmp_path / "got"))
+    assert code == 0 and (tmp_path / "got" / "result.txt").exists(), err
+    (tmp_path / "alice" / "token.json").unlink()
+    code, _, err = await call("ps")
+    assert code == ExitCode.NO_PROFILE and "password" in err
+    assert (await call("offers"))[0] == 0
 
 
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:

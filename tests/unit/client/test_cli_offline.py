@@ -86,7 +86,7 @@ def test_a_wrong_passphrase_and_a_missing_profile_have_their_exit_code(
     assert remedy in capsys.readouterr().err
     assert run_main([*home, "init", "--limits", "devnet"]) == ExitCode.OK
     password.write_text("other\n")
-    assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
+    assert run_main([*home, "unlock"]) == ExitCode.NO_PROFILE
     assert "passphrase" in capsys.readouterr().err
 
 

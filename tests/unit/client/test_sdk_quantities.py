@@ -87,8 +87,13 @@ def test_a_duration_is_read_in_its_unit(seconds: int) -> None:
     assert 0 < parse_duration(format_duration(seconds), "x") <= seconds
 
 
+@pytest.mark.parametrize("text", ["1h30m", "1H 30M", "90min", "1h 30min"])
+def test_durations_are_read_as_people_write_them(text: str) -> None:
+    assert parse_duration(text, "x") == 5400
+
+
 @pytest.mark.parametrize(
-    "bad", ["", "1", "h", "1h 30m", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"]
+    "bad", ["", "1", "h", "1x", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"]
 )
 def test_wrong_durations_are_refused(bad: str | int) -> None:
     with pytest.raises(UsageError, match="max_duration"):
@@ -105,6 +110,11 @@ def test_wrong_durations_are_refused(bad: str | int) -> None:
         ("0.5 GiB", 1 << 29),
         ("7B", 7),
         (123, 123),
+        ("64G", 64 * 10**9),
+        ("64gb", 64 * 10**9),
+        ("64Gi", 64 << 30),
+        ("64 gib", 64 << 30),
+        ("7b", 7),
     ],
 )
 def test_a_size_is_read_in_its_unit(text: str | int, size: int) -> None:

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quorate.cli import rendering
-from quorate.cli import terminal_text as terminal
 from quorate.cli.context import note
+from quorate.cli.text import terminal_text as terminal
+from quorate.cli.text.tables import table as rendering_table
 from quorate.errors import from_answer
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
@@ -61,7 +62,7 @@ def test_text_from_a_coordinator_stays_on_one_line(
         f"{text}\nverdict",
         f"{text}\n0x010101010101  verdict    accepted",
     )
-    rendering.table(["A"], [[f"{text}\nforged row"]])
+    rendering_table(["A"], [[f"{text}\nforged row"]])
     note(
         str(from_answer(503, {"code": "unavailable", "detail": f"{text}\nPassphrase of /home/x:"}))
     )

@@ -36,6 +36,8 @@ ROWS = (
     Row("classes", "quorate.cli.setup:classes", "List the host classes and their owners.", MARKET),
     Row("market", "quorate.cli.market_history:market", "Show past prices and volume.", MARKET),
     Row("init", "quorate.cli.setup:init", "Make a client profile.", PROFILE),
+    Row("unlock", "quorate.cli.unlocking:unlock", "Type the passphrase once for hours.", PROFILE),
+    Row("lock", "quorate.cli.unlocking:lock", "Ask for the passphrase again.", PROFILE),
     Row("deposit", "quorate.cli.setup:deposit", "Deposit stablecoin for many jobs.", PROFILE),
     Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),

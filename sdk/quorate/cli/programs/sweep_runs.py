@@ -15,6 +15,7 @@ import typer
 
 from quorate.cli import attach, rendering
 from quorate.cli.context import Context, emit, note
+from quorate.cli.text.tables import table
 from quorate.client.background_settlement import is_over
 from quorate.client.result import Result, describe_exit
 from quorate.errors import CancelledError, QuorateError, RefusedError, UsageError
@@ -185,9 +186,7 @@ def _report(results: list[ElementResult], is_detached: bool, is_json: bool) -> N
         emit({"elements": [_tree(item) for item in results]})
     else:
         keys = list(results[0].element.params)
-        rendering.table(
-            [*keys, "RUN", "STATE", "CHARGED", "OUTPUT"], [_row(item) for item in results]
-        )
+        table([*keys, "RUN", "STATE", "CHARGED", "OUTPUT"], [_row(item) for item in results])
         charged = sum(item.result.charged for item in results if item.result is not None)
         good = sum(item.is_success for item in results)
         if not is_detached:

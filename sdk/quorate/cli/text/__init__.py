@@ -1,0 +1,1 @@
+"""Text for terminals: tables, safe text, and sentences for errors of the system."""

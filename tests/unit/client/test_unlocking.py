@@ -1,0 +1,84 @@
+"""Tests that the agent signs without a passphrase, and that reading a profile opens no key."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from quorate.cli.main import run_main
+from quorate.client.access import key_agent
+from quorate.client.access.kept_token import FILE, keep_token, kept_token
+from quorate.client.access.locked_profile import is_open, open_locked
+from quorate.client.profile import create_profile
+from quorate.errors import ProfileError
+from quorate.exit_codes import ExitCode
+from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.keys.crypto import recover
+
+DIGEST = Hash32(b"\7" * 32)
+
+
+def nobody_types() -> str:
+    raise AssertionError("the passphrase was asked for")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    create_profile(tmp_path / "home", "http://127.0.0.1:7700", "secret", "devnet")
+    return tmp_path / "home"
+
+
+def test_a_locked_profile_knows_its_address_and_asks_once(home: Path) -> None:
+    asked = []
+
+    def type_it() -> str:
+        asked.append("secret")
+        return "secret"
+
+    profile = open_locked(home, type_it)
+    assert not is_open(profile.account) and not asked
+    assert recover(DIGEST, profile.account.sign(DIGEST)) == profile.account.address
+    assert recover(DIGEST, profile.session.sign(DIGEST)) == profile.session.address
+    assert asked == ["secret"] and is_open(profile.account)
+    with pytest.raises(ProfileError, match="passphrase does not open"):
+        open_locked(home, lambda: "other").account.sign(DIGEST)
+
+
+def test_an_agent_signs_until_it_is_locked(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    words = ["--home", str(home), "--password-file", str(password)]
+    assert run_main(["unlock", "--for", "5m", "--json", *words]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["home"] == str(home)
+    try:
+        assert (home / "keys" / key_agent.SOCKET).stat().st_mode & 0o077 == 0
+        profile = open_locked(home, nobody_types)
+        assert recover(DIGEST, profile.account.sign(DIGEST)) == profile.account.address
+        assert recover(DIGEST, profile.session.sign(DIGEST)) == profile.session.address
+    finally:
+        assert run_main(["lock", "--json", *words]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out) == {"wasUnlocked": True}
+    assert key_agent.agent_of(home) is None
+    assert not (home / "keys" / key_agent.SOCKET).exists()
+
+
+def test_a_wrong_passphrase_starts_no_agent(home: Path) -> None:
+    with pytest.raises(ProfileError, match="passphrase does not open"):
+        key_agent.start(home, "devnet", "other", 60)
+    assert key_agent.agent_of(home) is None
+
+
+def test_a_token_is_kept_for_its_account_and_coordinator_only(home: Path) -> None:
+    profile, someone = open_locked(home, nobody_types), Address(b"\1" * 20)
+    contracts = (someone, someone, 1, someone, someone, someone)
+    identity = CoordinatorIdentity(*contracts, b"\0" * 96, 2, 1, "devnet")
+    keep_token(home, profile.account.address, identity, ("token", 5.0))
+    assert (home / FILE).stat().st_mode & 0o077 == 0
+    assert kept_token(home, profile.account.address, identity) == ("token", 5.0)
+    assert kept_token(home, profile.session.address, identity) == ("", 0.0)
+    (home / FILE).write_text("{")
+    assert kept_token(home, profile.account.address, identity) == ("", 0.0)
