@@ -25,6 +25,7 @@ from quorate_node.executors.host_class_probe import (
 )
 from quorate_node.executors.selection import choose
 from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.ops import leaving
 from quorate_node.ops.node_gateway import control_token
 from quorate_node.ops.status import read_status, status_of, write_status
 from quorate_protocol.refusals import Code, Refused
@@ -442,3 +443,51 @@ def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, password: s
         code, text = run(home, "price", wrong, "--json")
         assert code == EXIT_REFUSED and "price" in json.loads(text)["detail"]
     assert settings.read(home).price == 250_000
+
+
+FRIEND = "0x" + "12" * 20
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("withdraw", "5"), "--to"),
+        (("withdraw", "1.1234567", "--to", FRIEND), "at most six decimals"),
+        (("withdraw", "many", "--to", FRIEND), "at most six decimals"),
+        (("withdraw", "0", "--to", FRIEND), "more than 0"),
+        (("withdraw", "--to", "0x12"), "40 hexadecimal digits"),
+        (("withdraw", "--to", "0x" + "00" * 20), "zero address"),
+        (("leave", "--to", "me"), "40 hexadecimal digits"),
+        (("leave",), "node init"),
+        (("withdraw",), "node init"),
+    ],
+)
+def test_money_commands_name_what_is_wrong(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    result = CliRunner().invoke(app, [*words, "--home", str(tmp_path / "node")])
+    assert result.exit_code == EXIT_REFUSED and told in result.stderr
+    assert not (tmp_path / "node").exists(), "nothing is made"
+
+
+def test_pause_and_resume_wait_for_the_next_start(tmp_path: Path, password: str) -> None:
+    home = tmp_path / "node"
+    for command in ("pause", "resume"):
+        assert run(home, command)[0] == EXIT_UNAVAILABLE, "there is no provider"
+    market = ("--coordinator", URL, "--limits", "devnet", "--password-file", password)
+    assert run(home, "init", *market)[0] == 0
+    for command, wish in (("pause", leaving.PAUSE), ("resume", leaving.RESUME)):
+        code, text = run(home, command)
+        assert code == 0 and "from its next start on" in text
+        assert leaving.read_wish(home) == wish
+
+
+def test_init_with_fewer_slots_says_when_the_stake_comes_back(
+    tmp_path: Path, password: str
+) -> None:
+    home, end = tmp_path / "node", ("--password-file", password)
+    market = ("--coordinator", URL, "--limits", "devnet")
+    assert "slots fewer" not in run(home, "init", *market, "--slots", "3", *end)[1]
+    text = run(home, "init", "--slots", "1", *end)[1]
+    assert "2 slots fewer" in text and "200.00 USD come back to the owner 180 seconds" in text
+    assert "slots fewer" not in run(home, "init", "--slots", "1", *end)[1]

@@ -1,0 +1,171 @@
+"""The owner's stake and earnings come out, whatever is killed in between."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from quorate_node.chain.account_state import stake_slots
+from quorate_node.chain.calls import ask
+from quorate_node.chain.owner_desk import OwnerDesk, owner_desk
+from quorate_node.chain.owner_sender import owner_lock
+from quorate_node.config import Config
+from quorate_node.daemon import ProviderDaemon
+from quorate_node.ops import leaving
+from quorate_node.ops.departure import Departure, JobsLeft, leave
+from quorate_node.ops.withdrawal import FILE, withdraw
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.offer import WITHDRAWN
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Amount, Hash32
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.process import crash_points
+from support.markets.scripted_coordinator import OWNER, Stage, running, until
+
+FRIEND = Address(b"\x12" * 20)
+QUIET = JobsLeft(True)
+
+
+async def travel(market: Stage, seconds: int) -> None:
+    head = await market.client.head()
+    await market.client.rpc.request("evm_mine", hex(head.time + seconds))
+
+
+async def leave_now(market: Stage, config: Config, jobs: JobsLeft = QUIET) -> Departure:
+    async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
+        return await leave(desk, jobs)
+
+
+async def tokens_of(market: Stage, account: Address) -> int:
+    return await ask(market.client, market.contracts.token.balance_of(account))
+
+
+def with_slots(daemon: ProviderDaemon, slots: int) -> ProviderDaemon:
+    daemon.config = dataclasses.replace(daemon.config, slots=slots)
+    return daemon
+
+
+def cpu_class(daemon: ProviderDaemon) -> Hash32:
+    assert daemon.core is not None
+    return daemon.core.terms.slots[0].host.id()
+
+
+async def opened(market: Stage, host_class: Hash32) -> list[bool]:
+    slots = await stake_slots(market.client, market.contracts, OWNER.address, host_class)
+    return [not slot.back_at for slot in slots]
+
+
+async def test_leaving_provider_gets_its_stake_back_and_never_stakes_again(market: Stage) -> None:
+    before = await tokens_of(market, OWNER.address)
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config, host_class = daemon.config, cpu_class(daemon)
+    assert await tokens_of(market, OWNER.address) == before - 100 * USD
+    leaving.begin_leaving(config.home)
+    for jobs in (JobsLeft(is_known=False), JobsLeft(True, jobs=1, until=7), JobsLeft(True, 0, 1)):
+        waiting = await leave_now(market, config, jobs)
+        assert not waiting.done and not waiting.is_over and len(waiting.waits) == 1
+    assert await opened(market, host_class) == [True], "no slot is closed while a job may run"
+
+    closed = await leave_now(market, config)
+    assert closed.done == ("sent close slot",) and not closed.is_over
+    [wait] = closed.waits
+    head = await market.client.head()
+    assert head.time < wait.until <= head.time + DEVNET.unbond_after and "100.00 USD" in wait.what
+    assert not (await leave_now(market, config)).done, "typed again too early it sends nothing"
+
+    await travel(market, DEVNET.unbond_after)
+    left = await leave_now(market, config)
+    assert left.is_over and left.tokens == before == await tokens_of(market, OWNER.address)
+    assert (await leave_now(market, config)).is_over
+
+    task = asyncio.create_task(market.daemon(market.coordinator.url).run())
+
+    def is_withdrawn() -> bool | None:
+        sent = market.coordinator.got(frames.OfferSent)
+        return (bool(sent) and sent[-1].offer.offer.expires == WITHDRAWN) or None
+
+    await until(is_withdrawn)
+    task.cancel()
+    assert await tokens_of(market, OWNER.address) == before
+
+
+async def test_owner_whose_key_is_elsewhere_is_told_which_calls_to_make(market: Stage) -> None:
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config, host_class = daemon.config, cpu_class(daemon)
+    keys = dataclasses.replace(market.keys(), owner=None)
+    async with owner_desk(config, keys, SystemClock()) as desk:
+        found = await leave(desk, QUIET)
+        assert [call.split(" of ")[0] for call in found.calls] == [
+            f"close_slot(0x{host_class.hex()}, 0)"
+        ]
+        assert not found.done and not found.is_over
+        sent = await withdraw(desk, FRIEND, Amount(5))
+        [call] = sent.calls
+        assert call.startswith(f"transfer(0x{FRIEND.hex()}, 5) of 0x")
+
+
+async def test_fewer_slots_free_stake_at_the_next_start(market: Stage) -> None:
+    before = await tokens_of(market, OWNER.address)
+    url = market.coordinator.url
+    async with running(market, with_slots(market.daemon(url), 3)) as daemon:
+        host_class = cpu_class(daemon)
+        assert await opened(market, host_class) == [True] * 3
+    async with running(market, with_slots(market.daemon(url), 1)), market.fast():
+
+        async def closed() -> bool:
+            return sorted(await opened(market, host_class)) == [False, False, True]
+
+        while not await closed():
+            await asyncio.sleep(0.05)
+    await travel(market, DEVNET.unbond_after)
+    async with running(market, with_slots(market.daemon(url), 1)), market.fast():
+        while await tokens_of(market, OWNER.address) != before - 100 * USD:
+            await asyncio.sleep(0.05)
+    assert await opened(market, host_class) == [True]
+
+
+async def test_withdrawal_that_was_killed_is_sent_once(
+    market: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config = daemon.config
+
+    async def once(desk: OwnerDesk) -> tuple[str, ...]:
+        async with market.fast():
+            return (await withdraw(desk, FRIEND, Amount(5 * USD))).done
+
+    class Killed(Exception):
+        """The process ends here."""
+
+    def kill(name: str, event: object = None) -> None:
+        if name == "chain.after-send":
+            raise Killed
+
+    async with owner_desk(config, market.keys(), SystemClock()) as desk:
+        with monkeypatch.context() as patch:
+            patch.setattr(crash_points, "crash_point", kill)
+            patch.setattr("quorate_runtime.chain.sender.crash_point", kill)
+            with pytest.raises(Killed):
+                await once(desk)
+        assert (config.home / FILE).exists()
+        assert await once(desk) == (f"sent 5.00 USD to 0x{FRIEND.hex()}",)
+        assert await tokens_of(market, FRIEND) == 5 * USD
+        await once(desk)
+        assert await tokens_of(market, FRIEND) == 10 * USD, "a new command sends again"
+        with pytest.raises(Refused, match="the wallet 0x") as refused:
+            await withdraw(desk, FRIEND, Amount(10**12))
+        assert refused.value.code is Code.BAD_AMOUNT
+        with (
+            owner_lock(config.home),
+            pytest.raises(Unavailable, match="another command sends transactions"),
+        ):
+            await once(desk)
+
+
+async def test_chain_that_is_away_is_named(market: Stage, tmp_path: Path) -> None:
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config = dataclasses.replace(daemon.config, chain_url="http://127.0.0.1:9")
+    with pytest.raises(Unavailable, match="127.0.0.1:9"):
+        await leave_now(market, config)
