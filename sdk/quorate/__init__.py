@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         EvidenceError,
         NotVerifiedError,
         ProfileError,
+        ProgramError,
         QuorateError,
         RefusedError,
         UnavailableError,
@@ -37,6 +38,7 @@ _HOME = {
     "EvidenceError": "errors",
     "NotVerifiedError": "errors",
     "ProfileError": "errors",
+    "ProgramError": "errors",
     "QuorateError": "errors",
     "RefusedError": "errors",
     "UnavailableError": "errors",
@@ -70,6 +72,7 @@ __all__ = [
     "EvidenceError",
     "NotVerifiedError",
     "ProfileError",
+    "ProgramError",
     "CancelledError",
 ]
 

@@ -86,6 +86,12 @@ class NotVerifiedError(QuorateError):
     exit_code = ExitCode.NOT_VERIFIED
 
 
+class ProgramError(QuorateError):
+    """The result was accepted, and the user's own function failed or returned another type."""
+
+    exit_code = ExitCode.JOB_FAILED
+
+
 class ProfileError(QuorateError):
     """The profile is missing or damaged, or its passphrase is wrong."""
 

@@ -20,3 +20,9 @@ async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
         assert result.is_success and len(result.providers) == 2
         assert (tmp_path / "output" / "answer").read_text() == "42"
         assert 0 < (await market.account()).charged == result.charged
+
+        @market.function(image=image, max_price="5", max_duration="30s")
+        def doubled(values: list[int]) -> list[int]:
+            return [2 * value for value in values]
+
+        assert await doubled.map([[1, 2], [3]]) == [[2, 4], [6]]

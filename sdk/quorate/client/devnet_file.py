@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quorate.client.access.locked_profile import open_locked
 from quorate.client.profile import Profile, open_profile
-from quorate.errors import ProfileError
+from quorate.errors import ProfileError, UsageError
 from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 
 FILE_BYTES_MAX = 1 << 20
@@ -37,6 +37,34 @@ class DevnetClient:
             return read_passphrase_file(self.password_file)
         except KeystoreError as error:
             raise ProfileError(str(error)) from error
+
+
+def profile_of(given: Profile | str | Path, client: str = "") -> Profile:
+    """Returns an opened profile, or that of a devnet's client by the path of its devnet.json.
+
+    Raises UsageError for anything else, ProfileError if the devnet has no such client.
+    """
+    if isinstance(given, Profile) and not client:
+        return given
+    if not isinstance(given, str | Path):
+        raise UsageError(
+            f"profile: give an opened profile or the path of a devnet.json, not "
+            f"{type(given).__name__}"
+            if not isinstance(given, Profile)
+            else "client: it names a client of a devnet; an opened profile is one already"
+        )
+    path = Path(given).expanduser()
+    if (path / "client.json").is_file():
+        raise UsageError(
+            f"profile: {path} needs its passphrase; write Market(open_profile({str(path)!r}, "
+            "passphrase))"
+        )
+    clients = read_devnet(path / "devnet.json" if path.is_dir() else path)
+    found = next((item for item in clients if client in ("", item.name)), None)
+    if found is None:
+        names = ", ".join(item.name for item in clients)
+        raise ProfileError(f"{path}: there is no client {client!r}; it has {names}")
+    return found.open()
 
 
 def read_devnet(path: Path) -> tuple[DevnetClient, ...]:

@@ -3,23 +3,26 @@ has the blocking version.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
+from quorate.client.devnet_file import profile_of
 from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.money.estimate import Estimate, estimate
 from quorate.client.profile import Profile
 from quorate.client.run import Run
+from quorate.client.sent_orders import find_order, send_order
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
-from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
+from quorate.errors import EvidenceError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
@@ -46,17 +49,12 @@ from quorate_runtime.process.crash_points import crash_point
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
-SUBMIT_TRIES = 3
-SUBMIT_RETRY_SECONDS = 1.0
-# No new try begins after this time. Even without any answer, submitting then ends within a minute.
-SUBMIT_SECONDS = 20.0
+    from quorate.programs.functions import RemoteFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
 CONNECTIONS_MAX = 32
 MAP_PARALLEL = 8
-PREFIX_MIN = 4
-_DIGITS = frozenset("0123456789abcdef")
-_MAYBE_TAKEN = (
-    "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +87,24 @@ class Market:
             run = await market.submit(job)
             result = await run.result()
 
-    `url` overrides the profile's coordinator. `notice` is called with sentences for the user. With
-    `is_reading` a locked profile stays locked, unless the coordinator asks who reads.
+    `profile` is an opened profile, or the path of a devnet.json, whose first client it is unless
+    `client` names another. `url` overrides the profile's coordinator. `notice` is called with
+    sentences for the user. With `is_reading` a locked profile stays locked, unless the coordinator
+    asks who reads.
     """
 
     def __init__(
         self,
-        profile: Profile,
+        profile: Profile | str | Path,
         *,
+        client: str = "",
         url: str | None = None,
         clock: Clock | None = None,
         notice: Notice = ignore_notice,
         is_reading: bool = False,
     ) -> None:
-        self._profile, self._is_reading = profile, is_reading
+        self._profile = profile = profile_of(profile, client)
+        self._is_reading = is_reading
         self._url = url or profile.coordinator_url
         self._clock = clock or SystemClock()
         self._notice = notice
@@ -112,6 +114,11 @@ class Market:
         self._http_session: HttpSession
         self._opened: ClientSession | None = None
         self.info: InfoView
+
+    def __repr__(self) -> str:
+        """Names the coordinator and the account."""
+        account = self._profile.account.address.hex()
+        return f"<Market {self._url} account=0x{account}{'' if self._opened else ' (not open)'}>"
 
     @staticmethod
     def local(**options: Any) -> "AbstractAsyncContextManager[Market]":
@@ -295,8 +302,10 @@ class Market:
             )
         )
         crash_point("client.after-record")
-        await self._send_order(
-            job_id, Submission(client_session.seal_order(order), session, packed.spec)
+        await send_order(
+            client_session,
+            job_id,
+            Submission(client_session.seal_order(order), session, packed.spec),
         )
         await self.attach()
         return Run(client_session, self._background_settlement, job_id, job.name)
@@ -307,7 +316,7 @@ class Market:
 
         Raises UsageError if no run or several match.
         """
-        entry = self._find(name)
+        entry = find_order(self._client_session, name)
         await self.attach()
         return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
 
@@ -352,6 +361,18 @@ class Market:
     async def plan_element(self, element: ArrayElement) -> Plan:
         """Asks what one element would meet and cost."""
         return await self._plan(element.job, element.packed)
+
+    def function(self, **options: Any) -> "Callable[[Callable[P, R]], RemoteFunction[P, R]]":
+        """Returns a decorator that makes a function's calls jobs; `options` are fields of `Job`.
+
+        @market.function(image="python:3.12", max_price="1", requirements=["numpy"])
+        def mean(values: list[float]) -> float: ...
+
+        result = await mean([1.0, 2.0])
+        """
+        from quorate.programs.functions import RemoteFunction
+
+        return lambda function: RemoteFunction(self, function, options)
 
     def entry(self, job_id: Hash32) -> OrderRecord:
         """Returns this profile's own record of one order."""
@@ -443,49 +464,3 @@ class Market:
             account = await self.account()
             self._account_nonce = Nonce(max(account.next_nonce, account.nonce_floor, 1))
         return self._account_nonce
-
-    async def _send_order(self, job_id: Hash32, submission: Submission) -> None:
-        began = self._clock.now()
-        for attempt in range(SUBMIT_TRIES):
-            try:
-                crash_point("client.before-send")
-                answer = await self._client_session.api.submit(submission)
-                crash_point("client.after-send")
-            except UnavailableError:
-                # The same order gives the same job, so repeating is safe. The last failure is
-                # reported.
-                if attempt == SUBMIT_TRIES - 1 or self._clock.now() - began > SUBMIT_SECONDS:
-                    self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
-                    raise
-                await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
-            except RefusedError:
-                # After the first try, an earlier one may have been taken and only its answer lost.
-                if attempt == 0:
-                    self._client_session.ledger.forget(job_id)
-                else:
-                    self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
-                raise
-            else:
-                self._client_session.check_ack(job_id, submission.order.message, answer)
-                crash_point("client.before-ack")
-                self._client_session.ledger.acknowledge(job_id, envelope.encode(answer.ack))
-                crash_point("client.after-ack")
-                return
-
-    def _find(self, name: str | bytes) -> OrderRecord:
-        coordinator, ledger = self._client_session.identity.coordinator, self._client_session.ledger
-        digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
-        is_id = isinstance(name, bytes) or (
-            len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits)
-        )
-        found = ledger.beginning(coordinator, digits) if is_id else []
-        if not found and isinstance(name, str):
-            newest = ledger.named(coordinator, name)
-            found = [newest] if newest is not None else []
-        if len(found) != 1:
-            shown = name.hex() if isinstance(name, bytes) else name
-            raise UsageError(
-                f"run: {shown[:80]!r} matches {'no run' if not found else 'several runs'} of "
-                "this profile; see `quorate ps`"
-            )
-        return found[0]

@@ -13,6 +13,7 @@ from quorate_protocol.units import (
     ExitStatus,
     Hash32,
     Label,
+    usd,
 )
 
 
@@ -34,6 +35,19 @@ class Result:
     charged: Amount
     receipt: Path
     receipt_cid: str
+
+    def __repr__(self) -> str:
+        """Returns what became of the run, with its whole id."""
+        return (
+            f"<Result {self.id} {describe_exit(self.exit_status)}, "
+            f"{self.rule.name.lower().replace('_', '-')}, {usd(self.charged)} USD, "
+            f"output={str(self.output)!r}>"
+        )
+
+    @property
+    def id(self) -> str:
+        """Returns the job id as 0x-hex."""
+        return "0x" + self.job_id.hex()
 
     @property
     def is_success(self) -> bool:

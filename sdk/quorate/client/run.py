@@ -63,6 +63,10 @@ class Run:
         """Returns the job id as 0x-hex."""
         return "0x" + self.job_id.hex()
 
+    def __repr__(self) -> str:
+        """Names the run by its whole id."""
+        return f"<Run {self.id} name={self.name!r}>"
+
     async def status(self) -> RunView:
         """Returns the coordinator's present view of the run, unverified."""
         return await self._client_session.api.run(self.job_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.errors import UsageError
+from quorate.job.field_types import check_types
 from quorate.job.gpu_text import parse_capability, parse_gpu
 from quorate.job.host_class import parse_host_class
 from quorate.job.quantities import (
@@ -118,6 +119,7 @@ class Job:
         """Parses every quantity once, so that an existing job is well formed apart from its
         files.
         """
+        check_types(self)
         self.price()
         self.seconds()
         self.tier()

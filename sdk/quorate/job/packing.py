@@ -4,6 +4,7 @@ Call it in a thread.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from quorate.errors import UsageError
@@ -14,7 +15,7 @@ from quorate_content.dag.cid import typed_cid
 from quorate_content.dag.disk_tree import build_path
 from quorate_content.dag.unixfs import V1_2025
 from quorate_content.images.archive_reader import read_archive
-from quorate_content.images.image_info import refuse_shell_command
+from quorate_content.images.image_info import ImageInfo, refuse_shell_command
 from quorate_protocol import cids
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
@@ -26,6 +27,7 @@ from quorate_protocol.values import replace as struct_replace
 CID_INPUT_BYTES = 4 * jobs.GIB
 CID_IMAGE_BYTES = 8 * jobs.GIB
 V0_TEXT_LENGTH = 46
+KEPT_MAX = 64  # files whose CID is kept while the program runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
             f"{path.name}`"
         )
     try:
-        info = read_archive(path)
+        info = _read_archive(*_identity(path))
     except Refused as refused:
         remedy = (
             "make one with `docker save -o hello.tar NAME` or `quorate image build --python "
@@ -241,12 +243,32 @@ def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:
     if not path.exists():
         raise UsageError(f"{field}: {path} does not exist")
     try:
-        built = build_path(path.resolve(), V1_2025, None, None, Bounds())
+        # A folder's own identity does not show a change of what lies in it.
+        item = _build(path.resolve()) if path.is_dir() else _build_file(*_identity(path))
     except Refused as refused:
         raise UsageError(f"{field}: {refused.detail}") from refused
-    is_directory = path.is_dir()
-    item = Upload(
-        str(built.cid), path.resolve(), built.tsize if is_directory else built.size, is_directory
-    )
     uploads[item.cid] = item
     return item
+
+
+def _build(path: Path) -> Upload:
+    built, is_directory = build_path(path, V1_2025, None, None, Bounds()), path.is_dir()
+    return Upload(str(built.cid), path, built.tsize if is_directory else built.size, is_directory)
+
+
+def _identity(path: Path) -> tuple[Path, tuple[int, ...]]:
+    """Returns the path and what changes when its bytes do: inode, size and time."""
+    real = path.resolve()
+    found = real.stat()
+    return real, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(KEPT_MAX)
+def _build_file(path: Path, _identity: tuple[int, ...]) -> Upload:
+    """Hashes a file once. The calls of a function and the runs of a script share one image."""
+    return _build(path)
+
+
+@lru_cache(KEPT_MAX)
+def _read_archive(path: Path, _identity: tuple[int, ...]) -> ImageInfo:
+    return read_archive(path)

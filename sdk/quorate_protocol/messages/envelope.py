@@ -6,13 +6,12 @@ It has the same bytes on the wire, in receipts and in the HTTP API.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-
 from quorate_protocol.codec import canonical, text_writer, value_reader
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.codec.value_reader import Wrong, reader_of
 from quorate_protocol.crypto import eip712
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Message
+from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
 
@@ -31,7 +30,7 @@ Sign = Callable[[Hash32], Signature]
 """Signs a 32-byte digest with one key, deterministically (RFC 6979)."""
 
 
-class Envelope(Struct, Generic[M], frozen=True):
+class Envelope(Readable, Generic[M], frozen=True):
     """A message and its signature. The rules check whether the signer may sign this message."""
 
     message: M

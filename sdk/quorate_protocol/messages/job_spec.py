@@ -5,14 +5,13 @@ A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 
 import re
 
-from msgspec import Struct
-
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX
 from quorate_protocol.ports import Sandbox
+from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds, Small
 
@@ -36,14 +35,14 @@ SANDBOXES = ("", *(kind.value for kind in Sandbox))
 RESERVED_ENV = ("LD_", "NVIDIA_", "QUORATE_", "DOCKER_")
 
 
-class EnvVar(Struct, frozen=True):
+class EnvVar(Readable, frozen=True):
     """One environment variable of the job."""
 
     name: str
     value: str
 
 
-class Input(Struct, frozen=True):
+class Input(Readable, frozen=True):
     """Content that the job sees as a read-only mount."""
 
     cid: str
@@ -51,7 +50,7 @@ class Input(Struct, frozen=True):
     size_bytes: int  # the provider fetches at most so many bytes
 
 
-class GpuRequest(Struct, frozen=True, omit_defaults=True):
+class GpuRequest(Readable, frozen=True, omit_defaults=True):
     """The GPUs that a job needs. The document leaves out a field that has its default."""
 
     count: int
@@ -60,7 +59,7 @@ class GpuRequest(Struct, frozen=True, omit_defaults=True):
     compute_capability_min: int = 0  # ten times the number: 90 is 9.0; 0 = any
 
 
-class Resources(Struct, frozen=True):
+class Resources(Readable, frozen=True):
     """Limits of one execution. The executor enforces each of them."""
 
     cpu_millis: int = 1000  # thousandths of a core
@@ -73,7 +72,7 @@ class Resources(Struct, frozen=True):
     gpu: GpuRequest | None = None
 
 
-class Compare(Struct, frozen=True):
+class Compare(Readable, frozen=True):
     """How the results of two executions are compared."""
 
     comparator: Comparator = Comparator.EXACT
@@ -81,7 +80,7 @@ class Compare(Struct, frozen=True):
     atol_ppm: Ppm = Ppm(0)  # absolute tolerance, for `numeric` only
 
 
-class JobSpec(Struct, frozen=True):
+class JobSpec(Readable, frozen=True):
     """One job: its program, inputs, limits and the way its results are compared."""
 
     kind: JobKind

@@ -1,12 +1,11 @@
 """The answer to GET /v1/market/history: supply, prices and volume by period and host class."""
 
-from msgspec import Struct
-
+from quorate_protocol.readable import Readable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Amount, Hash32, Price, UnixSeconds
 
 
-class PriceBand(Struct, frozen=True):
+class PriceBand(Readable, frozen=True):
     """Prices of one slot-hour, in millionths of a USD: the lowest, the median and the 90th
     percentile by nearest rank. Every slot on offer counts once.
     """
@@ -16,7 +15,7 @@ class PriceBand(Struct, frozen=True):
     p90: Price
 
 
-class MarketPeriodView(Struct, frozen=True):
+class MarketPeriodView(Readable, frozen=True):
     """One host class in one hour or day, which begins at `start` (UTC).
 
     `slots`, `providers` and `prices` are those of the moment with the most slots in the period;
@@ -38,7 +37,7 @@ class MarketPeriodView(Struct, frozen=True):
     charged: Amount
 
 
-class MarketHistory(Struct, frozen=True):
+class MarketHistory(Readable, frozen=True):
     """Periods in order of `start`, then of `host_class`. `next` continues the list as the query
     parameter `after`; null at its end.
     """

@@ -6,14 +6,13 @@ An offer is a canonical document of at most 4 KiB. The operator key signs its di
 
 import re
 
-from msgspec import Struct
-
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import SignedOffer
+from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import (
@@ -44,7 +43,7 @@ _GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
 _SANDBOX_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
-class Gpu(Struct, frozen=True):
+class Gpu(Readable, frozen=True):
     """One GPU as the provider reports it (attestation level 0)."""
 
     model: str
@@ -53,7 +52,7 @@ class Gpu(Struct, frozen=True):
     driver: str
 
 
-class Hardware(Struct, frozen=True):
+class Hardware(Readable, frozen=True):
     """The inventory: the hardware of the provider's machine, as the provider reports it.
 
     It is a canonical document of its own. An offer names its digest, and the provider's gateway
@@ -74,7 +73,7 @@ class Hardware(Struct, frozen=True):
         return sha256(self.encode())
 
 
-class SlotOffer(Struct, frozen=True):
+class SlotOffer(Readable, frozen=True):
     """Run slots of one host class, with a price per slot-hour for each price tier.
 
     A price of 0 means that the provider does not offer this tier. A GPU slot holds
@@ -95,7 +94,7 @@ class SlotOffer(Struct, frozen=True):
     record: Hash32 = ZERO_HASH  # CID digest of the attestation record; zero = none
 
 
-class Offer(Struct, frozen=True):
+class Offer(Readable, frozen=True):
     """The document of an offer: what the provider sells, and until when."""
 
     provider: Address
@@ -121,7 +120,7 @@ class Offer(Struct, frozen=True):
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
 
 
-class OfferEnvelope(Struct, frozen=True):
+class OfferEnvelope(Readable, frozen=True):
     """An offer's document with the signature over its digest, as it travels."""
 
     offer: Offer

@@ -4,8 +4,6 @@ A signature or a hash inside the body covers every byte of it, except `taken_fro
 can check a receipt without the network; see `rules.receipt_checks`.
 """
 
-from msgspec import Struct
-
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.messages.envelope import Envelope
@@ -23,6 +21,7 @@ from quorate_protocol.messages.signed import (
     Verdict,
     Witness,
 )
+from quorate_protocol.readable import Readable
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.eligible_list import ShownSlot
 from quorate_protocol.units import Address, Hash32, Round
@@ -30,7 +29,7 @@ from quorate_protocol.units import Address, Hash32, Round
 RECEIPT_BYTES_MAX = 4 << 20
 
 
-class ExecutionEvidence(Struct, frozen=True):
+class ExecutionEvidence(Readable, frozen=True):
     """All signed messages of one committed execution."""
 
     index: int  # counts every assignment of the job, lapsed and declined ones too
@@ -41,14 +40,14 @@ class ExecutionEvidence(Struct, frozen=True):
     operator_key: Address  # taken from the chain
 
 
-class BeaconEvidence(Struct, frozen=True):
+class BeaconEvidence(Readable, frozen=True):
     """One beacon round that decided a draw."""
 
     round: Round
     signature: bytes  # 48-byte compressed G1 point
 
 
-class RegisteredProvider(Struct, frozen=True):
+class RegisteredProvider(Readable, frozen=True):
     """The provider of one execution, as it was registered when it got the assignment."""
 
     owner: Address
@@ -57,7 +56,7 @@ class RegisteredProvider(Struct, frozen=True):
     network: Hash32
 
 
-class TakenFromChain(Struct, frozen=True):
+class TakenFromChain(Readable, frozen=True):
     """Facts that only the chain can prove. `quorate verify` compares them when it is online."""
 
     block: int  # number of the block whose stake slots count
@@ -65,7 +64,7 @@ class TakenFromChain(Struct, frozen=True):
     parties: tuple[RegisteredProvider, ...]  # in order of the executions
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Readable, frozen=True):
     """The body of a receipt.
 
     `slots` has each index of the eligible list that the tries of the draws met, up to the last
@@ -101,7 +100,7 @@ class Receipt(Struct, frozen=True):
         return cids.document_cid(self.encode())
 
 
-class Check(Struct, frozen=True):
+class Check(Readable, frozen=True):
     """The result of one named check."""
 
     name: str
@@ -109,7 +108,7 @@ class Check(Struct, frozen=True):
     detail: str = ""
 
 
-class Report(Struct, frozen=True):
+class Report(Readable, frozen=True):
     """The results of all checks of one receipt."""
 
     checks: tuple[Check, ...]

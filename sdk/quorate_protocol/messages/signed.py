@@ -7,8 +7,7 @@ A message is signed as EIP-712 (`eip712.digest`) and travels in an `Envelope` (`
 Reveals are unsigned: they open a commitment.
 """
 
-from msgspec import Struct
-
+from quorate_protocol.readable import Readable
 from quorate_protocol.units import (
     Address,
     Amount,
@@ -35,7 +34,7 @@ from quorate_protocol.units import (
 )
 
 
-class KeyBinding(Struct, frozen=True):
+class KeyBinding(Readable, frozen=True):
     """Operator key and peer key: these network keys belong to this account.
 
     The Ed25519 peer key signs the same EIP-712 digest as the operator key.
@@ -47,7 +46,7 @@ class KeyBinding(Struct, frozen=True):
     seq: Sequence  # a higher one replaces this message
 
 
-class Session(Struct, frozen=True):
+class Session(Readable, frozen=True):
     """Client account: the session key may sign orders and vouchers for this coordinator."""
 
     client: Address
@@ -57,7 +56,7 @@ class Session(Struct, frozen=True):
     expires: UnixSeconds
 
 
-class SignedOffer(Struct, frozen=True):
+class SignedOffer(Readable, frozen=True):
     """Operator key: the provider makes the offer in a document with this digest."""
 
     provider: Address
@@ -66,14 +65,14 @@ class SignedOffer(Struct, frozen=True):
     document: Hash32  # sha2-256 of the canonical offer document
 
 
-class FreeSlots(Struct, frozen=True):
+class FreeSlots(Readable, frozen=True):
     """Free run slots of one host class."""
 
     host_class: Hash32  # id of the class
     free: Small  # count of free slots
 
 
-class Heartbeat(Struct, frozen=True):
+class Heartbeat(Readable, frozen=True):
     """Operator key: the provider is alive and has these run slots free."""
 
     provider: Address
@@ -82,7 +81,7 @@ class Heartbeat(Struct, frozen=True):
     time: UnixSeconds  # when the provider signed
 
 
-class Order(Struct, frozen=True):
+class Order(Readable, frozen=True):
     """Client session: what to run, for how much, how surely.
 
     The EIP-712 digest of an order is the id of its job (`jobId`).
@@ -110,7 +109,7 @@ class Order(Struct, frozen=True):
     nonce: Nonce  # a client uses each once
 
 
-class Ack(Struct, frozen=True):
+class Ack(Readable, frozen=True):
     """Coordinator: it accepts the order, and fixes who can be drawn as an auditor.
 
     The coordinator signs one Ack for each job, before it matches the job. At that time the beacon
@@ -129,7 +128,7 @@ class Ack(Struct, frozen=True):
     epoch: Sequence  # number of the present epoch
 
 
-class Assignment(Struct, frozen=True):
+class Assignment(Readable, frozen=True):
     """Coordinator: it gives one execution to one provider.
 
     `assignment_id` hides the job, so an auditor cannot tell which execution it repeats.
@@ -145,7 +144,7 @@ class Assignment(Struct, frozen=True):
     accept_by: UnixSeconds  # the provider must have answered by then
 
 
-class Accept(Struct, frozen=True):
+class Accept(Readable, frozen=True):
     """Provider: it will run the assignment, and quotes how long each part takes."""
 
     assignment_hash: Hash32  # digest of the whole Assignment
@@ -155,7 +154,7 @@ class Accept(Struct, frozen=True):
     time: UnixSeconds
 
 
-class Decline(Struct, frozen=True):
+class Decline(Readable, frozen=True):
     """Provider: it does not run the assignment, or not yet.
 
     After its Accept, a Decline means that the provider gives up.
@@ -167,7 +166,7 @@ class Decline(Struct, frozen=True):
     time: UnixSeconds
 
 
-class Commit(Struct, frozen=True):
+class Commit(Readable, frozen=True):
     """Provider: it commits to a result, which stays hidden until its Reveal."""
 
     assignment_hash: Hash32
@@ -178,14 +177,14 @@ class Commit(Struct, frozen=True):
     beacon_round: Round  # draws the auditors; 2 to 10 periods ahead; an auditor's is ignored
 
 
-class CommitReceipt(Struct, frozen=True):
+class CommitReceipt(Readable, frozen=True):
     """Coordinator: it has stored the commit and the ciphertext."""
 
     commit_hash: Hash32  # digest of the Commit
     time: UnixSeconds
 
 
-class Witness(Struct, frozen=True):
+class Witness(Readable, frozen=True):
     """Client session or watcher: it saw the primary's commit before the beacon round appeared."""
 
     commit_hash: Hash32  # digest of the Commit
@@ -193,7 +192,7 @@ class Witness(Struct, frozen=True):
     time: UnixSeconds
 
 
-class CommitEntry(Struct, frozen=True):
+class CommitEntry(Readable, frozen=True):
     """One execution in a CommitSet."""
 
     assignment_hash: Hash32
@@ -201,7 +200,7 @@ class CommitEntry(Struct, frozen=True):
     commit_hash: Hash32  # digest of the Commit
 
 
-class CommitSet(Struct, frozen=True):
+class CommitSet(Readable, frozen=True):
     """Coordinator: it closes a batch of executions, and publishes its secret x and each execution's
     blind.
 
@@ -226,7 +225,7 @@ class CommitSet(Struct, frozen=True):
     closed_at: UnixSeconds
 
 
-class Reveal(Struct, frozen=True):
+class Reveal(Readable, frozen=True):
     """Unsigned: it opens the provider's commitment."""
 
     assignment_hash: Hash32
@@ -236,7 +235,7 @@ class Reveal(Struct, frozen=True):
     salt: Hash32  # also gives the key of the ciphertext
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Readable, frozen=True):
     """Coordinator: how the job ended."""
 
     job_id: Hash32
@@ -250,7 +249,7 @@ class Verdict(Struct, frozen=True):
     time: UnixSeconds
 
 
-class Statement(Struct, frozen=True):
+class Statement(Readable, frozen=True):
     """Coordinator: what it owes a provider in total. It sends one when the sum has changed."""
 
     provider: Address
@@ -261,7 +260,7 @@ class Statement(Struct, frozen=True):
     receipts_root: Hash32  # root of the log of H(assignmentId, pay), see `merkle.Log`
 
 
-class Voucher(Struct, frozen=True):
+class Voucher(Readable, frozen=True):
     """Client session: what the client owes the coordinator in total."""
 
     client: Address
@@ -270,14 +269,14 @@ class Voucher(Struct, frozen=True):
     nonce_floor: Nonce  # all orders with a lower nonce are paid by this voucher
 
 
-class Stop(Struct, frozen=True):
+class Stop(Readable, frozen=True):
     """Client session: end the job now. The client pays for the time that has passed."""
 
     job_id: Hash32
     time: UnixSeconds
 
 
-class JuryVote(Struct, frozen=True):
+class JuryVote(Readable, frozen=True):
     """Juror's operator key: it commits to its findings, which stay hidden until its JuryReveal."""
 
     case_id: Nonce
@@ -285,7 +284,7 @@ class JuryVote(Struct, frozen=True):
     ballot: Hash32  # H(caseId, juror, salt, digests...), with zeros up to three digests
 
 
-class JuryReveal(Struct, frozen=True):
+class JuryReveal(Readable, frozen=True):
     """Unsigned: it opens the juror's ballot."""
 
     case_id: Nonce
@@ -294,7 +293,7 @@ class JuryReveal(Struct, frozen=True):
     salt: Hash32
 
 
-class AttestationRecord(Struct, frozen=True):
+class AttestationRecord(Readable, frozen=True):
     """Verifier: it challenged a GPU, checked the proof, and measured these rates.
 
     The coordinator signs with its statement key, a drawn provider with its operator key. Rates and

@@ -3,12 +3,11 @@
 The codec encodes them as JSON with names in camelCase.
 """
 
-from msgspec import Struct
-
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
 from quorate_protocol.messages.signed import Ack, Commit, Verdict
+from quorate_protocol.readable import Readable
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -27,7 +26,7 @@ from quorate_protocol.units import (
 )
 
 
-class BeaconView(Struct, frozen=True):
+class BeaconView(Readable, frozen=True):
     """The beacon of this deployment."""
 
     url: str
@@ -36,7 +35,7 @@ class BeaconView(Struct, frozen=True):
     genesis_time: int  # unix seconds; round 1 appears then
 
 
-class InfoView(Struct, frozen=True):
+class InfoView(Readable, frozen=True):
     """The answer to GET /v1/info: what a client or provider must know of the coordinator."""
 
     coordinator: Address
@@ -53,20 +52,20 @@ class InfoView(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
 
 
-class ObservedView(Struct, frozen=True):
+class ObservedView(Readable, frozen=True):
     """The answer to GET /v1/observed: where the asking program's request came from."""
 
     address: str  # an IP address as text; "" if the coordinator cannot tell
 
 
-class AckView(Struct, frozen=True):
+class AckView(Readable, frozen=True):
     """The answer to POST /v1/orders: the coordinator has taken the order."""
 
     job_id: Hash32
     ack: Envelope[Ack]
 
 
-class OfferView(Struct, frozen=True):
+class OfferView(Readable, frozen=True):
     """One row of GET /v1/offers: an offer and the record of its provider.
 
     `signature` is the operator key's over `offer.signed()`, so that anybody can check the offer.
@@ -86,7 +85,7 @@ class OfferView(Struct, frozen=True):
         return OfferEnvelope(self.offer, Envelope(self.offer.signed(), self.signature))
 
 
-class ExecutionView(Struct, frozen=True):
+class ExecutionView(Readable, frozen=True):
     """One execution of a run. Role and provider are shown once the CommitSet has published them."""
 
     assignment_hash: Hash32
@@ -101,7 +100,7 @@ class ExecutionView(Struct, frozen=True):
     pay: Amount | None
 
 
-class SealedOutput(Struct, frozen=True):
+class SealedOutput(Readable, frozen=True):
     """What the client needs to fetch and open its output."""
 
     ciphertext: Hash32  # digest of the CID of the ciphertext in the staging store
@@ -110,7 +109,7 @@ class SealedOutput(Struct, frozen=True):
     exit_status: int
 
 
-class RunView(Struct, frozen=True):
+class RunView(Readable, frozen=True):
     """The answer to GET /v1/runs/{jobId}: the state of one run.
 
     Only the client gets `output`, and only after the verdict (I8). While a run is not final,
@@ -132,7 +131,7 @@ class RunView(Struct, frozen=True):
     output: SealedOutput | None
 
 
-class JobEvent(Struct, frozen=True):
+class JobEvent(Readable, frozen=True):
     """One line of a run's history, which the API also sends as a server-sent event.
 
     A line named `committed` has the `commit`, so that the client can witness it.
@@ -148,7 +147,7 @@ class JobEvent(Struct, frozen=True):
     commit: Envelope[Commit] | None = None
 
 
-class AccountView(Struct, frozen=True):
+class AccountView(Readable, frozen=True):
     """The answer to GET /v1/accounts/{address}: the money of a client.
 
     The client owes `charged` minus `vouched`. Both are cumulative.
@@ -163,7 +162,7 @@ class AccountView(Struct, frozen=True):
     next_nonce: Nonce
 
 
-class PlanRequest(Struct, frozen=True):
+class PlanRequest(Readable, frozen=True):
     """The body of POST /v1/plan: an order that a client considers."""
 
     spec: JobSpec
@@ -173,7 +172,7 @@ class PlanRequest(Struct, frozen=True):
     host_class: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
-class PlanView(Struct, frozen=True):
+class PlanView(Readable, frozen=True):
     """The answer to POST /v1/plan: which offers fit an order, and what it can cost."""
 
     host_class: Hash32
@@ -187,7 +186,7 @@ class PlanView(Struct, frozen=True):
     nearest: str  # the nearest offer and the limit to relax, when no offer fits
 
 
-class ProviderView(Struct, frozen=True):
+class ProviderView(Readable, frozen=True):
     """The answer to GET /v1/providers/{address}: a provider's record and credits."""
 
     provider: Address
@@ -199,7 +198,7 @@ class ProviderView(Struct, frozen=True):
     is_frozen: bool
 
 
-class CaseView(Struct, frozen=True):
+class CaseView(Readable, frozen=True):
     """One row of GET /v1/cases: a case before the jury."""
 
     case_id: int

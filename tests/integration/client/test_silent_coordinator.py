@@ -44,8 +44,8 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, shorter, raising=False)
     monkeypatch.setattr("quorate.client.run.POLL_SECONDS", 0.05)
     monkeypatch.setattr("quorate.client.run.RECONNECT_SECONDS", (0.01,))
-    monkeypatch.setattr("quorate.client.market.SUBMIT_SECONDS", 0.3)
-    monkeypatch.setattr("quorate.client.market.SUBMIT_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("quorate.client.sent_orders.SUBMIT_SECONDS", 0.3)
+    monkeypatch.setattr("quorate.client.sent_orders.SUBMIT_RETRY_SECONDS", 0.01)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,73 @@
+"""Sends orders that the ledger holds, and finds them again by name or id."""
+
+from quorate.client.client_ledger import OrderRecord
+from quorate.client.session import ClientSession
+from quorate.errors import RefusedError, UnavailableError, UsageError
+from quorate_protocol.messages import envelope
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.units import Hash32
+from quorate_runtime.process.crash_points import crash_point
+
+SUBMIT_TRIES = 3
+SUBMIT_RETRY_SECONDS = 1.0
+# No new try begins after this time. Even without any answer, submitting then ends within a minute.
+SUBMIT_SECONDS = 20.0
+PREFIX_MIN = 4
+_DIGITS = frozenset("0123456789abcdef")
+_MAYBE_TAKEN = (
+    "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
+)
+
+
+async def send_order(session: ClientSession, job_id: Hash32, submission: Submission) -> None:
+    """Sends a recorded order, again if no answer comes. The same order gives the same job.
+
+    Raises RefusedError, or UnavailableError if the last try had no answer either.
+    """
+    began = session.clock.now()
+    for attempt in range(SUBMIT_TRIES):
+        try:
+            crash_point("client.before-send")
+            answer = await session.api.submit(submission)
+            crash_point("client.after-send")
+        except UnavailableError:
+            # The same order gives the same job, so repeating is safe. The last failure is
+            # reported.
+            if attempt == SUBMIT_TRIES - 1 or session.clock.now() - began > SUBMIT_SECONDS:
+                session.notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
+                raise
+            await session.clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
+        except RefusedError:
+            # After the first try, an earlier one may have been taken and only its answer lost.
+            if attempt == 0:
+                session.ledger.forget(job_id)
+            else:
+                session.notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
+            raise
+        else:
+            session.check_ack(job_id, submission.order.message, answer)
+            crash_point("client.before-ack")
+            session.ledger.acknowledge(job_id, envelope.encode(answer.ack))
+            crash_point("client.after-ack")
+            return
+
+
+def find_order(session: ClientSession, name: str | bytes) -> OrderRecord:
+    """Returns the order by job id (bytes, 0x-hex or a prefix of four digits) or newest name.
+
+    Raises UsageError if none or several match.
+    """
+    coordinator, ledger = session.identity.coordinator, session.ledger
+    digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
+    is_id = isinstance(name, bytes) or (len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits))
+    found = ledger.beginning(coordinator, digits) if is_id else []
+    if not found and isinstance(name, str):
+        newest = ledger.named(coordinator, name)
+        found = [newest] if newest is not None else []
+    if len(found) != 1:
+        shown = name.hex() if isinstance(name, bytes) else name
+        raise UsageError(
+            f"run: {shown[:80]!r} matches {'no run' if not found else 'several runs'} of "
+            "this profile; see `quorate ps`"
+        )
+    return found[0]
