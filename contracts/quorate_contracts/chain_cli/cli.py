@@ -1,4 +1,4 @@
-"""`quorate chain deploy|key|networks`: the contracts of a market on a chain of your choice."""
+"""`quorate chain deploy|fund|key|networks`: the contracts of a market on a chain of your choice."""
 
 import asyncio
 import fcntl
@@ -80,10 +80,7 @@ def deploy(
 
     with _sentences(), _alone(out):
         known = network_of(network) if network else None
-        if known is None and not chain_url:
-            told = f"name the chain: --network {'|'.join(NETWORKS)}, or --chain-url URL"
-            raise Refused(Code.MALFORMED, told)
-        url = web_url("--chain-url", chain_url or (known.chain_url if known else ""), "https://...")
+        url = _chain_url(network, chain_url)
         name = limits or (known.limits if known else "")
         if name not in BY_NAME:
             raise Refused(Code.MALFORMED, f"--limits {name!r}: give one of {', '.join(BY_NAME)}")
@@ -118,6 +115,47 @@ def make_key(
 
 
 @app.command()
+def fund(
+    accounts: Annotated[
+        list[str], typer.Argument(help="Addresses, or folders of a provider, coordinator or client")
+    ],
+    key: KeyFile,
+    deployment: Annotated[
+        Path, typer.Option("--deployment", help="The market's deployment.json")
+    ] = Path("deployment.json"),
+    network: Annotated[
+        str, typer.Option("--network", help=f"Chain by name: {', '.join(NETWORKS)}")
+    ] = "",
+    chain_url: Annotated[
+        str, typer.Option("--chain-url", help="Chain node (default: a public one of --network)")
+    ] = "",
+    coins: Annotated[
+        str, typer.Option("--coins", help="Coins for gas that each account gets")
+    ] = "0.05",
+    usd: Annotated[
+        int, typer.Option("--usd", min=0, max=10**9, help="Tokens that each account gets")
+    ] = 2_000,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send coins and tokens to accounts that join. A market's test token is minted."""
+    from quorate_contracts.chain_cli import deploy_command
+    from quorate_contracts.chain_cli.deployer_key import open_key
+    from quorate_contracts.chain_cli.funding import accounts_of
+
+    with _sentences():
+        url = _chain_url(network, chain_url)
+        wanted, wei = accounts_of(accounts), _wei(coins)
+        signer: Signer = open_key(key, password_file)
+        asyncio.run(deploy_command.fund(url, deployment, signer, wanted, wei, usd, _note))
+    if as_json:
+        typer.echo(json.dumps({"funded": ["0x" + each.hex() for each in wanted], "usd": usd}))
+        return
+    for each in wanted:
+        typer.echo(f"0x{each.hex()}: {usd} USD and {coins} coins for gas")
+
+
+@app.command()
 def networks(as_json: AsJson = False) -> None:
     """List the chains that --network knows."""
     if as_json:
@@ -129,6 +167,23 @@ def networks(as_json: AsJson = False) -> None:
         return
     for item in NETWORKS.values():
         typer.echo(f"{item.name:13} {item.chain_id:>9}  {item.limits:8} {item.chain_url}")
+
+
+def _chain_url(network: str, chain_url: str) -> str:
+    known = network_of(network) if network else None
+    if known is None and not chain_url:
+        told = f"name the chain: --network {'|'.join(NETWORKS)}, or --chain-url URL"
+        raise Refused(Code.MALFORMED, told)
+    return web_url("--chain-url", chain_url or (known.chain_url if known else ""), "https://...")
+
+
+def _wei(text: str) -> int:
+    """Returns coins in wei. Raises Refused for another text."""
+    whole, _, part = text.partition(".")
+    is_number = (whole + part).isascii() and (whole + part).isdecimal() and len(text) <= 40
+    if not is_number or not whole or len(part) > 18:
+        raise Refused(Code.MALFORMED, f"--coins {text[:40]!r}: a number with at most 18 decimals")
+    return int(whole) * 10**18 + int(part.ljust(18, "0"))
 
 
 def _ask(is_yes: bool) -> bool | None:

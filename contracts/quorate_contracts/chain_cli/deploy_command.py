@@ -2,19 +2,23 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from quorate_contracts.chain_cli.beacon_choice import choose_beacon
-from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted, coins
+from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted
+from quorate_contracts.chain_cli.funding import Funding
 from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.deploy import Deployment
-from quorate_protocol.limits import BY_NAME
+from quorate_contracts.money_texts import Currency
+from quorate_contracts.trusted_deployment import read as read_deployment
+from quorate_protocol.limits import BY_NAME, USD
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.rpc import Rpc
@@ -71,13 +75,30 @@ async def deploy(
     _print(typed, found, beacon.url, as_json)
 
 
+async def fund(
+    chain_url: str,
+    file: Path,
+    signer: Signer,
+    accounts: Sequence[Address],
+    wei: int,
+    dollars: int,
+    note: Callable[[str], None],
+) -> None:
+    """Sends coins and tokens to accounts. Raises Refused and Unavailable with sentences."""
+    made = read_deployment(file)
+    async with plain_session() as session:
+        client = ChainClient(Rpc(chain_url, session))
+        await Funding(client, made, signer, note).give(accounts, wei, Amount(dollars * USD))
+
+
 def _confirm(
     chain_id: int, signer: Signer, cost: Cost, may_pay: bool | None, note: Callable[[str], None]
 ) -> None:
+    currency = Currency(chain_id, ZERO_ADDRESS)  # no token is paid here
     note(
-        f"{len(cost.contracts)} contracts on chain {chain_id}, paid by "
-        f"0x{signer.address.hex()}: about {coins(cost.likely)} coins, at most {coins(cost.most)}; "
-        f"it has {coins(cost.balance)}"
+        f"{len(cost.contracts)} contracts on {currency.chain}, paid by 0x{signer.address.hex()}: "
+        f"about {currency.coins(cost.likely)}, at most {currency.coins(cost.most)}; it has "
+        f"{currency.coins(cost.balance)}"
     )
     if may_pay is False:
         raise Refused(Code.MALFORMED, "nothing was sent: there is nobody to ask here; give --yes")

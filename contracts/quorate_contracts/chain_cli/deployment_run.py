@@ -16,6 +16,7 @@ from quorate_contracts.chain_cli.begun_file import (
 from quorate_contracts.chain_cli.creations import Creator, lost
 from quorate_contracts.chain_cli.token_check import check_token
 from quorate_contracts.deploy import Creation, Deployment, Plan
+from quorate_contracts.money_texts import Currency, read_currency
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import BeaconInfo, Clock, Signer
@@ -24,8 +25,6 @@ from quorate_protocol.units import Address, BlockNumber
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.files import write_atomic
-
-COIN = 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,9 @@ class DeploymentRun:
         await check_chain_id(self.client, wanted.chain_id)
         await check_curve(self.client)
         if wanted.token is not None:
-            self.report(f"token {await check_token(self.client, wanted.token)}: six decimals")
+            await check_token(self.client, wanted.token)
+            currency = await read_currency(self.client, wanted.chain_id, wanted.token)
+            self.report(f"the token {currency.name} has six decimals")
         plan = await self._plan(read_begun(wanted.out))
         missing = [item for item in plan.creations if not await self.client.code(item.address)]
         used = await self.client.nonce(account)
@@ -82,11 +83,12 @@ class DeploymentRun:
                 )
         cost = await self._cost(missing)
         if cost.balance < cost.most:
+            currency = Currency(wanted.chain_id, plan.deployment.token)
             raise Refused(
                 Code.CHAIN,
-                f"the key 0x{account.hex()} has {coins(cost.balance)} coins on chain "
-                f"{wanted.chain_id}, and {len(missing)} contracts may cost {coins(cost.most)}: "
-                f"send it {coins(cost.most - cost.balance)}",
+                f"the key 0x{account.hex()} has {currency.coins(cost.balance)}, and "
+                f"{len(missing)} contracts may cost {currency.coins(cost.most)}: "
+                f"{currency.send(account, wei=cost.most - cost.balance)}",
             )
         return plan, cost
 
@@ -192,9 +194,3 @@ async def check_chain_id(client: ChainClient, wanted: int) -> None:
             f"the chain node serves chain {found}, not {wanted}: name its node (--chain-url), or "
             f"the chain that you mean (--network, --chain-id)",
         )
-
-
-def coins(wei: int) -> str:
-    """Returns wei as coins, with six decimals, rounded up."""
-    micro = -(-wei // 10**12)
-    return f"{micro // 10**6}.{micro % 10**6:06d}"

@@ -1,14 +1,11 @@
 """Checks the token that a new deployment shall use. The contracts never change it later."""
 
-from eth_abi.abi import decode
-
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_runtime.chain.client import ChainClient
 
 DECIMALS = 6  # amounts in every signed message are millionths of a USD
-SYMBOL_CHARS_MAX = 16
 
 
 def address_of(name: str, text: str) -> Address:
@@ -22,8 +19,8 @@ def address_of(name: str, text: str) -> Address:
     return Address(found)
 
 
-async def check_token(client: ChainClient, token: Address) -> str:
-    """Returns the token's symbol. Raises Refused if the address holds no token of six decimals."""
+async def check_token(client: ChainClient, token: Address) -> None:
+    """Raises Refused if the address holds no token of six decimals."""
     place = f"--token 0x{token.hex()}"
     if not await client.code(token):
         raise Refused(Code.CHAIN, f"{place}: there is no contract on this chain")
@@ -37,7 +34,6 @@ async def check_token(client: ChainClient, token: Address) -> str:
             Code.CHAIN,
             f"{place}: it has {decimals} decimals, and Quorate needs {DECIMALS}, as USDC has",
         )
-    return await _symbol(client, token)
 
 
 async def _number(
@@ -48,14 +44,3 @@ async def _number(
     except Refused:
         return None  # not re-raised: a contract without this function is no token
     return int.from_bytes(answer, "big") if len(answer) == 32 else None
-
-
-async def _symbol(client: ChainClient, token: Address) -> str:
-    """Returns what the token calls itself, for people only; "?" if it does not say."""
-    try:
-        answer = await client.call(token, keccak256(b"symbol()")[:4])
-        (text,) = decode(["string"], answer)
-    except Exception:  # noqa: BLE001 - a stranger's bytes; eth-abi raises errors of many kinds
-        return "?"
-    shown = "".join(each for each in str(text) if each.isprintable())[:SYMBOL_CHARS_MAX]
-    return shown or "?"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from quorate_devnet.chain.accounts import dev_account, dev_address
 from quorate_devnet.setup.deployment_file import deploy_once
 from quorate_protocol.limits import BY_NAME
 from support.chain.chain_nodes import node
-from support.chain.empty_chain import EmptyChain, empty_chain
+from support.chain.empty_chain import EmptyChain, ask, empty_chain
 from support.cli_prompt import typed
 
 pytestmark = pytest.mark.anvil
@@ -47,18 +46,11 @@ def deploy_with(
     return typed("chain", "deploy", *place, *paid, *words)
 
 
-def ask(chain: EmptyChain, method: str, *params: object) -> object:
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    request = urllib.request.Request(
-        chain.chain_url, json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.loads(answer.read())["result"]
-
-
 def sent(chain: EmptyChain, account: int = 0) -> int:
     """How many transactions a development account has in blocks."""
-    count = ask(chain, "eth_getTransactionCount", "0x" + dev_address(account).hex(), "latest")
+    count = ask(
+        chain.chain_url, "eth_getTransactionCount", "0x" + dev_address(account).hex(), "latest"
+    )
     return int(str(count), 16)
 
 
@@ -67,7 +59,7 @@ def test_a_second_run_sends_nothing_and_names_the_next_command(
 ) -> None:
     out = chain.key.parent / "deployment.json"
     made = deploy.decode(out.read_bytes())
-    assert ask(chain, "eth_getCode", "0x" + made.court.hex(), "latest") != "0x"
+    assert ask(chain.chain_url, "eth_getCode", "0x" + made.court.hex(), "latest") != "0x"
     assert sent(chain) == len(deploy.ORDER) and made.limits == "devnet"
     status, said = deploy_with(chain, out, "--test-token")
     assert status == 0 and "nothing was sent" in said
@@ -118,7 +110,7 @@ def test_bad_input_is_refused_before_anything_is_sent(
 ) -> None:
     known = str(deployed["contracts"]["Stakes"])  # type: ignore[index]
     coarse = "0x" + "cc" * 20
-    ask(chain, "anvil_setCode", coarse, ALWAYS_18)
+    ask(chain.chain_url, "anvil_setCode", coarse, ALWAYS_18)
     poor = tmp_path / "poor"
     poor.touch(mode=0o600)
     poor.write_text("77" * 32)
@@ -135,7 +127,7 @@ def test_bad_input_is_refused_before_anything_is_sent(
         (["--token", coarse], 3, "18 decimals"),
         (["--token", "0xabc"], 2, "40 hex digits"),
         ([], 2, "either --token ADDRESS or --test-token"),
-        (["--test-token", "--key", str(poor)], 3, "has 0.000000 coins"),
+        (["--test-token", "--key", str(poor)], 3, "has 0 ETH"),
         (["--test-token", "--key", str(open_to_all)], 3, "chmod 600"),
         (["--test-token", "--key", str(tmp_path / "none")], 3, "quorate chain key"),
         (["--test-token", "--limits", "testnet"], 2, "every 3 s"),
@@ -170,7 +162,7 @@ def test_a_nonce_that_went_elsewhere_ends_a_deployment_with_the_remedy(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Creator, "create_all", interrupted)
         assert deploy_with(chain, out, "--test-token", key=key)[0] == 130
-    ask(chain, "anvil_setNonce", me, "0x1")
+    ask(chain.chain_url, "anvil_setNonce", me, "0x1")
     status, said = deploy_with(chain, out, "--test-token", key=key)
     assert status == 3 and f"Move {out}.begun away" in said
 

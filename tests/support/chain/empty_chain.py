@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -59,3 +60,13 @@ def _read(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, str]:
         time.sleep(0.05)
     found: dict[str, str] = json.loads(path.read_text())
     return found
+
+
+def ask(chain_url: str, method: str, *params: object) -> object:
+    """Returns the chain's answer to one JSON-RPC request."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    request = urllib.request.Request(
+        chain_url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())["result"]
