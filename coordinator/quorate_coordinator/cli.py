@@ -1,7 +1,6 @@
-"""`quorate coordinator init|up|health|status|report`: the operator's commands."""
+"""`quorate coordinator init|up|health|status|report|retire|withdraw`: the operator's commands."""
 
 import asyncio
-import json
 import logging
 import os
 import shlex
@@ -23,6 +22,8 @@ from quorate_coordinator.cli_options import (
     home_of,
     proxies_of,
 )
+from quorate_coordinator.commands.money_commands import retire, withdraw
+from quorate_coordinator.commands.status_command import health, status
 from quorate_coordinator.config import (
     ARCHIVE_DAYS,
     ARCHIVE_GIB,
@@ -59,6 +60,10 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(init)
+app.command()(health)
+app.command()(status)
+app.command()(retire)
+app.command()(withdraw)
 LEAVE_SECONDS = 5  # at exit, to finish what was begun
 
 
@@ -111,6 +116,7 @@ def up(
         proxies=proxies_of(settings.trusted_proxies, settings.proxy_header),
         begin_anew=lost,
         is_newest=journal_is_newest,
+        metrics_from=settings.metrics_from,
         ipfs_gateways=_gateways(ipfs_gateway),
     )
     _run(config, keys)
@@ -141,6 +147,7 @@ def _set_up_logs(is_json: bool, file: Path | None) -> None:
         raise fail(f"--log-file {file}: {error.strerror}", EXIT_USAGE) from error
     # A line for each request would be most of the log.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins at each start
 
 
 def _load_keys(folder: Path, password_file: Path | None, settings: Settings) -> CoordinatorKeys:
@@ -197,34 +204,6 @@ async def _serve(service: "Service") -> None:
 
 
 @app.command()
-def health(
-    url: options.ServedUrl = "http://127.0.0.1:7700", as_json: options.AsJson = False
-) -> None:
-    """Say whether it can work: exit 0, 3 with each cause by its name, or 4 when nothing answers."""
-    found = _asked(url)
-    problems = found["problems"]
-    assert isinstance(problems, list), "a list in the coordinator's own document"
-    if as_json:
-        typer.echo(json.dumps({"ready": not problems, "problems": problems}))
-    else:
-        for item in problems or [{"name": "ready", "text": url}]:
-            typer.echo(f"{item['name']}: {item['text']}")
-    raise typer.Exit(EXIT_REFUSED if problems else 0)
-
-
-@app.command()
-def status(
-    url: options.ServedUrl = "http://127.0.0.1:7700", as_json: options.AsJson = False
-) -> None:
-    """Say whether it is alive, and how far it has followed the chain."""
-    found = _asked(url)
-    if as_json:
-        typer.echo(json.dumps(found))
-    else:
-        typer.echo(f"{url}: ok={found['ok']} block={found['block']} live jobs={found['live']}")
-
-
-@app.command()
 def report(
     since: report_command.Since = "7d",
     database: options.DatabaseUrl = None,
@@ -242,25 +221,3 @@ def report(
     except Unavailable as error:
         raise fail(str(error), EXIT_UNAVAILABLE) from error
     report_command.print_report(found, as_json)
-
-
-def _asked(url: str) -> dict[str, object]:
-    """Returns the coordinator's answer about its health. Ends the program when nothing answers."""
-    from aiohttp import ClientError
-
-    try:
-        return asyncio.run(_health(url))
-    except (ClientError, TimeoutError, OSError, ValueError) as error:
-        remedy = "start it: quorate coordinator up; or name another: --url URL"
-        raise fail(f"nothing answers at {url} ({error}); {remedy}", EXIT_UNAVAILABLE) from error
-
-
-async def _health(url: str) -> dict[str, object]:
-    from aiohttp import ClientSession, ClientTimeout
-
-    async with (
-        ClientSession(timeout=ClientTimeout(total=5)) as session,
-        session.get(f"{url}/v1/health") as response,
-    ):
-        found: dict[str, object] = await response.json()
-        return found

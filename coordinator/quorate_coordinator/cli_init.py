@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from ipaddress import ip_network
 from pathlib import Path
 
 import typer
@@ -15,7 +16,7 @@ from quorate_coordinator.cli_options import EXIT_REFUSED, EXIT_USAGE, fail, home
 from quorate_coordinator.config import FEE_CAP_GWEI
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.codec import canonical
-from quorate_protocol.limits import BY_NAME
+from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
@@ -41,6 +42,7 @@ def init(
     trusted_proxy: options.TrustedProxies = None,
     proxy_header: options.ProxyHeader = X_FORWARDED_FOR,
     database: options.DatabaseUrl = None,
+    metrics_from: options.MetricsFrom = None,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
@@ -80,13 +82,22 @@ def init(
             database or "",
             p2p_listen,
             announce,
+            _networks(metrics_from),
         ),
     )
     bond = BY_NAME[made.limits].coordinator_bond
     if as_json:
         _print_json(folder, keys, bond)
     else:
-        _print(folder, home, keys, currency_of(made), bond, is_devnet=bool(chain))
+        is_devnet = made.limits == DEVNET.name and bool(chain)
+        _print(folder, home, keys, currency_of(made), bond, is_devnet)
+
+
+def _networks(texts: list[str] | None) -> tuple[str, ...]:
+    try:
+        return tuple(str(ip_network(text)) for text in texts or ())
+    except ValueError as error:
+        raise fail(f"--metrics-from: {error}", EXIT_USAGE) from error
 
 
 def _make_keys(

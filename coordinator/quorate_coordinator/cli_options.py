@@ -100,6 +100,15 @@ ProxyHeader = Annotated[
     str, typer.Option(help=f"Header that the proxies set: {X_FORWARDED_FOR} or {FORWARDED}")
 ]
 
+MetricsFrom = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics-from",
+        help="Network that may read /metrics, such as 10.0.0.0/8 (default: this machine); "
+        "repeatable",
+    ),
+]
+
 # ------------------------------------------------------------------------------------------ of `up`
 
 PortNow = Annotated[

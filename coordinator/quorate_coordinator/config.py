@@ -62,6 +62,7 @@ class Config:
     )
     database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
     ipfs_gateways: tuple[str, ...] = ()  # that have inputs which clients did not upload
+    metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

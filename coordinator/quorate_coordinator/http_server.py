@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -11,12 +12,13 @@ from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_content.transfer.upload_limits import UploadGrant
 from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.routes import VERSION, Api
+from quorate_coordinator.api.routes import VERSION, Api, answer
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.monitoring.operator_report import OperatorReport
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.storage.documents import JobDocuments
@@ -25,10 +27,16 @@ from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
 from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
 from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
+
+NOT_THE_OPERATOR = (
+    "only this machine may read them, and the networks of `quorate coordinator init --metrics-from`"
+)
 
 
 @dataclass(slots=True)
@@ -50,6 +58,7 @@ class HttpServer:
     is_stopping: Callable[[], bool]
     peer_id: str
     p2p_addresses: Callable[[], tuple[str, ...]]
+    report: OperatorReport | None = None  # once the journal is replayed
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
         """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
@@ -76,7 +85,7 @@ class HttpServer:
             clock,
             self._document,
             self.history,
-            self._problems,
+            self.problems,
             self.tables.history,
         ).add_routes(app)
         Streams(self.history, auth, clock, self.logs, self.is_stopping).add_routes(app)
@@ -90,13 +99,30 @@ class HttpServer:
 
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/v1/operator", self._get_operator)
+
+    def _is_operator(self, request: web.Request) -> bool:
+        """Whether a request comes from this machine, or from a network that the operator named."""
+        address = address_of(request.remote or "")
+        if address is None:
+            return False
+        networks = (ip_network(text) for text in self.config.metrics_from)
+        return address.is_loopback or any(address in network for network in networks)
+
+    async def _get_operator(self, request: web.Request) -> web.Response:
+        if not self._is_operator(request):
+            raise Refused(Code.NOT_YOURS, NOT_THE_OPERATOR)
+        assert self.report is not None, "no request is taken before the start"
+        return answer(self.report.view())
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        if request.remote not in ("127.0.0.1", "::1"):
-            return web.Response(status=403, text="metrics are served on loopback only\n")
+        if not self._is_operator(request):
+            return web.Response(status=403, text=f"metrics: {NOT_THE_OPERATOR}\n")
+        if self.report is not None:
+            self.report.endings.refresh()
         return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
 
-    def _problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         """What is wrong at this moment."""
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
         self.board.put("chain", chain_problem(self.clock, time, self.config.chain_url, depth))

@@ -17,7 +17,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
-from quorate_coordinator.api.while_stopping import refuse_new
+from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
 from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
 from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
@@ -34,6 +34,8 @@ from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
 from quorate_coordinator.http_server import HttpServer
 from quorate_coordinator.journal_comparison import JournalComparison
+from quorate_coordinator.monitoring.operator_report import OperatorReport, make_report
+from quorate_coordinator.monitoring.own_account import OwnAccount
 from quorate_coordinator.own_events import OwnEvents
 from quorate_coordinator.providers.frame_handler import FrameHandler
 from quorate_coordinator.providers.frame_limits import FrameLimits
@@ -101,6 +103,7 @@ class Service:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     app: web.Application | None = None
     rates: RequestRates | None = None
+    own_account: OwnAccount | None = None
 
     async def run(self) -> None:
         """Starts everything and serves until cancelled."""
@@ -172,6 +175,7 @@ class Service:
             before_handlers(rates),
             refuse_early(self.ready.is_set),
             refuse_new(lambda: self.is_leaving),
+            refuse_orders(lambda: self.own_account is not None and self.own_account.is_retired),
         ]
         before = [self.config.proxies.middleware(), failures, *guards]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
@@ -318,7 +322,17 @@ class _Parts:
         await actor.start()
         self.outputs.load()
         await comparison.check_files(actor.newest_at)
-        await self._run_tasks(actor, comparison, attestation, p2p_service)
+        service.own_account = self._own_account()
+        report = make_report(
+            core.state, self.registry, service.own_account, peers.connected, server.problems, clock
+        )
+        server.report = report
+        await self._run_tasks(actor, comparison, attestation, p2p_service, report)
+
+    def _own_account(self) -> OwnAccount:
+        service, path = self.service, self.service.config.path(TRANSACTIONS)
+        keys = service.keys.account.address, service.keys.posting.address
+        return OwnAccount(self.client, self.contracts, *keys, path, service.clock)
 
     def _bind(self, actor: Actor[ev.Event, Effect], peers: Peers) -> None:
         """Gives the actor the effect performer, which in turn submits events to the actor."""
@@ -394,6 +408,7 @@ class _Parts:
         comparison: JournalComparison,
         attestation: AttestationService,
         p2p_service: "P2pService | None",
+        report: OperatorReport,
     ) -> None:
         service, clock, board = self.service, self.service.clock, self.service.board
         own = OwnEvents(self.core, actor, board, clock)
@@ -419,6 +434,8 @@ class _Parts:
                 group.create_task(staging, name="staging")
                 group.create_task(self._input_fetcher().run(), name="inputs")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
+                group.create_task(report.own_account.run(), name="own account")
+                group.create_task(report.run(), name="counts")
                 group.create_task(gc_tuning.collect_periodically(clock), name="memory")
                 if p2p_service is not None:
                     group.create_task(p2p_service.run(), name="libp2p")

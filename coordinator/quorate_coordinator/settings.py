@@ -41,6 +41,7 @@ class Settings(Struct, frozen=True):
     database: str = ""  # URL of the tables that people query; "" = a SQLite file
     p2p_listen: str = ""  # multiaddr; "" = the port after the HTTP port; "off" = no libp2p
     p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
+    metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
 
 
 def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:

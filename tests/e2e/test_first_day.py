@@ -6,6 +6,7 @@ The client and the owner share one devnet.
 
 import json
 import re
+import shlex
 import shutil
 import sys
 import urllib.request
@@ -18,11 +19,16 @@ from typing import Any
 import pytest
 
 from quorate_contracts.bindings.token import Token
+from quorate_devnet.ports import free_port
 from quorate_protocol.units import Address
+from support.chain.empty_chain import EmptyChain, ask, empty_chain
+from support.prometheus_server import prometheus_server
 from support.terminal import Terminal, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSPHRASE = "correct horse"
+SUM = shlex.quote("print(sum(range(10_000_000)))")
+LOOKS_MAX = 40
 ACTIVATE = ". .venv/bin/activate"
 OpenWindow = Callable[[], Terminal]
 
@@ -189,3 +195,106 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     told = window.type(f"quorate node withdraw {wallet[1]} --to {friend}", secret)
     assert f"sent {wallet[1]} USD to {friend}" in told and ": 0.00 USD" in told, told
     assert "stopped" in daemon.press("c")
+
+
+@pytest.mark.promtool
+def test_dashboard_and_alerts_read_a_running_market(devnet: Path, tmp_path: Path) -> None:
+    """Each expression of the dashboard finds series, and each selector of the alerts does."""
+    target = json.loads(devnet.read_text())["coordinator"]["url"].removeprefix("http://")
+    docker = ROOT / "docker"
+    alerts = docker / "prometheus" / "alerts.yml"
+    board = json.loads((docker / "grafana" / "coordinator.json").read_text())
+    shown = {item["expr"] for panel in board["panels"] for item in panel["targets"]}
+    rules = "\n".join(re.findall(r"expr: (?:>-)?(.*?)\n +(?:for|labels)", alerts.read_text(), re.S))
+    selectors = set(re.findall(r"(?:quorate_\w+|up)(?:{[^}]*})?", rules))
+    assert len(shown) > 15 and len(selectors) > 10
+    with prometheus_server(tmp_path, target, alerts) as server:
+        server.wait_for_scrapes(4)
+        empty = [
+            expression for expression in sorted(shown | selectors) if not server.query(expression)
+        ]
+        assert not empty
+        firing = server.query('ALERTS{alertstate="firing"}')
+        assert not [item["metric"] for item in firing], "a healthy market raises nothing"
+
+
+@pytest.mark.anvil
+def test_operator_from_an_empty_chain_to_fees_in_a_wallet(
+    new_window: OpenWindow, tmp_path: Path
+) -> None:
+    with empty_chain(tmp_path) as chain:
+        window, market = new_window(), new_window()
+        new = {"Passphrase of": PASSPHRASE, "Again": PASSPHRASE}
+        paid = f"--chain-url {chain.chain_url} --key {chain.key}"
+        told = window.type(
+            f"quorate chain deploy {paid} --limits devnet --test-token --beacon {chain.beacon_url}",
+            {"Send?": "y"},
+        )
+        following = re.search(r"^Next: (quorate coordinator init .*)$", told, re.MULTILINE)
+        assert following and "6 contracts" in told, told
+        home = tmp_path / "coordinator"
+        told = window.type(f"{following[1]} --port {free_port('127.0.0.1')} --home {home}", new)
+        window.type(f"quorate chain fund {home} {paid} --coins 1")
+        market.start(f"quorate coordinator up --home {home}", "serves at", new)
+        url = json.loads((home / "coordinator.json").read_text())
+        wallet = "0x" + "ab" * 20
+        _first_paid_job(new_window, chain, tmp_path, f"http://127.0.0.1:{url['port']}", paid)
+        secret = {"Passphrase of": PASSPHRASE, "Send?": "y", "Retire?": "y"}
+        told = _until(
+            lambda: window.type(f"quorate coordinator status --home {home}"),
+            lambda told: "1 accepted" in told and " 0.00 of it claimed" not in told,
+        )
+        assert "3 connected, 3 on offer" in told and "bond       1000.00 USD" in told, told
+        told = window.type(f"quorate coordinator withdraw --home {home} --to {wallet}", secret)
+        assert wallet in told and "left        0.00 USD" in told, told
+        told = window.type(f"quorate coordinator retire --home {home}", secret)
+        assert "can be taken on" in told and "nothing is left" in told, told
+        window.type(f"quorate coordinator retire --home {home}", secret)  # changes nothing
+        market.press("c")
+        ask(chain.chain_url, "evm_increaseTime", 200)
+        told = window.type(f"quorate coordinator retire --home {home} --wait", secret)
+        assert "1000.00 USD of bond came back" in told, told
+        window.type(
+            f"quorate coordinator withdraw --home {home} --to {wallet} --everything", secret
+        )
+        assert int(str(ask(chain.chain_url, "eth_getBalance", wallet, "latest")), 16) > 10**18
+
+
+def _first_paid_job(
+    new_window: OpenWindow, chain: EmptyChain, folder: Path, url: str, paid: str
+) -> None:
+    """Three owners and a client join, and a job is paid for."""
+    window, secret = new_window(), f"QUORATE_PASSWORD_FILE={folder / 'word'}"
+    (folder / "word").touch(mode=0o600)
+    (folder / "word").write_text(PASSPHRASE)
+    window.type(f"export {secret}")
+    joining = f"--coordinator {url} --limits devnet --deployment deployment.json"
+    homes = [folder / f"provider-{name}" for name in "abc"]
+    for number, home in enumerate(homes):
+        machine = f"--host 127.0.{91 + number}.1 --executor process --slots 1 --price 3.60"
+        window.type(f"quorate node init {joining} {machine} --home {home}")
+    client = folder / "client"
+    window.type(f"quorate --home {client} init {joining}")
+    window.type(f"quorate chain fund {' '.join(map(str, [*homes, client]))} {paid}")
+    for home in homes:
+        new_window().start(f"{secret} quorate node up --home {home}", "serves at")
+    window.type(f"quorate --home {client} deposit 100")
+    window.type("quorate image build --python -o hello.tar")
+    market = folder / "coordinator"
+    _until(
+        lambda: window.type(f"quorate coordinator status --home {market}"),
+        lambda told: "3 connected, 3 on offer" in told,
+    )
+    told = window.type(
+        f"quorate --home {client} run hello.tar --max-price 5 -- python3 -c {SUM}", {"Submit?": "y"}
+    )
+    assert "accepted (quorum-2)" in told, told
+
+
+def _until(look: Callable[[], str], is_there: Callable[[str], bool]) -> str:
+    """Types the same command until it shows what is awaited."""
+    for _ in range(LOOKS_MAX):
+        told = look()
+        if is_there(told):
+            return told
+    raise AssertionError(told)

@@ -167,6 +167,11 @@ def _gpu() -> str | None:
     return _nvrtc() if devices else "this machine has no GPU of NVIDIA"
 
 
+def _promtool() -> str | None:
+    lacking = [name for name in ("promtool", "prometheus") if not shutil.which(name)]
+    return f"no {' and no '.join(lacking)} (apt-get install prometheus)" if lacking else None
+
+
 def _gopeer() -> str | None:
     return None if GO_PEER.exists() else "the Go peer is not built (.ci/make-gopeer does)"
 
@@ -189,6 +194,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "gpu": _gpu,
     "gopeer": _gopeer,
     "libp2p": _libp2p,
+    "promtool": _promtool,
 }
 
 

@@ -14,6 +14,7 @@ from quorate_coordinator.api.responses import (
     Runs,
     Stored,
 )
+from quorate_coordinator.monitoring.operator_view import OperatorView
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.receipt import Receipt
@@ -222,5 +223,14 @@ OPERATIONS: tuple[Operation, ...] = (
         queries=(FORMAT, SCOPE, RANGE),
     ),
     Operation("GET", "/v1/peers", "The WebSocket that providers connect to.", TEXT),
-    Operation("GET", "/metrics", "Metrics in Prometheus' text format, on loopback only.", TEXT),
+    Operation(
+        "GET", "/v1/operator", "Everything for the operator, as /metrics: see there.", OperatorView
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "Metrics in Prometheus' text format, for this machine and the networks that the operator "
+        "named.",
+        TEXT,
+    ),
 )

@@ -1,5 +1,5 @@
-"""Refuses new work while the coordinator stops. Read requests and connected providers still get
-answers.
+"""Refuses new work while the coordinator stops, and new orders once it has retired. Read requests
+and connected providers still get answers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from quorate_protocol.refusals import Unavailable
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 RETRY_SECONDS = 5.0
+ORDERS = "/v1/orders"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -21,6 +22,21 @@ def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
         if request.method not in ("GET", "HEAD") and is_leaving():
             raise Unavailable(
                 "the coordinator is stopping; it takes this when it is back", RETRY_SECONDS
+            )
+        return await handler(request)
+
+    return guard
+
+
+def refuse_orders(is_retired: Callable[[], bool]) -> Middleware:
+    """Returns the middleware. Vouchers and stops of earlier orders are still taken."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method == "POST" and request.path == ORDERS and is_retired():
+            raise Refused(
+                Code.UNSUPPORTED,
+                "this coordinator has retired and takes no new orders: use another one",
             )
         return await handler(request)
 

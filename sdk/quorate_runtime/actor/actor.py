@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from prometheus_client import CollectorRegistry
 
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor.actor_codec import ActorCodec
@@ -94,6 +94,8 @@ class Actor(Generic[E, F]):
         self._refusals = LabelledCounter(
             registry, "quorate_refused_total", "Events refused, by code.", ("code",)
         )
+        for code in Code:
+            self._refusals.add(code.value, amount=0)  # a rate needs the series before it counts
         add_gauge(registry, "quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
 
     def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:

@@ -54,6 +54,7 @@ ELSEWHERE = (
     "/v1/health",
     "/v1/ready",
     "/metrics",
+    "/v1/operator",
     "/v1/peers",
     "/v1/epochs/{number}/proofs/{address}",
 )

@@ -1,0 +1,1 @@
+"""Commands of `quorate coordinator` with a file of their own."""

@@ -1,0 +1,389 @@
+"""`quorate coordinator retire|withdraw`: how the operator's money comes out."""
+
+import asyncio
+import fcntl
+import json
+import os
+import shlex
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate_contracts import money_texts
+from quorate_coordinator import cli_options as options
+from quorate_coordinator import coordinator_keys
+from quorate_coordinator import settings as settings_file
+from quorate_coordinator.cli_options import (
+    EXIT_REFUSED,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    fail,
+    home_of,
+)
+from quorate_coordinator.commands.status_command import served_url_of
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Amount, usd
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
+from quorate_runtime.keys.passphrase import passphrase_of
+
+if TYPE_CHECKING:
+    from quorate_coordinator.chain.own_money import OwnMoney, Retirement
+    from quorate_coordinator.coordinator_keys import CoordinatorKeys
+    from quorate_coordinator.monitoring.operator_view import OperatorView
+    from quorate_coordinator.settings import Settings
+    from quorate_protocol.rules.epoch_tree import Leaf, Proof
+
+POLL_SECONDS = 2.0
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+
+
+def retire(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Go on until the bond is back in the account")
+    ] = False,
+    yes: Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """End this coordinator: no new orders, then its bond back. Repeat it to see how far it is."""
+    with _sentences():
+        folder, settings, keys = _open(home, password_file)
+        with _alone(folder):
+            asyncio.run(_retire(folder, settings, keys, wait, yes, as_json))
+
+
+def withdraw(
+    to: Annotated[str, typer.Option("--to", help="Address of your wallet")] = "",
+    amount: Annotated[str, typer.Option("--amount", help="USD to send, or all")] = "all",
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Once retired: all tokens and coins of both keys")
+    ] = False,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    yes: Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Claim the fees, and send the account's tokens to your wallet. Without --to it only claims."""
+    with _sentences():
+        receiver = address_of(to) if to else None
+        if receiver is None and (everything or amount != "all"):
+            raise Refused(Code.MALFORMED, "name your wallet: --to ADDRESS")
+        folder, settings, keys = _open(home, password_file)
+        with _alone(folder):
+            asyncio.run(
+                _withdraw(folder, settings, keys, receiver, amount, everything, yes, as_json)
+            )
+
+
+async def _retire(
+    folder: Path, settings: "Settings", keys: "CoordinatorKeys", wait: bool, yes: bool, json_: bool
+) -> None:
+    async with _money(folder, settings, keys) as money:
+        found = await money.retirement()
+        if not found.is_registered:
+            raise Refused(Code.NOT_REGISTERED, "this coordinator was never registered: no bond")
+        if not found.retired_at:
+            after = settings.deployment.constants().unbond_after
+            note(
+                f"this coordinator takes no new orders from now on, for ever; its bond of "
+                f"{usd(found.bond)} USD can be taken {_span(after)} later"
+            )
+            _confirm(yes, "Retire?")
+            await money.retire()
+            found = await money.retirement()
+        left = await _left(settings)
+        while found.bond and (found.now < found.due_at or found.cases) and wait:
+            await asyncio.sleep(POLL_SECONDS)
+            found = await money.retirement()
+        if found.bond and found.now >= found.due_at and not found.cases:
+            note(f"{usd(await money.unbond())} USD of bond came back to the account")
+            found = await money.retirement()
+        held = await money.balance()
+    _print_retirement(folder, found, left, held, json_)
+
+
+async def _withdraw(
+    folder: Path,
+    settings: "Settings",
+    keys: "CoordinatorKeys",
+    to: Address | None,
+    text: str,
+    everything: bool,
+    yes: bool,
+    json_: bool,
+) -> None:
+    from quorate_coordinator.chain.own_money import amount_of
+
+    async with _money(folder, settings, keys) as money:
+        claimed = await money.claim(lambda number: _own_leaf(settings, money.account, number))
+        held, sent, coins = await money.balance(), Amount(0), 0
+        if everything:
+            await _must_be_over(money)
+        if to is not None and held:
+            sent = amount_of(text, held)
+            note(f"{usd(sent)} USD of 0x{money.account.hex()} go to 0x{to.hex()}")
+            _confirm(yes, "Send?")
+            await money.send_tokens(to, sent)
+        if everything and to is not None:
+            coins = await money.send_coins(to)
+    if everything and to is not None:
+        async with _posting_money(folder, settings, keys) as posting:
+            rest = await posting.balance()
+            if rest:
+                await posting.send_tokens(to, rest)
+                sent = Amount(sent + rest)
+            coins += await posting.send_coins(to)
+    _print_withdrawal(folder, keys, to, claimed, sent, Amount(held - min(sent, held)), coins, json_)
+
+
+async def _must_be_over(money: "OwnMoney") -> None:
+    found = await money.retirement()
+    if found.is_registered and (not found.retired_at or found.bond):
+        raise Refused(
+            Code.WRONG_PHASE,
+            "--everything takes the gas of both keys, which a coordinator needs until its bond is "
+            "back: first `quorate coordinator retire`",
+        )
+
+
+def _print_retirement(
+    folder: Path, found: "Retirement", left: "OperatorView | None", held: Amount, json_: bool
+) -> None:
+    is_done = not found.bond
+    if json_:
+        facts = {
+            "state": "retired" if is_done else "retiring",
+            "retiredAt": found.retired_at,
+            "bondAt": found.due_at,
+            "bond": found.bond,
+            "openCases": found.cases,
+            "account": held,
+        }
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"retired     {_date(found.retired_at)}: no new orders")
+    for line in _left_lines(left):
+        typer.echo(line)
+    at = f" --home {shlex.quote(str(folder))}"
+    if is_done:
+        typer.echo(f"bond        is back; the account holds {usd(held)} USD")
+        typer.echo(f"Next: quorate coordinator withdraw --to YOUR-WALLET --everything{at}")
+    elif found.cases:
+        typer.echo(f"bond        waits for {found.cases} open cases against this coordinator")
+        typer.echo(f"Next: repeat `quorate coordinator retire{at}` when they are decided")
+    else:
+        typer.echo(f"bond        {usd(found.bond)} USD can be taken on {_date(found.due_at)}")
+        typer.echo(f"Next: repeat `quorate coordinator retire{at}` then, or add --wait")
+
+
+def _left_lines(left: "OperatorView | None") -> Iterator[str]:
+    """Yields what the running coordinator has still to settle."""
+    if left is None:
+        yield "work        unknown: nothing answers. Keep `quorate coordinator up` running until"
+        yield "            `quorate coordinator status` shows no order, no held pay and no fee held"
+        return
+    orders, money = left.orders, left.money
+    count = orders.matching + orders.running + orders.awaiting_round + orders.revealing
+    held = money.provider_held + money.fee_held
+    if not count and not held:
+        yield "work        nothing is left: every order is settled"
+        return
+    yield (
+        f"work        {count} orders under way, {usd(held)} USD held: keep the coordinator running "
+        f"until both are 0"
+    )
+
+
+def _print_withdrawal(
+    folder: Path,
+    keys: "CoordinatorKeys",
+    to: Address | None,
+    claimed: Amount,
+    sent: Amount,
+    left: Amount,
+    coins: int,
+    json_: bool,
+) -> None:
+    account = "0x" + keys.account.address.hex()
+    if json_:
+        facts = {"account": account, "claimed": claimed, "sent": sent, "left": left}
+        where = {"to": None if to is None else "0x" + to.hex(), "coinsWei": str(coins)}
+        typer.echo(json.dumps({**facts, **where}))
+        return
+    typer.echo(f"claimed     {usd(claimed)} USD of fees")
+    if to is not None:
+        also = f" and {money_texts.coins(coins)} coins" if coins else ""
+        typer.echo(f"sent        {usd(sent)} USD{also} to 0x{to.hex()}")
+    typer.echo(f"left        {usd(left)} USD in the account {account}")
+    if to is None and left:
+        at = f" --home {shlex.quote(str(folder))}"
+        typer.echo(f"Next: quorate coordinator withdraw --to YOUR-WALLET{at}")
+
+
+def address_of(text: str) -> Address:
+    """Returns the address of `--to`. Raises Refused for another text."""
+    try:
+        found = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        found = b""  # not re-raised: its length is refused below
+    if len(found) != 20 or not any(found):
+        raise Refused(Code.MALFORMED, f"--to {text[:60]!r}: an address is 0x and 40 hex digits")
+    return Address(found)
+
+
+# ------------------------------------------------------------------------------------------ helpers
+
+
+def _open(
+    home: Path | None, password_file: Path | None
+) -> tuple[Path, "Settings", "CoordinatorKeys"]:
+    folder = home_of(home)
+    settings = settings_file.read(folder)
+    passphrase = passphrase_of(password_file, os.environ, "coordinator")
+    limits = BY_NAME[settings.deployment.limits]
+    return folder, settings, coordinator_keys.load(Keystore.at(folder / "keys", passphrase, limits))
+
+
+@asynccontextmanager
+async def _money(
+    folder: Path, settings: "Settings", keys: "CoordinatorKeys", file: str = "account.sqlite"
+) -> AsyncIterator["OwnMoney"]:
+    from quorate_contracts.chain_check import check_chain
+    from quorate_contracts.deploy import Contracts
+    from quorate_coordinator.chain.own_money import OwnMoney
+    from quorate_runtime.chain import ChainClient, Rpc, Sender
+    from quorate_runtime.chain.fee_bids import GWEI
+    from quorate_runtime.clock import SystemClock
+    from quorate_runtime.http.client_sessions import plain_session
+
+    key = keys.account if file == "account.sqlite" else keys.posting
+    async with plain_session() as session:
+        client = ChainClient(Rpc(settings.chain_url, session), settings.fee_cap_gwei * GWEI)
+        await check_chain(client, settings.deployment)
+        chain_id = settings.deployment.chain_id
+        sender = Sender(client, key, folder / file, SystemClock(), chain_id=chain_id)
+        try:
+            yield OwnMoney(client, Contracts.of(settings.deployment), sender, note)
+        finally:
+            sender.close()
+
+
+@asynccontextmanager
+async def _posting_money(
+    folder: Path, settings: "Settings", keys: "CoordinatorKeys"
+) -> AsyncIterator["OwnMoney"]:
+    """Yields the posting key's money. Raises JournalBusy while `coordinator up` uses that key."""
+    from quorate_coordinator.config import TRANSACTIONS
+    from quorate_runtime.journal.journal import Journal
+
+    journal = Journal.open(folder / "journal")
+    try:
+        async with _money(folder, settings, keys, TRANSACTIONS) as money:
+            yield money
+    finally:
+        await journal.close()
+
+
+async def _left(settings: "Settings") -> "OperatorView | None":
+    """Returns what the running coordinator says; None when nothing answers."""
+    from quorate_coordinator.monitoring.operator_view import OperatorView
+    from quorate_protocol.codec import canonical
+
+    body = await _asked(settings, "/v1/operator")
+    return None if body is None else canonical.decode(OperatorView, body)
+
+
+async def _own_leaf(
+    settings: "Settings", account: Address, number: int
+) -> "tuple[Leaf, Proof] | None":
+    """Returns the account's leaf from the running coordinator, which keeps the proofs."""
+    from quorate_coordinator.api.responses import LeafProof
+    from quorate_protocol.codec import canonical
+
+    body = await _asked(settings, f"/v1/epochs/{number}/proofs/0x{account.hex()}")
+    if body is None:
+        note("the fees of the newest epoch cannot be claimed now: `quorate coordinator up` has to")
+        note("run for that. It also claims them by itself")
+        return None
+    if not body:
+        return None
+    found = canonical.decode(LeafProof, body)
+    return found.leaf, found.proof
+
+
+async def _asked(settings: "Settings", path: str) -> bytes | None:
+    """Returns the running coordinator's answer: b"" for a refusal, None when nothing answers."""
+    from aiohttp import ClientError, ClientSession, ClientTimeout
+
+    try:
+        async with (
+            ClientSession(timeout=ClientTimeout(total=10)) as session,
+            session.get(served_url_of(settings) + path) as response,
+        ):
+            body = await response.read()
+            return body if response.status == 200 else b"" if response.status == 404 else None
+    except (ClientError, TimeoutError, OSError):
+        return None  # not re-raised: the caller says what does not work without it
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets one command at a time send from the account. Raises Refused if another one does."""
+    with (folder / "account.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            told = f"another command sends from the account of {folder}: wait until it has ended"
+            raise Refused(Code.BUSY, told) from error
+        yield
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(Code.MALFORMED, "nothing was sent: there is nobody to ask here; give --yes")
+    if not typer.confirm(question, err=True):
+        raise Refused(Code.MALFORMED, "nothing was sent")
+
+
+def note(sentence: str) -> None:
+    """Prints a sentence on stderr."""
+    typer.echo(f"coordinator: {sentence}", err=True)
+
+
+def _date(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _span(seconds: int) -> str:
+    for name, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Turns errors into one sentence on stderr and an exit code."""
+    from quorate_runtime.journal.journal_port import JournalError
+    from quorate_runtime.sqlite.durable import FileDamaged
+
+    try:
+        yield
+    except Refused as refused:
+        is_usage = refused.code in (Code.MALFORMED, Code.UNKNOWN)
+        raise fail(
+            refused.detail or str(refused), EXIT_USAGE if is_usage else EXIT_REFUSED
+        ) from refused
+    except (KeystoreError, JournalError, FileDamaged) as error:
+        raise fail(str(error), EXIT_REFUSED) from error
+    except Unavailable as error:
+        raise fail(f"{error}. Repeat the command: it goes on", EXIT_UNAVAILABLE) from error

@@ -1,0 +1,1 @@
+"""What the operator sees of a running coordinator: its status and its metrics."""

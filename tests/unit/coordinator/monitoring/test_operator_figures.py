@@ -1,0 +1,83 @@
+"""Tests what the operator sees: sums of the state, how orders ended, and for how long gas lasts."""
+
+from prometheus_client import CollectorRegistry
+
+from quorate_contracts.money_texts import Currency
+from quorate_coordinator.monitoring.ending_counts import ENDINGS, EndingCounts
+from quorate_coordinator.monitoring.market_figures import money_of, orders_of, providers_of
+from quorate_coordinator.monitoring.own_account import DAY_SECONDS, GasUse, gas_warning
+from quorate_protocol.units import ZERO_ADDRESS, Address, UnixSeconds
+from support.markets.scripted_market import Market, Party
+
+NOW = 1_800_000_000
+DEVNET = Currency(31337, ZERO_ADDRESS)
+
+
+def test_orders_are_counted_once_by_how_they_end() -> None:
+    market = Market(*(Party(number) for number in range(4)))
+    market.until_decided(market.order(0, 1))  # before the start: not counted
+    registry = CollectorRegistry()
+    counts = EndingCounts(market.core.state, registry)
+    market.until_decided(market.order(0, 2), market.order(0, 3))
+    counts.refresh()
+    counts.refresh()
+    assert counts.counts == {"accepted": 2}
+    found = {
+        name: registry.get_sample_value("quorate_orders_total", {"ending": name})
+        for name in ENDINGS
+    }
+    assert found == {**dict.fromkeys(ENDINGS, 0), "accepted": 2}
+    times = registry.get_sample_value("quorate_order_seconds_count", {"stage": "decided"})
+    assert times == 2 and counts.seconds_median("decided") > 0
+
+
+def test_an_order_without_an_offer_is_unmet_demand() -> None:
+    market = Market(*(Party(number) for number in range(4)))
+    state, counts = market.core.state, EndingCounts(market.core.state, CollectorRegistry())
+    job = market.order(0, 1)
+    waiting = orders_of(state, UnixSeconds(state.jobs[job].created_at + 7))
+    assert waiting.matching + waiting.running == 1
+    market.until_decided(job)
+    counts.refresh()
+    money = money_of(state)
+    assert money.provider_final + money.provider_held > 0
+    assert money.fee_final + money.fee_held > 0
+
+
+def test_providers_count_as_registered_connected_and_on_offer() -> None:
+    market = Market(*(Party(number) for number in range(3)))
+    state, now = market.core.state, UnixSeconds(market.at)
+    owners = list(state.providers)
+    found = providers_of(state, {owners[0], Address(b"\x01" * 20)}, now)
+    assert (found.registered, found.connected, found.on_offer) == (3, 1, 3)
+    assert found.run_slots >= 3
+    later = UnixSeconds(now + 100_000)
+    assert providers_of(state, (), later).on_offer == 0
+
+
+def test_gas_lasts_as_long_as_its_present_use_says() -> None:
+    use = GasUse()
+    use.add([], NOW)
+    assert use.days_left(10**18, NOW) is None, "nothing is spent yet"
+    use.add([("epoch-1", NOW - DAY_SECONDS, 10**17)], NOW)
+    use.add([("epoch-2", NOW, 10**17)], NOW)
+    assert use.days_left(10**18, NOW) == 5
+    assert use.known == {"epoch-1", "epoch-2"}
+    week = NOW + 8 * DAY_SECONDS
+    use.add([], week)
+    assert use.wei() == 0 and use.days_left(10**18, week) is None, "older use is forgotten"
+
+
+def test_one_transaction_in_the_first_minute_is_no_day_of_use() -> None:
+    use = GasUse()
+    use.add([("register", NOW, 10**15)], NOW)
+    assert use.days_left(10**18, NOW + 1) == 6
+
+
+def test_the_warning_comes_before_the_posting_key_is_empty() -> None:
+    posting = Address(b"\x05" * 20)
+    assert gas_warning(DEVNET, posting, 10**18, None, 10**9) == ""
+    assert gas_warning(DEVNET, posting, 10**18, 7, 10**9) == ""
+    told = gas_warning(DEVNET, posting, 10**18, 6, 10**9)
+    assert "1 ETH" in told and "6 days" in told and "0x0505" in told
+    assert "next epochs" in gas_warning(DEVNET, posting, 10**15, None, 10**9)
