@@ -166,12 +166,7 @@ def _amount(text: str, to: str) -> Amount | None:
             f"AMOUNT {text}: name the account that gets it with --to; earnings go to your payout "
             "account without it",
         )
-    try:
-        found = Amount(settings_file.usd_price(text))
-    except Refused as refused:
-        raise Refused(
-            Code.BAD_AMOUNT, f"AMOUNT {text!r}: USD with at most six decimals, for example 12.50"
-        ) from refused
+    found = Amount(settings_file.usd_price(text, "AMOUNT"))
     if not found:
         raise Refused(Code.BAD_AMOUNT, f"AMOUNT {text!r}: more than 0")
     return found

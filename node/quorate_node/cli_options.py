@@ -221,10 +221,7 @@ def fail(error: BaseException, as_json: bool = False) -> NoReturn:
     text = str(error)
     if isinstance(error, Refused):
         code = error.code.value
-        # The standard sentence of these codes is meant for peers. The detail alone is clearer to
-        # the person who typed the command.
-        if error.code in (Code.MALFORMED, Code.UNKNOWN, Code.UNSUPPORTED):
-            text = error.detail
+        text = text.removeprefix(f"{code}: ")  # codes are for programs, which ask for --json
     if as_json:
         typer.echo(json.dumps({"error": code, "detail": str(error)}))
     typer.echo(f"node: {text}", err=True)

@@ -4,6 +4,7 @@ import re
 
 from quorate_node.config import EVERY_GPU, GpuLayout, GpuPrice
 from quorate_protocol.messages.offer import PRICE_MAX
+from quorate_protocol.money_input import micro_usd
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price, usd
 
@@ -13,7 +14,7 @@ COUNT_MAX = 255
 ALL = "all"
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}", re.ASCII)
 _LAYOUT = re.compile(r"(?:(?P<model>[^:]+):)?(?P<size>[0-9]{1,3})(?:x(?P<count>[0-9]{1,3}))?")
-_PRICE = re.compile(r"([0-9]{1,7})(?:\.([0-9]{1,6}))?", re.ASCII)
+WHOLE_DIGITS_MAX = 7
 SLOTS_FORM = 'write "none", or [MODEL:]GPUS[xSLOTS] such as 1, 2x4 or H100:8'
 PRICE_FORM = "write [MODEL=]USD such as 1.20 or H100=2.50, with at most six decimals"
 
@@ -84,10 +85,12 @@ def _layout(text: str) -> GpuLayout:
 
 def _price(text: str) -> GpuPrice:
     model, equals, amount = text.strip().rpartition("=")
-    match = _PRICE.fullmatch(amount.strip())
-    if match is None or (equals and not model.strip()):
+    if equals and not model.strip():
         raise Refused(Code.MALFORMED, f"--gpu-price {text[:80]!r}: {PRICE_FORM}")
-    micro = int(match[1]) * 1_000_000 + int((match[2] or "").ljust(6, "0"))
+    try:
+        micro = micro_usd(amount, WHOLE_DIGITS_MAX)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"--gpu-price: {error}; {PRICE_FORM}") from error
     return GpuPrice(Price(micro), model.strip())
 
 

@@ -23,6 +23,7 @@ from quorate_node.config import (
     store_bytes,
 )
 from quorate_protocol.codec import canonical
+from quorate_protocol.money_input import micro_usd
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
 from quorate_protocol.values import replace
@@ -31,6 +32,7 @@ from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
 SLOTS_MAX = 16
+WHOLE_DIGITS_MAX = 6  # of a typed amount of USD
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
@@ -222,22 +224,13 @@ def devnet_coordinator(path: Path) -> str:
     return url.rstrip("/")
 
 
-def usd_price(text: str) -> Price:
+def usd_price(text: str, field: str = "price") -> Price:
     """Returns micro-USD of a decimal text such as 0.10.
 
-    Raises Refused for more than six decimals, a negative or a very large number.
+    Raises Refused, which names the field, for more than six decimals, a negative or a very large
+    number.
     """
-    whole, _, fraction = text.partition(".")
-    good = (
-        whole.isdecimal()
-        and whole.isascii()
-        and len(whole) <= 6
-        and len(fraction) <= 6
-        and (not fraction or fraction.isdecimal())
-    )
-    if not good:
-        raise Refused(
-            Code.BAD_AMOUNT,
-            f"price {text!r}: USD per slot-hour with at most six decimals, for example 0.10",
-        )
-    return Price(int(whole) * 1_000_000 + int((fraction + "000000")[:6]))
+    try:
+        return Price(micro_usd(text, WHOLE_DIGITS_MAX))
+    except ValueError as error:
+        raise Refused(Code.BAD_AMOUNT, f"{field}: {error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quorate.exit_codes import ExitCode
-from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable, said
 
 REMEDIES = {
     Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
@@ -22,9 +22,6 @@ REMEDIES = {
     Code.NO_OFFER.value: "`quorate offers` shows the live offers",
 }
 """The next step for refusals whose sentence names none."""
-
-
-NAMING_WORDS_MAX = 3
 
 
 class QuorateError(Exception):
@@ -50,22 +47,10 @@ class RefusedError(QuorateError):
         """`remedy` replaces the next step of `REMEDIES`."""
         following = remedy or REMEDIES.get(code, "")
         super().__init__(
-            f"{_said(sentence, detail)} ({code}){'. Next: ' + following if following else ''}"
+            f"{said(sentence, detail)} ({code}){'. Next: ' + following if following else ''}"
         )
         self.code = code
         self.detail = detail
-
-
-def _said(sentence: str, detail: str) -> str:
-    """Returns what a person reads: the detail, which says it in full, or the code's sentence.
-
-    A detail of a few words only names what the sentence is about.
-    """
-    if not detail:
-        return sentence.rstrip(".")
-    if len(detail.split()) > NAMING_WORDS_MAX:
-        return detail.rstrip(".")
-    return f"{detail}: {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
 
 
 class UnavailableError(QuorateError):

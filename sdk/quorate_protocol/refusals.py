@@ -105,6 +105,22 @@ MEANINGS: dict[Code, Meaning] = {
 }
 
 
+NAMING_WORDS_MAX = 3
+
+
+def said(sentence: str, detail: str) -> str:
+    """Returns what a person reads of a refusal: the detail, which says it in full, or else the
+    sentence of its code.
+
+    A detail of a few words only names what the sentence is about.
+    """
+    if not detail:
+        return sentence.rstrip(".")
+    if len(detail.split()) > NAMING_WORDS_MAX:
+        return detail.rstrip(".")
+    return f"{detail}: {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
+
+
 class Refused(Exception):
     """A peer asked for something that the rules forbid.
 
@@ -115,7 +131,7 @@ class Refused(Exception):
     def __init__(self, code: Code, detail: str = "") -> None:
         if not detail.isascii():
             detail = detail.encode(errors="backslashreplace").decode()
-        super().__init__(f"{code.value}: {MEANINGS[code].sentence}{' ' + detail if detail else ''}")
+        super().__init__(f"{code.value}: {said(MEANINGS[code].sentence, detail)}")
         self.code = code
         self.detail = detail
 

@@ -9,15 +9,14 @@ import re
 from decimal import Decimal
 
 from quorate.errors import UsageError
+from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import Amount, Price, Seconds, usd
 
-MICRO = 1_000_000
 PRICE_MAX = 10**12  # one million USD per hour
 AMOUNT_MAX = 10**18  # one million million USD
 SIZE_MAX = 1 << 60
 TEXT_MAX = 64
 
-_MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(?:([KMGT]I?)B?|B)", re.ASCII | re.I)
 _DURATION = re.compile(
     r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.ASCII | re.I
@@ -59,15 +58,10 @@ def _micro(value: object, field: str, most: int) -> int:
     if isinstance(value, Decimal) and not value.is_finite():
         raise UsageError(f"{field}: {value} is not an amount of money")
     text = format(value, "f") if isinstance(value, Decimal) else str(value).strip()
-    if text.startswith("-"):
-        raise UsageError(f"{field}: {text[:TEXT_MAX]} is negative; money must be above zero")
-    match = _MONEY.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            f"{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 "
-            f'decimals, such as "1.25"'
-        )
-    micro = int(match[1]) * MICRO + _fraction(match[2], 6)
+    try:
+        micro = micro_usd(text)
+    except ValueError as error:
+        raise UsageError(f"{field}: {error}") from error
     if not 0 < micro <= most:
         raise UsageError(
             f"{field}: {text[:TEXT_MAX]} must be above zero and at most {format_amount(most)}"

@@ -452,8 +452,8 @@ FRIEND = "0x" + "12" * 20
     ("words", "told"),
     [
         (("withdraw", "5"), "--to"),
-        (("withdraw", "1.1234567", "--to", FRIEND), "at most six decimals"),
-        (("withdraw", "many", "--to", FRIEND), "at most six decimals"),
+        (("withdraw", "1.1234567", "--to", FRIEND), "AMOUNT: '1.1234567' has 7 decimals"),
+        (("withdraw", "many", "--to", FRIEND), "write US dollars"),
         (("withdraw", "0", "--to", FRIEND), "more than 0"),
         (("withdraw", "--to", "0x12"), "40 hexadecimal digits"),
         (("withdraw", "--to", "0x" + "00" * 20), "zero address"),
