@@ -84,6 +84,7 @@ def up(
     database: options.DatabaseUrl = None,
     log_json: options.LogJson = False,
     log_file: options.LogFile = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. A second one ends the program at once."""
     folder, lost = home_of(home), frozenset(begin_anew or ())
@@ -91,7 +92,7 @@ def up(
         names = ", ".join(FILES_KEPT)
         raise fail(f"--begin-anew {min(lost - set(FILES_KEPT))}: it is one of {names}", EXIT_USAGE)
     settings = _read_settings(folder)
-    _set_up_logs(log_json, log_file)
+    _set_up_logs(log_json or as_json, log_file)
     keys = _load_keys(folder, password_file, settings)
     database_url = settings.database if database is None else database
     options.database(database_url, folder)

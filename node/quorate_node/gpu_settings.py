@@ -57,8 +57,8 @@ def check(layouts: tuple[GpuLayout, ...], prices: tuple[GpuPrice, ...], price_fl
         if not (1 <= layout.size <= SIZE_MAX and 0 <= layout.count <= COUNT_MAX):
             raise Refused(
                 Code.MALFORMED,
-                f"gpuSlots: a slot has 1 to {SIZE_MAX} GPUs, and there are at most {COUNT_MAX} "
-                f"slots, not {layout.count} of {layout.size}; {SLOTS_FORM}",
+                f"gpuSlots: {layout.count} of {layout.size}: name 1 to {SIZE_MAX} GPUs a slot, "
+                f"at most {COUNT_MAX} slots; {SLOTS_FORM}",
             )
     for price in prices:
         _check_model("gpuPrices.model", price.model)

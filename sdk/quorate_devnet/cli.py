@@ -120,7 +120,7 @@ def up(
 
 
 @app.command()
-def down(folder: Folder = DEFAULT_FOLDER) -> None:
+def down(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """End the devnet of a folder, and wait until all of it is gone."""
     from quorate_devnet.processes.background import stop
     from quorate_protocol.refusals import Unavailable
@@ -129,7 +129,8 @@ def down(folder: Folder = DEFAULT_FOLDER) -> None:
         stop(folder)
     except Unavailable as error:  # the program ends here with a sentence and an exit code
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
-    typer.echo(f"the devnet in {folder} has ended")
+    ended = {"folder": str(folder), "ended": True}
+    typer.echo(json.dumps(ended) if as_json else f"the devnet in {folder} has ended")
 
 
 @app.command()
@@ -212,6 +213,7 @@ def deploy(
             ),
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Deploy only the contracts, for a market whose parts run elsewhere: in containers or on
     several machines.
@@ -224,7 +226,8 @@ def deploy(
     # the program ends here with a sentence and an exit code
     except (Refused, Unavailable) as error:
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
-    typer.echo(f"contracts on chain {made.chain_id}: {out}")
+    facts = {"chainId": made.chain_id, "file": str(out)}
+    typer.echo(json.dumps(facts) if as_json else f"contracts on chain {made.chain_id}: {out}")
 
 
 @app.command()

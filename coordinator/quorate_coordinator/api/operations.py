@@ -85,8 +85,8 @@ BY = Query("by", "^(hour|day)$", "length of a period; hour unless given")
 SINCE = Query(
     "since",
     "^[0-9]{1,12}$",
-    "Unix seconds; the period that holds this moment is the first; 7 days before `until` unless "
-    "given. At most 31 days by hour, 400 by day",
+    "Unix seconds in the first period; 7 days before `until` unless given; at most 31 days by "
+    "hour, 400 by day",
 )
 UNTIL = Query("until", "^[0-9]{1,12}$", "Unix seconds; periods that begin before; now unless given")
 CLASS = Query("class", "^0x[0-9a-f]{64}$", "only this host class")

@@ -147,9 +147,6 @@ def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
 def journal_older(what: str) -> JournalOlder:
     """Returns the error; `what` is the evidence."""
     return JournalOlder(
-        f"the journal is older than what was signed after it: {what}. This start signed no sum. "
-        "Put back the newest journal, with the other files of its folder. Without it, do not start "
-        "this coordinator again: accounts can still claim against its newest epoch on the chain; "
-        "see docs/howto/operator.md, Backups. If this journal is the newest, because another "
-        "program uses the same keys: quorate coordinator up --journal-is-newest"
+        f"the journal is older than what was signed after it: {what}; put back the newest "
+        "journal's folder (docs/howto/operator.md, Backups), or say --journal-is-newest"
     )

@@ -16,9 +16,8 @@ from quorate_protocol.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (
-    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: "
-    "they can read your files, use the network and fill the disk. Devnets only. Start a "
-    "container engine (--executor docker) or install bubblewrap (--executor bwrap).\033[0m"
+    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as processes of this user and can "
+    "read your files. Devnets only; elsewhere use --executor docker or bwrap\033[0m"
 )
 
 

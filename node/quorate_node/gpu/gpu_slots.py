@@ -164,8 +164,8 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
         return False
     if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
         work.problems.append(
-            f"{first.model} is not offered: it has the host class of {known.model}, and an offer "
-            "has one model in each class; run a second provider for it"
+            f"{first.model} is not offered: an offer has one model in each host class, here "
+            f"{known.model}; run a second provider for it"
         )
         return False
     uuids = tuple(unit.uuid for unit in group)

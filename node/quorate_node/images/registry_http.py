@@ -231,9 +231,8 @@ class RegistryHttp:
         if found and not public:
             raise Refused(
                 Code.UNSUPPORTED,
-                f"image: the registry {self._host} leads to {host}, an address of the owner's "
-                "own network; only an image that the owner names with --image may come from "
-                "there",
+                f"image: the registry {self._host} leads to {host}, in the owner's own network; "
+                "only an image named with --image may come from there",
             )
         return public  # type: ignore[return-value]  # as above
 

@@ -29,8 +29,7 @@ SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
 ENDED_PHASE = "ended"
 COPIED = (
-    "the coordinator has a higher voucher than this profile's ledger. Was this profile "
-    "copied, or its ledger restored? Use only one copy"
+    "it has a higher one than this ledger, so the profile was copied or restored; use only one copy"
 )
 NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
 

@@ -5,7 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -192,12 +192,12 @@ class Run:
         shown = (
             ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
         )
-        expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
+        expiry = datetime.fromtimestamp(entry.order.expiry).astimezone()
         longest = format_duration(job_spec.decode(entry.spec).max_duration)
         return (
             f"waiting for run {self.id[:14]}: {_one_word(view.phase)} (executions: {shown}). "
-            f"The coordinator looks for providers until {expiry:%Y-%m-%d %H:%M:%S} UTC. A "
-            f"provider may fetch inputs first and then run for {longest} (max_duration)"
+            f"Providers are sought until {expiry:%Y-%m-%d %H:%M}, and a program runs for at most "
+            f"{longest}"
         )
 
     async def _status_with_retries(self) -> RunView:

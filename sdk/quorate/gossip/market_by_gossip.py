@@ -105,8 +105,8 @@ async def _collect(
         reached = sum(await asyncio.gather(*map(reach, chosen)))
         if not reached:
             raise UnavailableError(
-                f"none of {len(chosen)} coordinators answers at the address that it announced on "
-                "chain; try again later, or ask one by its URL: quorate offers, without --p2p"
+                f"none of {len(chosen)} coordinators answers at its address on chain; try again "
+                "later, or ask one by its URL, without --p2p"
             )
         await clock.sleep(max(0.0, end - clock.now()))
         return reached

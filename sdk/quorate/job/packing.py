@@ -53,9 +53,8 @@ class NamedCid:
         """
         form = "./hello.tar" if self.field == "image" else "./name"
         return (
-            f"{self.field}: {self.cid} is not in the coordinator's store. Unless a provider "
-            "has it, the run will end without a result. Give a path instead of the CID "
-            f"({form}), and it is uploaded when you submit"
+            f"{self.field}: {self.cid} is not in the coordinator's store, and the run fails "
+            f"unless a provider has it; give a path instead of the CID ({form})"
         )
 
 

@@ -63,7 +63,7 @@ def read_function(function: Callable[..., Any]) -> FunctionSource:
             raise TypeError(f"{parameter.name}: declare its type; allowed are {ALLOWED}")
         parameters[parameter.name] = shape_of(hints[parameter.name], parameter.name)
     if "return" not in hints:
-        raise TypeError(f"{name}: declare the type of its result; allowed are {ALLOWED}")
+        raise TypeError(f"{name}: declare its result type; allowed are {ALLOWED}")
     result = shape_of(hints["return"], "result", is_result=True)
     text = _text(function, name)
     return FunctionSource(name, text, signature, parameters, result, hints["return"])

@@ -120,8 +120,8 @@ class Preparer:
         found = await self._find_python(job)
         if found is None and not job.python:
             raise UsageError(
-                f"image: {job.image} does not say which Python it has; if it has one, name it "
-                '(python: "3.12", --python 3.12), else use an image such as python:3.12'
+                f"image: {job.image} does not say which Python it has; name it "
+                '(python: "3.12", --python 3.12), or use an image such as python:3.12'
             )
         if found is not None and job.python and found.version != job.python:
             raise UsageError(

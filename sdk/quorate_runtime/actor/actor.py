@@ -329,6 +329,6 @@ def _of_this_version(what: str) -> Iterator[None]:
     except Refused as refused:
         why = refused.detail or str(refused)
         raise JournalError(
-            f"{what} in the journal was written by another version of this program ({why}). "
-            f"Nothing was changed: start that version again, or one that reads its journals"
+            f"{what} in the journal was written by another version ({why}). Nothing was changed: "
+            "start that version, or one that reads its journals"
         ) from refused

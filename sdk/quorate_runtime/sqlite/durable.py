@@ -115,8 +115,8 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 def older(file: Path, home: Path, found: int, known: int) -> str:
     """Returns the message for a file whose format this version no longer reads."""
     return (
-        f"{file} was written by an older Quorate (format {found}; this version reads format "
-        f"{known}). Finish with that version, or move the folder {home} away and run `init` again."
+        f"{file} was written by an older Quorate (format {found}; this version reads {known}). "
+        f"Finish with that version, or move {home} away and run `init` again."
     )
 
 

@@ -132,8 +132,8 @@ def _check_block(context: StepContext) -> None:
         raise Refused(
             Code.BUSY,
             (
-                f"order: the newest block that this coordinator knows is {age} s old, and {most} s "
-                f"is the limit; its chain node does not answer. Order again later"
+                f"order: the coordinator's newest block is {age} s old, and {most} s is the "
+                "limit; order again when its chain node answers"
             ),
         )
 

@@ -89,9 +89,9 @@ def check_stake(state: State, offer: Offer) -> None:
         if slot.count > staked:
             raise Refused(
                 Code.OVER_STAKE,
-                f"offer: {slot.count} run slots of host class 0x{slot.host.id().hex()[:16]}, and "
-                f"at block {state.own.block} their owner has {staked} active stake slots there; "
-                "open stake slots in Stakes, or offer fewer run slots",
+                f"offer: {slot.count} run slots of class 0x{slot.host.id().hex()[:16]}, and at "
+                f"block {state.own.block} their owner has {staked} active stake slots; open more, "
+                "or offer fewer run slots",
             )
 
 

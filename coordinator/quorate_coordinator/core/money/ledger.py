@@ -253,9 +253,9 @@ def _check_honoured(
     if cumulative > client.reach(now, margin):
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"voucher: a release can be finished in {max(0, client.release_at - now)} s and leaves "
-            f"{usd(client.allocation)} USD, too early for an epoch; announce the release again, "
-            "then send this voucher again",
+            f"voucher: a release may leave {usd(client.allocation)} USD in "
+            f"{max(0, client.release_at - now)} s, before an epoch; announce it again, then send "
+            "this voucher again",
         )
 
 
