@@ -190,8 +190,9 @@ def _print_surplus(count: int, settings: Settings) -> None:
     limits = DEVNET if settings.is_devnet else MAINNET
     stake, seconds = usd(count * limits.slot_stake), limits.unbond_after
     after = f"{seconds // 86_400} days" if seconds >= 86_400 else f"{seconds} seconds"
+    fewer = "1 slot fewer" if count == 1 else f"{count} slots fewer"
     typer.echo(
-        f"  {count} slots fewer: the next start of `up` closes their stake slots; {stake} USD come "
+        f"  {fewer}: the next start of `up` closes what is too much; {stake} USD of stake come "
         f"back to the owner {after} later"
     )
 

@@ -90,8 +90,8 @@ def _coordinators(tree: canonical.Json) -> list[str]:
 
 def account_lines(account: canonical.Json) -> list[str]:
     """Returns the lines about stake and balances, from an `AccountState` as JSON."""
-    closed = [slot for slot in account["slots"] if int(slot["backAt"])]
-    count = f"{len(account['slots']) - len(closed)} slots open, {len(closed)} closed"
+    closed, coin = [slot for slot in account["slots"] if int(slot["backAt"])], account["coin"]
+    count = f"{counted(len(account['slots']) - len(closed), 'slot')} open, {len(closed)} closed"
     lines = [f"stake: {usd(int(account['stake']))} USD, {count}"]
     if closed:
         first = min(int(slot["backAt"]) for slot in closed)
@@ -100,13 +100,13 @@ def account_lines(account: canonical.Json) -> list[str]:
         lines.append("  a court case is open: no stake comes back before it ends")
     lines.append(
         f"wallet {account['account']}: {usd(int(account['tokens']))} USD, "
-        f"{coins(int(account['coins']))} coins for gas"
+        f"{coins(int(account['coins']))} {coin} for gas on {account['chain']}"
     )
     if account["payout"] != account["account"]:
         tokens = usd(int(account["payoutTokens"]))
         lines.append(f"payout {account['payout']}: {tokens} USD")
     lines.append(
-        f"operator {account['operator']}: {coins(int(account['operatorCoins']))} coins for gas"
+        f"operator {account['operator']}: {coins(int(account['operatorCoins']))} {coin} for gas"
     )
     return lines
 
@@ -118,9 +118,8 @@ def income_lines(days: list[canonical.Json]) -> list[str]:
         back = int(day["takenBack"])
         lost = f", {usd(back)} taken back" if back else ""
         unpaid = f", {day['unpaid']} not paid" if day["unpaid"] else ""
-        lines.append(
-            f"  {day['day']}: {usd(int(day['earned']))} USD, {day['paid']} jobs{unpaid}{lost}"
-        )
+        paid = counted(day["paid"], "job")
+        lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}")
     return ["income by day (UTC):", *lines] if lines else []
 
 
@@ -132,3 +131,8 @@ def date_text(seconds: int) -> str:
 def coins(wei: int) -> str:
     """An amount of wei in coins of the chain, rounded down to millionths of a coin."""
     return f"{wei // 10**18}.{wei % 10**18 // 10**12:06d}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: "1 slot", "2 slots"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -184,7 +184,7 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     assert "100.00 USD of stake" in told, told
     daemon.kill()
     daemon.start("quorate node up", "stake: sent close_slot", secret)
-    assert "1 slots open, 1 closed" in window.type("quorate node status")
+    assert "1 slot open, 1 closed" in window.type("quorate node status")
 
     window.bound_seconds = 400.0  # stake comes back after 180 seconds
     told = window.type("quorate node leave --wait", secret)

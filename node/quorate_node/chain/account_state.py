@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.money_texts import currency_of
 from quorate_node.chain.calls import ask
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
@@ -48,6 +49,8 @@ class AccountState(Struct, frozen=True):
     is_frozen: bool = False
     slots: tuple[StakeSlot, ...] = ()
     read_at: UnixSeconds = UnixSeconds(0)
+    coin: str = "coins"  # what pays for gas
+    chain: str = ""  # its name
 
     def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
         """Returns the open stake slots, of one host class or of all."""
@@ -83,6 +86,7 @@ async def read_account(
         for slot in await stake_slots(client, contracts, account, host_class)
     ]
     tokens = await ask(client, token.balance_of(account))
+    currency = currency_of(contracts.deployment)
     return AccountState(
         account,
         payout,
@@ -95,6 +99,8 @@ async def read_account(
         await ask(client, stakes.frozen(account)) > 0,
         tuple(slots),
         UnixSeconds(head.time),
+        currency.coin,
+        currency.chain,
     )
 
 

@@ -15,7 +15,6 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board
-from quorate_runtime.process.log_throttle import LogThrottle
 
 LOOK_SECONDS = 600.0
 FRESH_SECONDS = 2.0  # an answer so old is shown again
@@ -46,7 +45,6 @@ class AccountWatch:
         self._board, self._needs_stake, self._clock = board, needs_stake, clock
         self.newest = AccountState()
         self._asked_at = 0.0
-        self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
         """Asks from time to time, until cancelled."""
@@ -63,10 +61,9 @@ class AccountWatch:
                 self.newest = await self._read()
         except (Unavailable, Refused, TimeoutError) as error:
             # Not re-raised: the health monitor reports the chain, and the status shows the age.
-            self._trouble.failed(f"the balances are not known now: {error}")
+            log.debug("the balances are not known now: %s", error)
             return self.newest
         self._asked_at = self._clock.now()
-        self._trouble.recovered("the balances are known again")
         self._check_stake()
         return self.newest
 

@@ -130,7 +130,7 @@ class ClaimSender:
                 try:
                     await self.look(coordinator)
                 except Unavailable as error:
-                    log.info("claims wait: %s", error)
+                    log.debug("claims wait: %s", error)  # the health monitor reports the chain
                 except Refused as refused:
                     # Usually the provider has no leaf yet. A wrong proof is the coordinator's
                     # fault, so it is logged as an error.

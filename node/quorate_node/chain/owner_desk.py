@@ -137,13 +137,24 @@ async def owner_desk(config: Config, keys: ProviderKeys, clock: Clock) -> AsyncI
         contracts = Contracts.of(deployment_from_info(first))
         rpc = Rpc(config.chain_url or first.chain_url, session)
         client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
-        await check_chain(client, contracts.deployment)
+        await _meet_chain(client, contracts)
         operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
         coordinators = tuple(
             Coordinator(url, info, session, keys.account, operator_keys, clock)
             for url, info in infos.items()
         )
         yield OwnerDesk(config, keys, clock, client, contracts, coordinators)
+
+
+async def _meet_chain(client: ChainClient, contracts: Contracts) -> None:
+    try:
+        await check_chain(client, contracts.deployment)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error}; nothing was sent: type this again once the chain node answers, or name "
+            "another one: quorate node init --chain-url URL",
+            error.retry_after,
+        ) from error
 
 
 async def _infos(config: Config, session: aiohttp.ClientSession) -> dict[str, InfoView]:

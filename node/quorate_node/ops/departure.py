@@ -99,9 +99,10 @@ def _jobs_wait(desk: OwnerDesk, jobs: JobsLeft) -> Wait | None:
             f"`quorate node up --home {home}`"
         )
     if jobs.jobs:
-        return Wait(f"{jobs.jobs} jobs hold the stake", UnixSeconds(jobs.until))
+        text = "a job holds" if jobs.jobs == 1 else f"{jobs.jobs} jobs hold"
+        return Wait(f"{text} the stake", UnixSeconds(jobs.until))
     if jobs.duties:
-        return Wait(f"{jobs.duties} jury duties hold the stake")
+        return Wait("a jury duty holds the stake")
     return None
 
 
@@ -113,7 +114,8 @@ def _stake_waits(desk: OwnerDesk, state: AccountState) -> list[Wait]:
     closed = state.closed_slots()
     for minute in sorted({slot.back_at // 60 for slot in closed}):
         group = [slot for slot in closed if slot.back_at // 60 == minute]
-        text = f"the stake of {len(group)} slots ({usd(len(group) * each)} USD)"
+        noun = "a slot" if len(group) == 1 else f"{len(group)} slots"
+        text = f"the stake of {noun} ({usd(len(group) * each)} USD)"
         waits.append(Wait(text, max(slot.back_at for slot in group)))
     if state.stake and not state.slots:
         waits.append(

@@ -1,23 +1,29 @@
 """Tests that the owner sees a line for each job, and what it earned by day."""
 
+import json
 import logging
 from pathlib import Path
 
 import pytest
 
+from quorate_node.chain.account_state import AccountState, StakeSlot
+from quorate_node.cli_status import status_lines
 from quorate_node.core import events
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.ops.income import Income, read_income, with_statement
+from quorate_node.ops.income import DayIncome, Income, read_income, with_statement
 from quorate_node.ops.job_lines import JobLines
 from quorate_node.ops.status import OwnerFacts, status_of
-from quorate_protocol.units import Amount
+from quorate_protocol.codec import canonical
+from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Problem
 from support.markets.provider_world import (
     COORDINATOR,
     OPERATOR,
+    PROVIDER,
+    STRANGER,
     Driver,
     make_terms,
     statement,
@@ -105,3 +111,39 @@ def test_status_says_why_nothing_is_on_offer() -> None:
     assert shown(facts=OwnerFacts(is_leaving=True)).startswith("leaving: ")
     driver.do(events.DrainRequested(True))
     assert shown().startswith("paused: ")
+
+
+def test_status_shows_stake_balances_and_income() -> None:
+    slots = (
+        StakeSlot(ZERO_HASH, 0, BlockNumber(1), UnixSeconds(0)),
+        StakeSlot(ZERO_HASH, 1, BlockNumber(1), UnixSeconds(1_700_000_000)),
+    )
+    account = AccountState(
+        PROVIDER,
+        STRANGER.address,
+        OPERATOR.address,
+        tokens=Amount(2_500_000),
+        payout_tokens=Amount(70_000),
+        coins=10**16,
+        stake=Amount(200_000_000),
+        slots=slots,
+        read_at=UnixSeconds(7),
+        coin="ETH",
+        chain="Sepolia (chain 11155111)",
+    )
+    day = DayIncome("2026-01-31", 3, 1, Amount(1_000_000), Amount(10_000))
+    facts = OwnerFacts(account=account, income=Income((day,)))
+    state = status_of(
+        ProviderCore(make_terms()), OPERATOR.address, "http://127.0.0.1:1", {}, facts=facts
+    )
+    text = "\n".join(status_lines(json.loads(canonical.encode(state))))
+    for line in (
+        "on offer",
+        "jobs: 0 live, 3 paid, 1 not paid · jury duties 0",
+        "stake: 200.00 USD, 1 slot open, 1 closed",
+        "the first closed slot's stake comes back from 2023-11-14 22:13 UTC on",
+        f"wallet 0x{PROVIDER.hex()}: 2.50 USD, 0.010000 ETH for gas on Sepolia (chain 11155111)",
+        f"payout 0x{STRANGER.address.hex()}: 0.07 USD",
+        "2026-01-31: 1.00 USD, 3 jobs, 1 not paid, 0.01 taken back",
+    ):
+        assert line in text

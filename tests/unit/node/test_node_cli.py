@@ -487,7 +487,8 @@ def test_init_with_fewer_slots_says_when_the_stake_comes_back(
 ) -> None:
     home, end = tmp_path / "node", ("--password-file", password)
     market = ("--coordinator", URL, "--limits", "devnet")
-    assert "slots fewer" not in run(home, "init", *market, "--slots", "3", *end)[1]
+    assert "slot fewer" not in run(home, "init", *market, "--slots", "3", *end)[1]
     text = run(home, "init", "--slots", "1", *end)[1]
-    assert "2 slots fewer" in text and "200.00 USD come back to the owner 180 seconds" in text
-    assert "slots fewer" not in run(home, "init", "--slots", "1", *end)[1]
+    assert "2 slots fewer" in text and "200.00 USD of stake come back" in text
+    assert "to the owner 180 seconds later" in text
+    assert "slot fewer" not in run(home, "init", "--slots", "1", *end)[1]
