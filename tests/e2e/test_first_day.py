@@ -187,6 +187,8 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     assert "1 slot open, 1 closed" in window.type("quorate node status")
 
     window.bound_seconds = 400.0  # stake comes back after 180 seconds
+    window.start("quorate node leave --wait", "waits: the stake", secret)
+    window.kill()
     told = window.type("quorate node leave --wait", secret)
     assert "left: no stake is on chain and no pay is owed" in told, told
     wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0000\d+) USD$", told, re.MULTILINE)

@@ -165,7 +165,8 @@ async def _infos(config: Config, session: aiohttp.ClientSession) -> dict[str, In
             saved = saved_info_path(config.path("coordinators"), url)
             found[url] = await fetch_info(session, url, saved, config.home)
         except Unavailable as error:
-            problem = error  # raised if no other coordinator is known
+            # Raised if no other coordinator is known.
+            problem = Unavailable(f"{error}; nothing was sent: type this again later", 2.0)
     if not found:
         raise problem
     return found

@@ -82,10 +82,12 @@ async def withdraw(desk: OwnerDesk, to: Address | None, amount: Amount | None) -
 async def claim_all(desk: OwnerDesk, sender: Sender, items: list[Claimable]) -> list[str]:
     """Sends all claims. Returns a sentence for each."""
     done = []
+    payout = await ask(desk.client, desk.contracts.stakes.payout_of(desk.keys.account))
+    to = "" if payout == desk.keys.account else f", paid to 0x{payout.hex()}"
     for item in items:
         amount = await desk.claim(sender, item)
         name = f"0x{item.coordinator.address.hex()[:10]}"
-        done.append(f"claimed {usd(amount)} USD from coordinator {name}")
+        done.append(f"claimed {usd(amount)} USD from coordinator {name}{to}")
     return done
 
 

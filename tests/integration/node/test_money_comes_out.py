@@ -15,13 +15,17 @@ from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops import leaving
 from quorate_node.ops.departure import Departure, JobsLeft, leave
 from quorate_node.ops.withdrawal import FILE, withdraw
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Hash32
+from quorate_protocol.rules import epoch_tree
+from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process import crash_points
+from support.markets.posted_epochs import post_epoch
 from support.markets.scripted_coordinator import OWNER, Stage, running, until
 
 FRIEND = Address(b"\x12" * 20)
@@ -162,6 +166,27 @@ async def test_withdrawal_that_was_killed_is_sent_once(
             pytest.raises(Unavailable, match="another command sends transactions"),
         ):
             await once(desk)
+
+
+async def test_withdraw_claims_what_a_final_epoch_gives(market: Stage) -> None:
+    async with running(market, market.daemon(market.coordinator.url)) as daemon:
+        config = daemon.config
+    before = await tokens_of(market, OWNER.address)
+    index = await ask(market.client, market.contracts.stakes.index_of(OWNER.address))
+    own = Leaf(index, OWNER.address, Amount(70), Amount(0), ZERO_HASH)
+    other = Leaf(index + 1, FRIEND, Amount(10), Amount(0), ZERO_HASH)
+    async with market.fast():
+        await post_epoch(market, [own, other])
+    leaf, proof = epoch_tree.prove([own, other], OWNER.address)
+    answer = {"leaf": canonical.to_json(leaf), "proof": canonical.to_json(proof), "epoch": 1}
+    market.coordinator.proofs[1] = answer
+    async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
+        assert not (await withdraw(desk, None, None)).done, "the epoch may still be challenged"
+        await travel(market, DEVNET.challenge_window)
+        [claimed] = (await withdraw(desk, None, None)).done
+        assert claimed.startswith("claimed 0.00007 USD from coordinator 0x")
+        assert await tokens_of(market, OWNER.address) == before + 70
+        assert not (await withdraw(desk, None, None)).done
 
 
 async def test_chain_that_is_away_is_named(market: Stage, tmp_path: Path) -> None:

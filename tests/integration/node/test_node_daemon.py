@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 
 from quorate.trust.coordinator_identity import identity_of
 from quorate.trust.offer_verification import check_offer, check_on_chain
-from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
-from quorate_devnet.chain.accounts import dev_account
 from quorate_node import cli
 from quorate_node import cli_options as options
 from quorate_node.chain.calls import ask
@@ -26,8 +24,8 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, offer
-from quorate_protocol.messages.envelope import seal, signer
-from quorate_protocol.messages.signed import Commit, Session, Statement, Stop, Verdict, Voucher
+from quorate_protocol.messages.envelope import signer
+from quorate_protocol.messages.signed import Commit, Statement, Stop, Verdict
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import epoch_tree
@@ -39,7 +37,6 @@ from quorate_protocol.units import (
     DeclineReason,
     Hash32,
     Label,
-    Nonce,
     Outcome,
     Sequence,
     Small,
@@ -47,7 +44,8 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.keys.crypto import KeySigner, recover
+from quorate_runtime.keys.crypto import recover
+from support.markets.posted_epochs import post_epoch
 from support.markets.scripted_coordinator import (
     COORDINATOR,
     JOB,
@@ -396,35 +394,3 @@ async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
         assert time.monotonic() < limit
         await asyncio.sleep(0.05)
     assert daemon.core is not None and not daemon.core.claimed
-
-
-async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
-    """A client's money, its voucher, and the epoch that the coordinator posts."""
-    contracts, deployer, client = (
-        market.contracts,
-        KeySigner(dev_account(0)),
-        KeySigner(dev_account(14)),
-    )
-    domain = contracts.deployment.domain()
-    await market.send(deployer, "client", contracts.token.mint(client.address, Amount(1000)))
-    allocate = contracts.escrow.allocate(COORDINATOR.address, Amount(1000))
-    await market.send(
-        client,
-        "client",
-        contracts.token.approve(contracts.escrow.address),
-        contracts.escrow.deposit(Amount(1000)),
-        allocate,
-    )
-    expires = UnixSeconds(int(time.time()) + 80_000)
-    session = seal(
-        domain,
-        Session(client.address, client.address, COORDINATOR.address, Amount(1000), expires),
-        client.sign,
-    )
-    voucher = seal(
-        domain, Voucher(client.address, COORDINATOR.address, Amount(80), Nonce(1)), client.sign
-    )
-    call = contracts.epochs.post(
-        COORDINATOR.address, 1, epoch_tree.build(leaves), [SignedVoucher(session, voucher)]
-    )
-    await market.send(COORDINATOR, "post", call)
