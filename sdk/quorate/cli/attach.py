@@ -5,17 +5,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
 from quorate.cli.text.tables import table
-from quorate.cli.text.terminal_text import one_line, plain
+from quorate.cli.text.terminal_text import decoded, one_line, plain
 from quorate.client.market import Plan
 from quorate.client.run import Run
 from quorate.client.transfer import Progress, no_progress
-from quorate.errors import REMEDIES, RefusedError
+from quorate.errors import REMEDIES, QuorateError, RefusedError
 from quorate.exit_codes import ExitCode
 from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
@@ -23,6 +24,9 @@ from quorate.job.quantities import format_amount
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.units import usd
+
+REFUSED = "outputs refused: "  # as providers write it into the log
+LOG_TAIL = 16 * 1024
 
 
 def check_plan(job: Job, plan: Plan) -> None:
@@ -160,7 +164,20 @@ def progress(is_json: bool) -> Iterator[Progress]:
 
 async def follow(context: Context, run: Run, destination: Path | None, is_json: bool) -> None:
     """Prints events as they come, then the checked result. Exits with 1 if the program itself
-    failed.
+    failed, or its output was refused.
+    """
+    exit_code, tree = await finished(context, run, destination, is_json)
+    if is_json:
+        emit(tree)
+    if exit_code:
+        raise typer.Exit(exit_code)
+
+
+async def finished(
+    context: Context, run: Run, destination: Path | None, is_json: bool
+) -> tuple[int, dict[str, Any]]:
+    """Waits for a run, and prints its result for people. Returns (exit code, the result as
+    JSON).
     """
     printer = asyncio.create_task(_print_events(run)) if not is_json else None
     try:
@@ -170,18 +187,31 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
         if printer is not None:
             printer.cancel()
             await asyncio.gather(printer, return_exceptions=True)
-    if is_json:
-        emit(rendering.result_json(result))
-    else:
+    refused = await _why_refused(run) if result.is_empty else ""
+    if not is_json:
         for line in rendering.result_lines(result):
             typer.echo(line)
         logs = context.command(f"logs {run.id[:14]}")
-        if not result.is_success:
+        if refused:
+            note(f"its {refused}")
+        elif not result.is_success:
             note(f"see what it printed: {logs}")
-        elif result.is_empty:  # a program that writes more than it asked for also ends like this
-            note(f"it left no files; see what it printed, or why its files were refused: {logs}")
-    if not result.is_success:
-        raise typer.Exit(int(ExitCode.JOB_FAILED))
+        elif result.is_empty:
+            note(f"it left no files; see what it printed: {logs}")
+    exit_code = ExitCode.OK if result.is_success and not refused else ExitCode.JOB_FAILED
+    return int(exit_code), rendering.result_json(result) | {"outputRefused": refused}
+
+
+async def _why_refused(run: Run) -> str:
+    """Returns the line of the log in which a provider says that it refused the output, or ""."""
+    tail = ""
+    try:
+        async for text in decoded(run.logs()):
+            tail = (tail + text)[-LOG_TAIL:]
+    except QuorateError:
+        return ""  # not re-raised: the result is checked, and its log is gone
+    lines = [one_line(line) for line in tail.splitlines() if REFUSED in line]
+    return lines[-1][lines[-1].index(REFUSED) :] if lines else ""
 
 
 async def _print_events(run: Run) -> None:

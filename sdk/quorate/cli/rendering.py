@@ -11,7 +11,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
-from quorate_protocol.messages.views import JobEvent, PlanView, RunView
+from quorate_protocol.messages.views import JobEvent, PlanView
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import JobKind, Label, Price
 
@@ -33,23 +33,6 @@ def short(identity: bytes) -> str:
 def rule_name(rule: Label) -> str:
     """Returns a rule's name as documents write it: quorum-2."""
     return rule.name.lower().replace("_", "-")
-
-
-def run_row(view: RunView) -> list[str]:
-    """Returns one row of `quorate ps`."""
-    outcome = view.verdict.message.outcome.name.lower() if view.verdict else view.phase
-    state = f"{outcome}{'' if view.is_final or not view.verdict else ' (provisional)'}"
-    return [
-        short(view.job_id),
-        view.name,
-        state,
-        rule_name(view.rule),
-        str(len(view.executions)),
-        format_amount(view.charged),
-    ]
-
-
-RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
 
 
 def event_line(event: JobEvent) -> str:

@@ -18,18 +18,36 @@ Name = Annotated[
 ]
 
 
-def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Lists your runs."""
-    from quorate.cli import rendering
-    from quorate_protocol.codec import canonical
+def ps(
+    ctx: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Only these runs, such as 'train-*'.")
+    ] = "",
+    state: Annotated[
+        str, typer.Option(help="Only runs in this state: running, failed, verified, ...")
+    ] = "",
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, newest first.")] = None,
+    since: Annotated[str, typer.Option(help="Only runs of the last 2h, 7d, ...")] = "",
+    json: JsonFlag = False,
+) -> None:
+    """Lists your runs: how each stands, its exit code, its age and what it cost."""
+    import time
+
+    from quorate.cli.text import run_state
+    from quorate.job.quantities import parse_duration
+
+    seconds = parse_duration(since, "--since") if since else None
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
             views = await market.runs()
+        found, now = run_state.chosen(views, name, state, seconds, last), time.time()
         if json:
-            emit({"runs": [canonical.to_json(view) for view in views]})
-        else:
-            table(rendering.RUN_COLUMNS, [rendering.run_row(view) for view in views])
+            emit({"runs": [run_state.run_json(view, now) for view in found]})
+            return
+        table(run_state.RUN_COLUMNS, [run_state.run_row(view, now) for view in found])
+        if views and not found:
+            note(f"none of your {len(views)} runs fits these filters")
 
     run_async(work())
 
@@ -97,10 +115,13 @@ def events(
 
 
 def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
-    """Prints all details of a run: terms, executions and verdict."""
+    """Prints all details of a run: how it ended and why, its terms and its executions."""
+    import time
+
     from quorate.cli import rendering
+    from quorate.cli.text import run_state
+    from quorate.client.result import describe_exit
     from quorate.job.quantities import format_amount
-    from quorate_protocol.codec import canonical
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
@@ -108,10 +129,17 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             view = await run.status()
             checked = market.entry(run.job_id).charged
         if json:
-            emit({"run": canonical.to_json(view), "checkedChargeMicroUsd": checked})
+            tree = run_state.run_json(view, time.time()) | {"cause": run_state.cause(view)}
+            emit({"run": tree, "checkedChargeMicroUsd": checked})
             return
-        table(rendering.RUN_COLUMNS, [rendering.run_row(view)])
+        table(run_state.RUN_COLUMNS, [run_state.run_row(view, time.time())])
         typer.echo(f"job      {run.id}")
+        status, why = run_state.exit_status(view), run_state.cause(view)
+        if status is not None:
+            typer.echo(f"exit     {status}: the program {describe_exit(status)}")
+        if why:
+            typer.echo(f"cause    {why}")
+        typer.echo(f"rule     {rendering.rule_name(view.rule)}")
         seen = "not yet" if checked is None else format_amount(checked)
         typer.echo(
             f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}"
@@ -136,26 +164,26 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
 
 def get(
     ctx: typer.Context,
-    name: Name,
-    directory: Annotated[Path | None, typer.Argument(help="New directory for the output.")] = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN... [DIRECTORY]",
+            help="Runs by id or name, also 'train-*'; last, a new directory for the output.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="New directory; of several runs one folder each."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Waits for a run, checks its evidence, and downloads its output."""
-    from quorate.cli import attach
-    from quorate.errors import UsageError
+    """Waits for runs, checks their evidence, and downloads their output.
 
-    if directory is not None and directory.exists():
-        raise UsageError(f"{directory} already exists; give a new directory for the output")
+    The exit code is that of the first run that failed.
+    """
+    from quorate.cli import fetching
 
-    async def work() -> None:
-        async with context_of(ctx).reading_market() as market:
-            run = await market.run(name)
-            wanted = directory or market.entry(run.job_id).outputs
-            await attach.follow(
-                context_of(ctx), run, None if wanted is None or wanted.exists() else wanted, json
-            )
-
-    run_async(work())
+    run_async(fetching.get_all(context_of(ctx), names, output, json))
 
 
 def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:

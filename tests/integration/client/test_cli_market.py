@@ -275,6 +275,24 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     )
 
 
+async def test_ps_filters_runs_and_get_takes_wildcards(call: Call, tmp_path: Path) -> None:
+    for name in ("train-1", "train-2", "other"):
+        assert (await call("apply", "-f", job_file(tmp_path, name=name), "-y", "-d"))[0] == 0
+    code, out, err = await call("get", "train-*", str(tmp_path / "both"))
+    assert code == 0 and out.count("2 providers agree") == 2, err
+    assert len(list((tmp_path / "both").glob("train-*/result.txt"))) == 2
+    await call("get", "other", "train-1", "--json")
+    code, out, _ = await call("ps", "train-*", "--json", "--last", "1", "--since", "2h")
+    (run,) = json.loads(out)["runs"]
+    assert run["name"].startswith("train-") and run["state"] == "verified"
+    assert run["ageSeconds"] < 600
+    code, out, err = await call("ps", "--state", "failed")
+    assert code == 0 and "none of your 3 runs fits" in err
+    code, out, _ = await call("describe", "other")
+    assert code == 0 and "verified" in out
+    assert (await call("get", "no-such-*"))[0] == ExitCode.USAGE
+
+
 async def test_reads_ask_for_no_passphrase(call: Call, tmp_path: Path) -> None:
     code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "--json")
     run = json.loads(out)["jobId"]

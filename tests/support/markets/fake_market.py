@@ -399,7 +399,7 @@ class FakeMarket(FakeWork):
             job.submission.spec.name,
             job.phase,
             Label.QUORUM_2,
-            UnixSeconds(1),
+            UnixSeconds(int(self.clock.now())),
             (),
             job.verdict,
             job.charged,

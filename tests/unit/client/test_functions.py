@@ -148,7 +148,7 @@ def test_what_cannot_travel_is_refused_when_it_is_declared() -> None:
     for function, said in (
         (untyped, "x: declare its type"),
         (closed, "it uses 'other' of the function around it"),
-        (no_result, "declare the type of its result"),
+        (no_result, "declare its result type"),
         (helped, "it uses 'run_here' from outside"),
         (later, "write a plain function"),
     ):
