@@ -113,7 +113,7 @@ class RecordChecker:
         except Refused as refused:
             # Not re-raised: the slot stays at level 0, and the document is not looked at again.
             attempt.tries = TRIES_MAX
-            log.warning("%s is not believed: %s", name, refused)
+            log.info("%s is not believed: %s", name, refused)
         except Unavailable as error:
             # Not re-raised: the provider's gateway or the chain may answer later.
             attempt.tries += 1

@@ -53,6 +53,8 @@ class BatchClaims:
         while True:
             try:
                 await self.look()
+            except Unfunded as error:
+                log.warning("claims wait: the posting key needs coins for gas: %s", error)
             except (Refused, Unavailable) as error:
                 # Not re-raised: the chain is away, or another sender claimed. The next look sees
                 # what is left.
@@ -86,7 +88,9 @@ class BatchClaims:
             if refused.detail in OF_ALL or size == 1:
                 # Not re-raised: no account of this part has new credit, or the single one that is
                 # left cannot be paid.
-                log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
+                if refused.detail not in OF_ALL:
+                    account = sorted(leaves, key=lambda leaf: leaf.index)[start].account
+                    log.error("epoch %d cannot pay 0x%s: %s", number, account.hex(), refused)
                 return 0
             half = size // 2
             return await self._claim(number, leaves, start, half) + await self._claim(

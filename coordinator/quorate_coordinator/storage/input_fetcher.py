@@ -143,7 +143,7 @@ class InputFetcher:
             attempt.is_done = True
         except (Refused, Unavailable) as error:
             # Not re-raised: the run goes on, and providers may have the input from elsewhere.
-            log.warning("input %s is not in the staging store: %s", wanted.cid, error)
+            log.info("input %s is not in the staging store: %s", wanted.cid, error)
             attempt.at = self._clock.now() + attempt.pause_seconds
             attempt.pause_seconds = min(2 * attempt.pause_seconds, RETRY_SECONDS_MAX)
         finally:

@@ -353,7 +353,11 @@ class Staging:
                 for digest, item in batch
             ]
             for lost in await self.outputs.transfer_pins(moves):
-                log.warning("output 0x%s was committed to and is not in the store", lost.hex())
+                log.error(
+                    "output 0x%s was committed to and is not in the store: its execution may go "
+                    "unpaid",
+                    lost.hex(),
+                )
             for digest, _ in batch:
                 self._claims.unkept.pop(digest, None)
 

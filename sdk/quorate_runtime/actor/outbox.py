@@ -139,14 +139,17 @@ class Outbox(Generic[F]):
             except Unavailable as error:
                 # The effect stays pending and is tried again without end, at growing intervals.
                 self._results.add(kind, "unavailable")
-                log.warning("%s %s is retried: %s", kind, effect.key, error)
+                # A short trouble ends by itself. One that lasts is worth a person's look.
+                level = logging.WARNING if delay >= RETRY_MAX_SECONDS else logging.INFO
+                log.log(level, "%s %s is retried: %s", kind, effect.key, error)
                 await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
                 delay = min(2 * delay, RETRY_MAX_SECONDS)
                 continue
             except Refused as refusal:
-                # A peer will never take it. `on_refused` may tell the core.
+                # A peer will never take it. `on_refused` may tell the core, and says what is lost.
                 self._results.add(kind, "refused")
-                log.warning("%s %s was refused: %s", kind, effect.key, refusal)
+                level = logging.WARNING if self._on_refused is None else logging.INFO
+                log.log(level, "%s %s was refused: %s", kind, effect.key, refusal)
                 if self._on_refused is not None:
                     await self._on_refused(effect, refusal)
             else:

@@ -82,7 +82,7 @@ class Libp2pPeers:
             self._bindings.learn(signed.binding)
         except Refused as refusal:
             # Not re-raised: it is the answer to the peer.
-            log.warning("peer at %s: hello refused: %s", remote, refusal)
+            log.info("peer at %s: hello refused: %s", remote, refusal)
             await refuse(stream, refusal)
             return None
         except (TimeoutError, ConnectionError) as error:

@@ -180,8 +180,8 @@ class WebSocketPeers:
             with self._hellos.place(remote):
                 account = await self._check_hello(ws)
         except Refused as refusal:
-            # Not re-raised: the close code tells the peer.
-            log.warning("peer at %s: hello refused: %s", remote, refusal)
+            # Not re-raised: the close code tells the peer, whose fault it is.
+            log.info("peer at %s: hello refused: %s", remote, refusal)
             await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
             return
         except (TimeoutError, ConnectionError, TypeError) as error:
