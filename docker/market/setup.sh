@@ -16,7 +16,8 @@ quorate devnet deploy --chain-url "http://$net.0.2:8545" --beacon-url "http://$n
 if [ -e /market/facts/funded ]; then
     exit 0
 fi
-quorate coordinator init --deployment "$facts" --host 0.0.0.0 --public-url "$coordinator" --home /market/coordinator
+quorate coordinator init --deployment "$facts" --host 0.0.0.0 --public-url "$coordinator" --metrics-from "$net.0.0/16" \
+    --home /market/coordinator
 number=0
 for name in a b c; do
     number=$((number + 1))

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +164,15 @@ def test_all_services_are_healthy_and_unprivileged(market: Compose) -> None:
             if "PASS" in word and not word.startswith("QUORATE_PASSWORD_FILE=")
         ]
         assert not secrets, "a passphrase in the environment is in every inspection"
+
+
+def test_a_second_start_keeps_the_market_and_its_metrics_are_reachable(market: Compose) -> None:
+    market("up", "--detach", "--wait", "--no-build", "--quiet-pull", seconds=180)
+    assert containers(market)["setup"]["ExitCode"] == 0
+    place = market("port", "coordinator", "7700").strip()
+    with urllib.request.urlopen(f"http://{place}/metrics", timeout=10) as answer:
+        told = answer.read().decode()
+    assert 'quorate_orders_total{ending="accepted"} 1.0' in told
 
 
 def test_a_provider_stops_cleanly_and_its_health_names_the_problem(market: Compose) -> None:
