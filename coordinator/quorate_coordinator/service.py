@@ -355,6 +355,7 @@ class _Parts:
         async def on_refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)
             if told is not None:
+                log.error("the chain refused %s: %s", *told)
                 await actor.submit(ev.TransactionRefused(*told))
 
         actor.bind(performer, on_refused)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.chain.registration import ask
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.epoch_tree import Leaf, Proof
 from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
-from quorate_runtime.chain.sender import Sender
+from quorate_runtime.chain.sender import Sender, Unfunded
 
 SEND_SECONDS = 180.0
 TRANSFER_GAS = 21_000
@@ -123,9 +124,19 @@ class OwnMoney:
         return f"{what}-{await self.client.nonce(self.account)}"
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await self.sender.send(
-            purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
-        )
+        try:
+            await self.sender.send(
+                purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+            )
+        except Unfunded as error:
+            currency = currency_of(self.contracts.deployment)
+            fees = await self.client.fees()
+            wei = call.gas * first_bid(fees, self.client.fee_cap_wei).fee_max
+            wei -= min(wei, await self.client.balance(self.account))
+            raise Refused(
+                Code.CHAIN,
+                f"the account cannot pay for gas: {currency.send(self.account, wei=wei)}",
+            ) from error
 
 
 def amount_of(text: str, held: Amount) -> Amount:

@@ -1,7 +1,7 @@
 """Counts how jobs end and how long they take, from the moment when a process starts.
 
 The core knows only its jobs of today. So this follows the table of jobs: a job counts once, when it
-first has a verdict or ends without one. It reads the times from the job's history.
+first has a verdict or ends without one.
 """
 
 from collections import Counter, deque
@@ -9,8 +9,9 @@ from statistics import median
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from quorate_coordinator.core.entities import Decided, Ended, Job
+from quorate_coordinator.core.entities import Decided, Ended, Job, Matching
 from quorate_coordinator.core.state import State
+from quorate_protocol.ports import Clock
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.metrics import LabelledCounter
 
@@ -32,11 +33,14 @@ def ending_of(job: Job) -> str:
 class EndingCounts:
     """Counters and times, also as metrics. Make it once the state is replayed."""
 
-    def __init__(self, state: State, registry: CollectorRegistry) -> None:
-        self._state = state
-        self._changed = state.jobs.follow(lambda before, after: before.phase is not after.phase)
-        self._over = {job.id for job in state.jobs.values() if ending_of(job)}
+    def __init__(self, state: State, clock: Clock, registry: CollectorRegistry) -> None:
+        self._state, self._clock = state, clock
+        self._changed = state.jobs.follow(self._note)
         self._changed.clear()
+        self._over = {job.id for job in state.jobs.values() if ending_of(job)}
+        # Of writes that a rollback may still take back. `refresh` asks the state.
+        self._matched_at: dict[Hash32, int] = {}
+        self._ended: dict[Hash32, tuple[Job, int]] = {}
         self.counts: Counter[str] = Counter()
         self._seconds: dict[str, deque[int]] = {
             stage: deque(maxlen=REMEMBERED_MAX) for stage in STAGES
@@ -61,28 +65,43 @@ class EndingCounts:
         changed = list(self._changed)
         self._changed.clear()
         for job_id in changed:
-            job = self._state.jobs.get(job_id)
+            job, ended = self._state.jobs.get(job_id), self._ended.pop(job_id, None)
+            is_over = job is None or bool(ending_of(job))
+            if is_over and ended is not None and job_id not in self._over:
+                self._count(*ended)
             if job is None:
                 self._over.discard(job_id)
-            elif job_id not in self._over and (ending := ending_of(job)):
+            elif is_over:
                 self._over.add(job_id)
-                self._count(job, ending)
+            if is_over:
+                self._matched_at.pop(job_id, None)
 
     def seconds_median(self, stage: str) -> int:
         """Returns the median of the newest times of a stage; 0 before the first."""
         seconds = self._seconds[stage]
         return int(median(seconds)) if seconds else 0
 
-    def _count(self, job: Job, ending: str) -> None:
+    def _note(self, before: Job, after: Job) -> bool:
+        """Remembers what a write says. A finished job may leave the state before `refresh`."""
+        if before.phase is after.phase:
+            return False
+        now = int(self._clock.now())
+        if isinstance(before.phase, Matching) and not isinstance(after.phase, Matching | Ended):
+            self._matched_at.setdefault(after.id, now)
+        if ending_of(after):
+            self._ended.setdefault(after.id, (after, now))
+        return True
+
+    def _count(self, job: Job, at: int) -> None:
+        ending = ending_of(job)
         self.counts[ending] += 1
         self._orders.add(ending)
-        for stage, event in (("matched", "assigned"), ("decided", "verdict")):
-            at = self._time_of(job.id, event)
-            if at is not None:
-                seconds = max(0, at - job.created_at)
-                self._seconds[stage].append(seconds)
-                self._histogram.labels(stage).observe(seconds)
+        if isinstance(job.phase, Decided):
+            self._observe("decided", at - job.created_at)
+        matched_at = self._matched_at.get(job.id)
+        if matched_at is not None:
+            self._observe("matched", matched_at - job.created_at)
 
-    def _time_of(self, job_id: Hash32, event: str) -> int | None:
-        lines = self._state.events.get(job_id) or ()
-        return next((line.at for line in lines if line.name == event), None)
+    def _observe(self, stage: str, seconds: int) -> None:
+        self._seconds[stage].append(max(0, seconds))
+        self._histogram.labels(stage).observe(max(0, seconds))

@@ -172,7 +172,7 @@ def make_report(
     clock: Clock,
 ) -> OperatorReport:
     """Makes the report once the state is replayed, and adds its metrics to the registry."""
-    endings = EndingCounts(state, registry)
+    endings = EndingCounts(state, clock, registry)
     report = OperatorReport(state, endings, own_account, connected, problems, clock)
     registry.register(report)
     return report

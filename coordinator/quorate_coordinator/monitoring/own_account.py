@@ -18,7 +18,7 @@ from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.process.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
-POLL_SECONDS = 15.0
+POLL_SECONDS_MAX = 15.0
 DAY_SECONDS = 86_400
 PERIOD_SECONDS = 7 * DAY_SECONDS
 SHORTEST_SECONDS = 600  # a use of less time than this says nothing about a day
@@ -107,7 +107,8 @@ class OwnAccount:
                 warned.failed(self.warning)
             else:
                 warned.recovered("the posting key has coins for gas again")
-            await self.clock.sleep(POLL_SECONDS)
+            every = self.contracts.deployment.constants().epoch_every
+            await self.clock.sleep(min(POLL_SECONDS_MAX, every / 4))
 
     async def look(self) -> None:
         """Asks the chain once. Raises Unavailable while it does not answer."""
