@@ -60,7 +60,7 @@ async def test_dialer_raises_the_bug_of_its_handler(site: Site) -> None:
 
 async def test_refused_dialer_tries_again(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     eve = site.dialer(EVE, EchoHandler(b"eve"))
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         async with running(eve):
             await eventually(lambda: caplog.text.count("wrong-signer") >= 3)
     assert not eve.connected() and not site.peers.connected()

@@ -31,6 +31,7 @@ PROGRAM = (*CHAIN, *EXTRAS, *PARSERS, *TESTS, "aiohttp", "prometheus_client", "r
         ("import quorate_node.cli", PROGRAM),
         ("import quorate_coordinator.cli", PROGRAM),
         ("import quorate_devnet.cli", PROGRAM),
+        ("import quorate_contracts.chain_cli.cli", PROGRAM),
         ("import quorate_contracts.deploy", CHAIN),
         ("import quorate_runtime.chain", ("web3", "eth_account", "eth_tester", "eth_abi")),
     ],
