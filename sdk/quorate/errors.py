@@ -4,7 +4,7 @@
 these.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from quorate.exit_codes import ExitCode
@@ -66,9 +66,17 @@ class EvidenceError(QuorateError):
 
 
 class NotVerifiedError(QuorateError):
-    """The job ended, but no result was accepted."""
+    """The job ended, but no result was accepted.
+
+    `differences` say where two of its results differ, each with `path` and `sentence`, if the
+    outputs could be compared.
+    """
 
     exit_code = ExitCode.NOT_VERIFIED
+
+    def __init__(self, sentence: str, differences: Sequence[object] = ()) -> None:
+        super().__init__(sentence)
+        self.differences = tuple(differences)
 
 
 class ProgramError(QuorateError):

@@ -150,8 +150,8 @@ def run(
         sweep=parse_sweeps(sweep or ()),
         seeds=seeds,
         name=name,
-        inputs=_inputs(inputs or []),
-        env=dict(_pair(item, "--env") for item in env or []),
+        inputs=parse_inputs(inputs or []),
+        env=dict(parse_pair(item, "--env") for item in env or []),
         resources=resources,
         max_duration=max_duration,
         max_price=max_price,
@@ -246,10 +246,11 @@ def _confirm(question: str) -> bool:
     return typer.confirm(question, err=True)
 
 
-def _inputs(pairs: list[str]) -> dict[str, str | Path]:
+def parse_inputs(pairs: list[str]) -> dict[str, str | Path]:
+    """Parses the values of --input. UsageError names the one that is wrong."""
     found: dict[str, str | Path] = {}
     for item in pairs:
-        name, value = _pair(item, "--input")
+        name, value = parse_pair(item, "--input")
         mount = name if name.startswith("/") else f"/inputs/{name}"
         if mount in found:
             raise UsageError(f"--input: {mount} is given twice")
@@ -260,7 +261,8 @@ def _inputs(pairs: list[str]) -> dict[str, str | Path]:
     return found
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
+def parse_pair(text: str, option: str) -> tuple[str, str]:
+    """Parses NAME=value. UsageError names the option."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"{option}: {text[:80]!r} must have the form NAME=value")

@@ -1,4 +1,4 @@
-"""Commands around runs: init, deposit, classes, verify, exit-codes, image build."""
+"""Commands around runs: init, deposit, classes, verify, exit-codes."""
 
 import secrets
 from pathlib import Path
@@ -10,10 +10,6 @@ from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.text.tables import table
 from quorate.cli.text.terminal_text import one_line
 from quorate.exit_codes import MEANING, ExitCode
-
-image_app = typer.Typer(
-    help="Build images without a registry.", no_args_is_help=True, add_completion=False
-)
 
 
 def init(
@@ -161,36 +157,3 @@ def exit_codes(json: JsonFlag = False) -> None:
     else:
         for code in ExitCode:
             typer.echo(f"{int(code):>3}  {MEANING[code]}")
-
-
-@image_app.command("build")
-def image_build(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Path of the docker archive to write (.tar).")
-    ],
-    python: Annotated[
-        bool, typer.Option("--python", help="Include this interpreter with its standard library.")
-    ] = False,
-    packages: Annotated[
-        list[str] | None, typer.Option("--with", help="Installed package to include. Repeatable.")
-    ] = None,
-    dockerfile: Annotated[
-        Path | None,
-        typer.Option(help="Dockerfile, or its folder, that the local engine builds instead."),
-    ] = None,
-    json: JsonFlag = False,
-) -> None:
-    """Makes a deterministic image from this Python, or one from a Dockerfile.
-
-    The image of this Python has no shell, so give its commands as lists of words.
-    """
-    from quorate.cli.programs.image_build import build_image
-    from quorate.job.quantities import format_size
-    from quorate_content.dag.disk_tree import cid_of_path
-
-    image_id = build_image(output, python, packages or (), dockerfile)
-    size, cid = output.stat().st_size, str(cid_of_path(output))
-    if json:
-        emit({"path": str(output), "cid": cid, "imageId": f"sha256:{image_id}", "bytes": size})
-    else:
-        typer.echo(f"{output}  {format_size(size)}\ncid      {cid}")

@@ -23,6 +23,7 @@ from quorate.errors import (
     UnavailableError,
 )
 from quorate.job.quantities import format_amount, format_duration
+from quorate.programs.result_differences import describe_differences, early_warning, is_escalated
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
@@ -164,13 +165,16 @@ class Run:
         once with a sentence that says what the run waits for.
         """
         news = self._background_settlement.news(self.job_id)
-        began, has_told = self._client_session.clock.now(), False
+        began, has_told, has_warned = self._client_session.clock.now(), False, False
         try:
             while True:
                 news.clear()
                 view = await self._status_with_retries()
                 if is_over(view):
                     return view
+                if not has_warned and is_escalated(view):
+                    has_warned = True
+                    waiting(early_warning(self.id[:14]))
                 if not has_told and self._client_session.clock.now() - began >= NOTICE_SECONDS:
                     has_told = True
                     waiting(self._describe_wait(view))
@@ -243,7 +247,7 @@ class Run:
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
         if checked.verdict.outcome is not Outcome.ACCEPTED:
-            raise self._without_result(checked, receipt)
+            raise await self._without_result(checked, receipt)
         output = destination or self._client_session.profile.outputs / self.job_id.hex()
         status, folder = await self._output(checked, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in checked.group)
@@ -259,7 +263,7 @@ class Run:
             receipt_cid=checked.cid,
         )
 
-    def _without_result(self, checked: CheckedVerdict, receipt: Path) -> QuorateError:
+    async def _without_result(self, checked: CheckedVerdict, receipt: Path) -> QuorateError:
         run = self.id[:14]
         if checked.is_stopped:
             return CancelledError(
@@ -267,9 +271,12 @@ class Run:
                 f"(receipt: {receipt})"
             )
         outcome = checked.verdict.outcome.name.lower().replace("_", "-")
+        folder = self._client_session.profile.outputs / f"{self.job_id.hex()}-differs"
+        said, found = await describe_differences(self._client_session, checked, folder)
         return NotVerifiedError(
-            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` "
-            f"(receipt: {receipt})"
+            f"run {run}: {outcome}: no result was accepted. {said}See `quorate events {run}` "
+            f"(receipt: {receipt})",
+            found,
         )
 
     async def _output(

@@ -23,9 +23,8 @@ from quorate_protocol.refusals import Refused
 
 CODE, WORK, PACKAGES = "/inputs/code", "/inputs/workdir", "/inputs/site-packages"
 SHOWN_PINS = 12
-# Without these a program could write compiled files into its input where nothing forbids it, and
-# would print the words of a set in another order on each machine.
-PYTHON_ENV = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+# Without it a program could write compiled files into its input where nothing forbids it.
+PYTHON_ENV = {"PYTHONDONTWRITEBYTECODE": "1"}
 PythonOf = Callable[[str], Awaitable[ImagePython | None]]
 """Returns the Python of an image that is named by digest or CID, or None if that is unknown."""
 

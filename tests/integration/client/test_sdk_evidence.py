@@ -161,8 +161,11 @@ async def test_unresolved_jobs_are_an_error_with_a_receipt(
     fake.cheat = Cheat(liars=frozenset({0, 1, 2, 3, 4}))
     async with Market(profile) as market:
         run = await market.submit(job())
-        with pytest.raises(NotVerifiedError, match="unresolved"):
+        with pytest.raises(NotVerifiedError, match=r"unresolved.* different results") as caught:
             await run.result()
+    (found,) = caught.value.differences
+    assert found.path == "result.txt" and "differs from byte" in found.sentence
+    assert len(list((profile.outputs / f"{run.job_id.hex()}-differs").glob("?/result.txt"))) == 2
     assert verify(profile.receipts / f"{run.job_id.hex()}.json").valid
 
 

@@ -114,7 +114,7 @@ def test_a_program_its_arguments_and_its_helpers_become_an_input_and_a_command(
         "helper.py",
         "train.py",
     ]
-    assert job.env["PYTHONHASHSEED"] == "0" and "2 files" in notices[0]
+    assert job.env["PYTHONDONTWRITEBYTECODE"] == "1" and "2 files" in notices[0]
 
 
 def test_a_working_folder_is_an_input_and_leaves_results_and_image_behind(
@@ -122,12 +122,15 @@ def test_a_working_folder_is_an_input_and_leaves_results_and_image_behind(
 ) -> None:
     work = write(tmp_path / "w", train_py="", out__old_txt="x", data__x="1")
     job = prepare(
-        workdir=work, file=work / "train.py", outputs=work / "out", env={"PYTHONHASHSEED": "7"}
+        workdir=work,
+        file=work / "train.py",
+        outputs=work / "out",
+        env={"PYTHONDONTWRITEBYTECODE": ""},
     )
     assert job.working_dir == "/inputs/workdir" and job.command[1] == "/inputs/workdir/train.py"
     staged = Path(job.inputs["/inputs/workdir"])
     assert sorted(path.name for path in staged.iterdir()) == ["data", "train.py"]
-    assert job.env["PYTHONHASHSEED"] == "7"
+    assert job.env["PYTHONDONTWRITEBYTECODE"] == ""
 
 
 def test_requirements_are_pinned_and_unpacked_for_the_image_s_python(

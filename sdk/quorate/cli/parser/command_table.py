@@ -25,6 +25,7 @@ ROWS = (
     Row("apply", "quorate.cli.jobs:apply", "Run a job file.", RUNS),
     Row("plan", "quorate.cli.jobs:plan", "Show what a job file would cost.", RUNS),
     Row("validate", "quorate.cli.jobs:validate", "Check a job file without network.", RUNS),
+    Row("check", "quorate.cli.programs.check:check", "Try a job file twice on this machine.", RUNS),
     Row("ps", "quorate.cli.runs:ps", "List your runs.", RUNS),
     Row("logs", "quorate.cli.runs:logs", "Print what a program wrote.", RUNS),
     Row("events", "quorate.cli.runs:events", "Print the history of a run.", RUNS),
@@ -43,7 +44,7 @@ ROWS = (
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
     Row("verify", "quorate.cli.setup:verify", "Check a receipt offline.", TOOLS),
-    Row("image", "quorate.cli.setup:image_app", "Build images without a registry.", TOOLS),
+    Row("image", "quorate.cli.programs.images:image_app", "Build and check images.", TOOLS),
     Row("data", "quorate.cli.data:data_app", "Keep and serve content by its CID.", TOOLS),
     Row("exit-codes", "quorate.cli.setup:exit_codes", "List all exit codes.", TOOLS),
 )

@@ -1,0 +1,102 @@
+"""Explains a run whose providers gave different results, with the two outputs side by side."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from quorate.client.result import describe_exit
+from quorate.client.session import ClientSession
+from quorate.client.transfer import fetch_output, no_progress
+from quorate.errors import QuorateError
+from quorate.programs.tree_differences import Difference, tree_differences
+from quorate.trust.charge_verification import CheckedVerdict
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
+from quorate_protocol.messages.views import RunView, SealedOutput
+from quorate_protocol.units import Hash32
+
+USUAL_CAUSES = (
+    "Usual causes: the time, unseeded random numbers, process ids, threads, or the order of files"
+)
+OUTPUT_BYTES_MAX = 4 << 30
+Given = tuple[Hash32, int]
+
+
+def is_escalated(view: RunView) -> bool:
+    """Returns whether results of the first batch did not agree, so that more are computed."""
+    return any(item.batch > 0 for item in view.executions)
+
+
+def early_warning(run: str) -> str:
+    """Returns the sentence for an open run whose results do not agree so far.
+
+    The coordinator shows the results themselves only after the verdict (I8).
+    """
+    return (
+        f"run {run}: its first results do not agree, so a further provider runs it and costs too; "
+        f"`quorate stop {run}` ends it"
+    )
+
+
+async def describe_differences(
+    session: ClientSession, checked: CheckedVerdict, folder: Path
+) -> tuple[str, tuple[Difference, ...]]:
+    """Fetches two different outputs into `folder` and returns sentences about them.
+
+    Returns "" if all that were revealed are equal. What cannot be fetched is said.
+    """
+    pair = _two_results(checked)
+    if pair is None:
+        return "", ()
+    body, count, first, second = pair
+    bytes_max = min(body.spec.resources.output_bytes, OUTPUT_BYTES_MAX)
+    said = f"{count} different results came back. "
+    statuses = [item.reveal.exit_status for item in (first, second) if item.reveal is not None]
+    if statuses[0] != statuses[1]:
+        words = " and the other ".join(describe_exit(status) for status in statuses)
+        said += f"One program {words}. "
+    try:
+        differences = await _compare(session, (first, second), folder, bytes_max)
+    except QuorateError as error:
+        return f"{said}The outputs cannot be compared: {error}. ", ()
+    if differences:
+        listed = "; ".join(item.sentence for item in differences)
+        said += f"{listed}. Both outputs are in {folder}. "
+    return f"{said}{USUAL_CAUSES}. `quorate check` finds them on this machine. ", differences
+
+
+def _two_results(
+    checked: CheckedVerdict,
+) -> tuple[Receipt, int, ExecutionEvidence, ExecutionEvidence] | None:
+    """Returns the receipt, the number of different results, and two executions that differ."""
+    tree = canonical.parse(checked.receipt, receipt.RECEIPT_BYTES_MAX)
+    assert isinstance(tree, dict), "the receipt was checked"
+    body = canonical.from_json(Receipt, tree["body"])
+    found: dict[Given, ExecutionEvidence] = {}
+    for item in body.executions:
+        if item.reveal is not None:
+            found.setdefault((item.reveal.output_digest, item.reveal.exit_status), item)
+    if len(found) < 2:
+        return None
+    first, second, *_ = found.values()
+    return body, len(found), first, second
+
+
+async def _compare(
+    session: ClientSession,
+    pair: tuple[ExecutionEvidence, ExecutionEvidence],
+    folder: Path,
+    bytes_max: int,
+) -> tuple[Difference, ...]:
+    await asyncio.to_thread(shutil.rmtree, folder, True)
+    for name, item in zip(("1", "2"), pair, strict=True):
+        assert item.reveal is not None, "the two executions revealed different results"
+        sealed = SealedOutput(
+            item.commit.message.encrypted_output,
+            item.reveal.salt,
+            item.reveal.output_digest,
+            item.reveal.exit_status,
+        )
+        await fetch_output(session.api, sealed, folder / name, bytes_max, no_progress)
+    return tuple(await asyncio.to_thread(tree_differences, folder / "1", folder / "2"))
