@@ -1,6 +1,7 @@
 """Commands that turn a job into a run: apply, run, plan, validate."""
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +74,13 @@ AcceptUnverified = Annotated[
 ImageName = Annotated[
     str, typer.Argument(help="CID, name:tag, name@sha256:..., or path of a docker archive.")
 ]
-Command = Annotated[list[str] | None, typer.Argument(help="The command to run, after `--`.")]
+Entrypoint = Annotated[
+    str | None, typer.Option(help="Instead of the image's ENTRYPOINT; '' for none.")
+]
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(help="After `--`: the command, or arguments of the image's ENTRYPOINT."),
+]
 MaxPrice = Annotated[str, typer.Option(help="Highest price in USD per hour, such as 0.50.")]
 Budget = Annotated[
     str | None, typer.Option(help="Most USD for the whole run; default: the worst case.")
@@ -101,6 +108,7 @@ def run(
     ctx: typer.Context,
     image: ImageName = "",
     command: Command = None,
+    entrypoint: Entrypoint = None,
     max_price: MaxPrice = "",
     budget: Budget = None,
     gpu: GpuOption = None,
@@ -142,13 +150,13 @@ def run(
     words = command or []
     if build is not None and image:  # with --build there is no image, so it is the first word
         image, words = "", [image, *words]
-    local = Path(image)
     job = Job(
-        image=local if local.is_file() else image,
+        image=Path(image) if Path(image).is_file() else image,
         build=build,
         **code_fields(file, requirements, workdir, python, words),
         sweep=parse_sweeps(sweep or ()),
         seeds=seeds,
+        entrypoint=None if entrypoint is None else tuple(shlex.split(entrypoint)),
         name=name,
         inputs=parse_inputs(inputs or []),
         env=dict(parse_pair(item, "--env") for item in env or []),

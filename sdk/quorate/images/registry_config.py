@@ -35,26 +35,43 @@ async def image_python(session: aiohttp.ClientSession, image: str) -> ImagePytho
 
     None for a CID, and if the configuration names no version. Raises the errors of the registry.
     """
+    config = await _config_of(session, image)
+    version = version_of(_words(config, "Env"))
+    machine = str(config.get("architecture", ""))
+    is_musl = "alpine" in str(config.get("history", "")).lower()
+    return ImagePython(version, MACHINES.get(machine, machine), is_musl) if version else None
+
+
+async def image_entrypoint(session: aiohttp.ClientSession, image: str) -> list[str]:
+    """Returns the ENTRYPOINT of `name@sha256:digest`; none for a CID. Raises the errors of the
+    registry.
+    """
+    return _words(await _config_of(session, image), "Entrypoint")
+
+
+def _words(config: dict[str, Any], field: str) -> list[str]:
+    inner = config.get("config")
+    found = inner.get(field) if isinstance(inner, dict) else None
+    return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+
+
+async def _config_of(session: aiohttp.ClientSession, image: str) -> dict[str, Any]:
+    """Returns the configuration of an image that is named by digest; empty for a CID."""
     name, _, digest = image.partition("@")
     place = parse_tagged(f"{name}:latest") or parse_tagged(name)
     if not digest or place is None:
-        return None
+        return {}
     at = TaggedImage(place.name, place.host, place.path, digest)
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            config = await _config(session, at, digest)
+            found: dict[str, Any] = await _config(session, at, digest)
+            return found
     except (aiohttp.ClientError, TimeoutError) as error:
         why = str(error) or "too slow"
         raise UnavailableError(
             f"the registry {at.host} does not answer ({why}); try again, or name the image's "
             "Python (python, --python)"
         ) from error
-    inner = config.get("config")
-    env = inner.get("Env") if isinstance(inner, dict) else None
-    version = version_of([item for item in env or () if isinstance(item, str)])
-    machine = str(config.get("architecture", ""))
-    is_musl = "alpine" in str(config.get("history", "")).lower()
-    return ImagePython(version, MACHINES.get(machine, machine), is_musl) if version else None
 
 
 async def _config(session: aiohttp.ClientSession, image: TaggedImage, digest: str) -> Any:

@@ -66,6 +66,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "build": (_maybe(_is_path), "the path of a Dockerfile or of its folder"),
     "command": (_or_list_of(_is_text), "a list of words, or one text for the shell"),
     "args": (_list_of(_is_text), "a list of words"),
+    "entrypoint": (_maybe(_list_of(_is_text)), "a list of words"),
     "file": (_or_list_of(_is_path), "a path or a list of paths"),
     "workdir": (_maybe(_is_path), "the path of a folder"),
     "requirements": (_or_list_of(_is_path), "the path of a file, or a list of requirements"),

@@ -74,6 +74,8 @@ class Job:
 
     gateways: IPFS gateways that have image and inputs. Providers and jurors ask these first.
 
+    entrypoint: words before `command`. None: the image's own, as docker does; () is none.
+
     sweep, seeds: values of variables; `Market.map` submits every combination with every seed, and
     `budget` is then for all of them together.
 
@@ -108,6 +110,7 @@ class Job:
     gateways: Sequence[str] = ()
     file: str | Path | Sequence[str | Path] = ()
     args: Sequence[str] = ()
+    entrypoint: Sequence[str] | None = None
     workdir: str | Path | None = None
     requirements: str | Path | Sequence[str] = ()
     python: str = ""

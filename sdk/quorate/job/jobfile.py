@@ -4,6 +4,7 @@ Pydantic checks the file's shape, and `Job` turns units into exact integers. Eve
 `UsageError` that names the field. Unknown keys are errors.
 """
 
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +81,7 @@ class JobFileModel(BaseModel):
     gateways: list[Text] = Field(default_factory=list)
     file: Text | list[Text] = ""
     args: list[Quantity] = Field(default_factory=list)
+    entrypoint: list[Quantity] | Text | None = None
     workdir: Text | None = Field(default=None, min_length=1)
     requirements: Text | list[Text] = ""
     python: Text = ""
@@ -157,6 +159,16 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
     return f"{where}: {message[:1].lower() + message[1:]}, not {str(given)[:64]!r}"
 
 
+def _words(given: list[str | int] | str | None) -> tuple[str, ...] | None:
+    """Returns the words of a list, or of a text as a shell would split it."""
+    if isinstance(given, str):
+        try:
+            return tuple(shlex.split(given))
+        except ValueError as error:
+            raise UsageError(f"entrypoint: {given[:64]!r}: {error}; write a list") from error
+    return None if given is None else tuple(str(word) for word in given)
+
+
 def _job(model: JobFileModel, folder: Path) -> Job:
     resources = {
         key: value for key, value in model.resources.model_dump().items() if value is not None
@@ -187,6 +199,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         gateways=tuple(model.gateways),
         file=_paths(model.file, folder),
         args=tuple(str(word) for word in model.args),
+        entrypoint=_words(model.entrypoint),
         workdir=None if model.workdir is None else folder / model.workdir,
         requirements=_requirements(model.requirements, folder),
         python=model.python,

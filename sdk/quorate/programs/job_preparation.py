@@ -1,5 +1,6 @@
 """Makes a job ready to be packed: its tag becomes a digest, its local code becomes inputs."""
 
+import asyncio
 import shutil
 import time
 from collections.abc import Callable
@@ -9,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from quorate.errors import QuorateError
 from quorate.job.job import Job
 from quorate.job.packing import is_path
+from quorate.programs.entrypoint import asks_image, with_archives_entrypoint, with_entrypoint
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
@@ -43,9 +46,24 @@ class JobPreparation:
 
         Raises UsageError if the image is neither in the local engine nor at its registry.
         """
+        named = str(job.image)
         if job.build is not None or not is_path(job.image):
             job = await self._with_image(job)
+        if not is_path(job.image) and named != job.image and asks_image(job):
+            job = await self._with_registrys_entrypoint(job)
+        job = await asyncio.to_thread(with_archives_entrypoint, job)
         return await self._ready().prepare(job) if job.has_local_code else job
+
+    async def _with_registrys_entrypoint(self, job: Job) -> Job:
+        """Reads the ENTRYPOINT of an image whose tag the registry has just resolved."""
+        from quorate.images.registry_config import image_entrypoint
+
+        try:
+            return with_entrypoint(job, await image_entrypoint(self._session, str(job.image)))
+        except QuorateError:
+            # Not re-raised: the digest is known, and most images have no ENTRYPOINT.
+            self._notice("the image's ENTRYPOINT cannot be read; the command is run alone")
+            return with_entrypoint(job)
 
     async def _with_image(self, job: Job) -> Job:
         """Looks in the local engine first, then asks the registry what a tag means now."""

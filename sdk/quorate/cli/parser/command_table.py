@@ -50,6 +50,7 @@ ROWS = (
 )
 BY_NAME = {row.name: row for row in ROWS}
 PLUGINS = {
+    "chain": "Put a market's contracts on a chain.",
     "node": "Run the provider: check the machine, stake, execute jobs, earn.",
     "coordinator": "Run the matching service: offers, audits, settlement.",
     "devnet": "Run a whole market on this machine, for trials and for tests.",

@@ -85,6 +85,7 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
     from quorate.images.tag_resolution import parse_tagged
     from quorate.job.packing import is_path, pack
     from quorate.job.sweep import element_job, elements
+    from quorate.programs.entrypoint import with_archives_entrypoint
     from quorate.programs.preparation import Preparer
 
     async def any_python(_image: str) -> "ImagePython":
@@ -105,6 +106,7 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
     is_open = job.build is not None or tagged is not None or bool(job.requirements)
     if job.build is not None or tagged is not None:
         job = replace(job, build=None, image=f"{tagged.name if tagged else 'built'}@{_NO_DIGEST}")
+    job = with_archives_entrypoint(job)
     with TemporaryDirectory(prefix="quorate-") as folder:
         preparer = Preparer(Path(folder), note, any_python)
         prepared = run_async(preparer.prepare(replace(job, requirements=(), sweep={}, seeds=0)))

@@ -1,0 +1,50 @@
+"""Tests that the client puts an image's ENTRYPOINT before the command, as docker does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorate.job.job import Job
+from quorate.job.jobfile import parse_job
+from quorate.programs.entrypoint import with_archives_entrypoint, with_entrypoint
+from support.executors.image_archives import entry, image_entries, tar
+
+OWN = ("/entry", "--fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        ({"command": ("a", "b")}, ("/entry", "--fast", "a", "b")),
+        ({}, ()),
+        ({"command": ("a",), "entrypoint": ()}, ("a",)),
+        ({"command": ("a",), "entrypoint": ("/other",)}, ("/other", "a")),
+        ({"entrypoint": ("/other",)}, ("/other",)),
+        ({"command": "echo a"}, "echo a"),
+        ({"command": "echo a", "entrypoint": ("/other",)}, "echo a"),
+    ],
+)
+def test_the_command_has_the_entrypoint_that_docker_would_give_it(
+    given: dict[str, Any], command: tuple[str, ...] | str
+) -> None:
+    job = Job(image="python:3.12", max_price="1", **given)
+    made = with_entrypoint(job, OWN)
+    assert made.command == command and made.entrypoint is None
+    assert with_entrypoint(made).command == command, "it is added once"
+
+
+def test_an_archives_entrypoint_is_read_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    layer = tar([entry("./data", b"x")])
+    path.write_bytes(tar(image_entries([layer], {"Entrypoint": list(OWN)})))
+    made = with_archives_entrypoint(Job(image=path, max_price="1", command=("a",)))
+    assert made.command == (*OWN, "a")
+
+
+def test_a_job_file_names_an_entrypoint_as_words_or_text(tmp_path: Path) -> None:
+    start = b"image: python:3.12\nmax_price: 1\ncommand: [a]\n"
+    assert parse_job(start + b"entrypoint: /run --now\n", tmp_path).entrypoint == ("/run", "--now")
+    assert parse_job(start + b'entrypoint: ""\n', tmp_path).entrypoint == ()
+    assert parse_job(start + b"entrypoint: [/run, 3]\n", tmp_path).entrypoint == ("/run", "3")
+    assert parse_job(start, tmp_path).entrypoint is None
