@@ -1,6 +1,7 @@
 """`quorate node withdraw` and `quorate node leave`: the owner's money comes out."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.ops import leaving
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, usd
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, usd
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
 
@@ -57,6 +58,7 @@ def withdraw(
 def leave(
     to: options.WithdrawTo = "",
     is_waiting: options.WaitToTheEnd = False,
+    is_surplus: options.OnlySurplus = False,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
@@ -68,8 +70,8 @@ def leave(
     try:
         receiver = _receiver(to)
         config, keys = _opened(folder, password_file)
-        found = asyncio.run(_leave(config, keys, is_waiting, as_json))
-        if found.is_over and receiver is not None:
+        found = asyncio.run(_leave(config, keys, is_waiting, as_json, is_surplus))
+        if found.is_over and not is_surplus and receiver is not None:
             sent = asyncio.run(_withdraw(config, keys, receiver, None))
             _print(() if as_json else sent.done, (), () if as_json else sent.calls, keys)
     except FAILURES as error:
@@ -80,6 +82,9 @@ def leave(
     if not is_waiting:
         _print(found.done, found.waits, found.calls, keys)
     flag = options.home_flag(home)
+    if is_surplus:
+        typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
+        return
     if not found.is_over:
         again = f"`quorate node leave{flag}` again"
         typer.echo(f"Next: when a date has passed, type {again}; until then the daemon may run")
@@ -101,15 +106,19 @@ async def _withdraw(
 
 
 async def _leave(
-    config: Config, keys: ProviderKeys, is_waiting: bool, as_json: bool
+    config: Config, keys: ProviderKeys, is_waiting: bool, as_json: bool, is_surplus: bool
 ) -> "Departure":
     from quorate_node.chain.owner_desk import owner_desk
+    from quorate_node.ops.departure import free_surplus
     from quorate_node.ops.departure import leave as leave_now
 
     clock, told = SystemClock(), set[str]()
-    await asyncio.to_thread(leaving.begin_leaving, config.home)
+    if not is_surplus:
+        await asyncio.to_thread(leaving.begin_leaving, config.home)
     async with owner_desk(config, keys, clock) as desk:
         while True:
+            if is_surplus:
+                return await free_surplus(desk, await _jobs_left(config.home))
             await tell_to_take_work(config.home, is_wanted=False)
             found = await leave_now(desk, await _jobs_left(config.home))
             if not is_waiting or found.is_over:
@@ -139,7 +148,13 @@ async def _jobs_left(home: Path) -> "JobsLeft":
         # Not re-raised: a provider that has never run has no job.
         return JobsLeft(is_known=not (home / "status.json").exists())
     until = max((int(item["commitBy"]) for item in tree["leases"]), default=0)
-    return JobsLeft(True, len(tree["leases"]), len(tree["jury"]), until)
+    by_class = Counter(_class(item) for item in tree["leases"])
+    offered = {_class(item): int(item["count"]) for item in tree["slots"]}
+    return JobsLeft(True, len(tree["leases"]), len(tree["jury"]), until, by_class, offered)
+
+
+def _class(tree: canonical.Json) -> Hash32:
+    return Hash32(bytes.fromhex(tree["hostClass"][2:]))
 
 
 def _opened(folder: Path, password_file: Path | None) -> tuple[Config, ProviderKeys]:

@@ -189,6 +189,9 @@ WithdrawAmount = Annotated[
 WithdrawTo = Annotated[
     str, typer.Option("--to", help="Account that gets the USD of the owner's wallet")
 ]
+OnlySurplus = Annotated[
+    bool, typer.Option("--surplus", help="Only free stake that no run slot uses; keep taking work")
+]
 WaitToTheEnd = Annotated[bool, typer.Option("--wait", help="Wait until everything is done")]
 TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
 

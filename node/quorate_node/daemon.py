@@ -281,6 +281,7 @@ class ProviderDaemon:
             parts.dialers,
             self.config.home,
             self.clock,
+            parts.store.available_bytes,
         )
 
     def _status(self, parts: Parts) -> Status:

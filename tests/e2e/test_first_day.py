@@ -191,7 +191,7 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     window.kill()
     told = window.type("quorate node leave --wait", secret)
     assert "left: no stake is on chain and no pay is owed" in told, told
-    wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0000\d+) USD$", told, re.MULTILINE)
+    wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0\d+) USD$", told, re.MULTILINE)
     assert wallet, f"all of the stake, and the pay of one job:\n{told}"
     friend = "0x" + "12" * 20
     told = window.type(f"quorate node withdraw {wallet[1]} --to {friend}", secret)

@@ -5,29 +5,33 @@ the state, so the command is typed again after a restart, and does no step twice
 """
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from quorate_node.chain import stake_classes
-from quorate_node.chain.account_state import AccountState
+from quorate_node.chain.account_state import AccountState, StakeSlot
 from quorate_node.chain.owner_desk import OwnerDesk
-from quorate_node.chain.stake_release import Step, close_step, perform, possible_step
+from quorate_node.chain.stake_release import Step, close_step, perform, possible_step, surplus
 from quorate_node.ops.withdrawal import Wait, claim_all, earnings_waits
-from quorate_protocol.units import Address, Amount, UnixSeconds, usd
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 
 
 @dataclass(frozen=True, slots=True)
 class JobsLeft:
     """What the daemon says still runs. `is_known` is false if no daemon answers.
 
-    `until` is when the last job ends at the latest; 0 if none runs.
+    `until` is when the last job ends at the latest; 0 if none runs. `by_class` are the jobs of each
+    host class, and `offered` its run slots.
     """
 
     is_known: bool
     jobs: int = 0
     duties: int = 0
     until: int = 0
+    by_class: Mapping[Hash32, int] = field(default_factory=dict)
+    offered: Mapping[Hash32, int] = field(default_factory=dict)
 
 
 class Departure(Struct, frozen=True):
@@ -48,7 +52,42 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
     """
     state = await desk.state()
     stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
-    steps, waits = await _steps(desk, state, jobs)
+    problem = _jobs_wait(desk, jobs) if state.open_slots() else None
+    closing = () if problem is not None else state.open_slots()
+    if closing:
+        # The next start must ask the chain for the slots again.
+        desk.config.path(stake_classes.MARKER).unlink(missing_ok=True)
+    return await _finish(desk, state, closing, [problem] if problem is not None else [])
+
+
+async def free_surplus(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
+    """Closes the stake slots that no run slot uses, and takes back what is due.
+
+    It closes none of a host class in which more jobs run than slots would be left.
+    """
+    state = await desk.state()
+    stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
+    if not jobs.is_known:
+        problem = _jobs_wait(desk, jobs)
+        return await _finish(desk, state, (), [problem] if problem is not None else [])
+    closing: list[StakeSlot] = []
+    waits: list[Wait] = []
+    for host_class in sorted({slot.host_class for slot in state.slots}):
+        wanted = jobs.offered.get(host_class, 0)
+        extra = surplus(state, host_class, wanted)
+        if extra and (jobs.by_class.get(host_class, 0) > wanted or jobs.duties):
+            waits.append(Wait("jobs hold the stake", UnixSeconds(jobs.until)))
+            continue
+        closing += extra
+    return await _finish(desk, state, closing, waits)
+
+
+async def _finish(
+    desk: OwnerDesk, state: AccountState, closing: Iterable[StakeSlot], waits: list[Wait]
+) -> Departure:
+    """Closes slots, takes back what is due and claims. Says what is left."""
+    steps = [close_step(desk.contracts, slot) for slot in closing]
+    steps += await _due_steps(desk, state)
     items, away = await desk.claimable()
     waits += [Wait(text) for text in away]
     done, calls = [], []
@@ -61,9 +100,6 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
                 await perform(sender, step)
                 done.append(f"sent {step.text.split('(')[0].replace('_', ' ')}")
             done += await claim_all(desk, sender, items)
-    if state.open_slots() and not _jobs_wait(desk, jobs):
-        # The next start must ask the chain for the slots again.
-        desk.config.path(stake_classes.MARKER).unlink(missing_ok=True)
     state = await desk.state() if done else state
     waits += _stake_waits(desk, state)
     waits += await earnings_waits(desk)
@@ -73,21 +109,13 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
     )
 
 
-async def _steps(
-    desk: OwnerDesk, state: AccountState, jobs: JobsLeft
-) -> tuple[list[Step], list[Wait]]:
-    steps, waits = [], []
-    if state.open_slots():
-        problem = _jobs_wait(desk, jobs)
-        if problem is not None:
-            waits.append(problem)
-        else:
-            steps += [close_step(desk.contracts, slot) for slot in state.open_slots()]
+async def _due_steps(desk: OwnerDesk, state: AccountState) -> list[Step]:
+    steps = []
     for slot in state.closed_slots():
         if slot.back_at <= state.read_at:
             step = await possible_step(desk.client, desk.contracts, state.account, slot)
             steps += [step] if step is not None else []
-    return steps, waits
+    return steps
 
 
 def _jobs_wait(desk: OwnerDesk, jobs: JobsLeft) -> Wait | None:

@@ -1,10 +1,10 @@
-"""Checks what the daemon depends on: engine, chain, coordinators, disk.
+"""Checks what the daemon depends on: engine, chain, coordinators, disk, room for content.
 
 It puts each problem on the board under its name.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from quorate_node.messaging.coordinator_client import Coordinator
@@ -15,6 +15,7 @@ from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board, chain_problem, disk_problem
 
 CHECK_SECONDS = 5.0
+ROOM_LEAST_BYTES = 64 << 20  # with less the provider would decline nearly every job
 
 
 class HealthMonitor:
@@ -30,7 +31,10 @@ class HealthMonitor:
         peers: Mapping[Address, Peers],
         home: Path,
         clock: Clock,
+        room: Callable[[], Awaitable[int]],
     ) -> None:
+        """`room` returns how many bytes of inputs and outputs can still be kept."""
+        self._room = room
         self._board, self._executor = board, executor
         self._client, self._chain_url = client, chain_url
         self._coordinators, self._peers, self._home, self._clock = coordinators, peers, home, clock
@@ -46,6 +50,7 @@ class HealthMonitor:
         self._board.put("engine", await self._engine())
         self._board.put("chain", await self._chain())
         self._board.put("disk", await asyncio.to_thread(disk_problem, self._home))
+        self._board.put("room", room_problem(await self._room()))
         away = [
             item.url
             for address, item in self._coordinators.items()
@@ -71,3 +76,13 @@ class HealthMonitor:
             # not re-raised: it is the result of the check
             return f"{error}; look at the chain node at {self._chain_url}"
         return chain_problem(self._clock, UnixSeconds(head.time), self._chain_url)
+
+
+def room_problem(room_bytes: int) -> str:
+    """Returns "" while jobs have room in the content store, else what is wrong."""
+    if room_bytes >= ROOM_LEAST_BYTES:
+        return ""
+    return (
+        f"{room_bytes >> 20} MiB are left for inputs and outputs: free disk space, or give more "
+        "with `quorate node init --store-gib`"
+    )

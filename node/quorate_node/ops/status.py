@@ -16,7 +16,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
 
 SHOWN_MAX = 50
@@ -33,6 +33,7 @@ class LeaseStatus(Struct, frozen=True):
     phase: str
     commit_by: UnixSeconds
     gpus: tuple[str, ...] = ()
+    host_class: Hash32 = ZERO_HASH
 
 
 class EarningStatus(Struct, frozen=True):
@@ -201,7 +202,9 @@ def status_of(
 def _lease(item: Execution) -> LeaseStatus:
     gpus = item.gpus if item.occupies_slot else ()
     phase = type(item.phase).__name__
-    return LeaseStatus(item.assignment_hash, item.coordinator, phase, item.commit_by, gpus)
+    return LeaseStatus(
+        item.assignment_hash, item.coordinator, phase, item.commit_by, gpus, item.host_class
+    )
 
 
 def _slots(

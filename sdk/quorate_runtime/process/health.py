@@ -22,8 +22,8 @@ BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
 class Problem(Struct, frozen=True):
     """One problem of a daemon.
 
-    `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake, coordinator,
-    outbox, stopping.
+    `name` is one of chain, beacon, engine, disk, room, documents, archive, tables, stake,
+    coordinator, outbox, stopping.
     """
 
     name: str

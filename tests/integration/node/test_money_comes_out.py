@@ -13,7 +13,7 @@ from quorate_node.chain.owner_sender import owner_lock
 from quorate_node.config import Config
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops import leaving
-from quorate_node.ops.departure import Departure, JobsLeft, leave
+from quorate_node.ops.departure import Departure, JobsLeft, free_surplus, leave
 from quorate_node.ops.withdrawal import FILE, withdraw
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
@@ -128,6 +128,25 @@ async def test_fewer_slots_free_stake_at_the_next_start(market: Stage) -> None:
         while await tokens_of(market, OWNER.address) != before - 100 * USD:
             await asyncio.sleep(0.05)
     assert await opened(market, host_class) == [True]
+
+
+async def test_stake_that_no_run_slot_uses_is_freed(market: Stage) -> None:
+    """For example that of GPU slots which the owner no longer wants."""
+    url = market.coordinator.url
+    async with running(market, with_slots(market.daemon(url), 3)) as daemon:
+        config, host_class = daemon.config, cpu_class(daemon)
+    async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
+        for jobs in (
+            JobsLeft(is_known=False),
+            JobsLeft(True, 3, 0, 7, {host_class: 3}, {host_class: 2}),
+            JobsLeft(True, 0, 0, 0, {}, {host_class: 3}),
+        ):
+            assert not (await free_surplus(desk, jobs)).done
+        found = await free_surplus(desk, JobsLeft(True, 2, 0, 7, {host_class: 2}, {host_class: 2}))
+        assert found.done == ("sent close slot",)
+        found = await free_surplus(desk, JobsLeft(True))
+        assert found.done == ("sent close slot (2 times)",), "of a class that is not offered now"
+    assert not leaving.is_leaving(config.home)
 
 
 async def test_withdrawal_that_was_killed_is_sent_once(

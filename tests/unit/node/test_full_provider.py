@@ -14,6 +14,7 @@ import pytest
 from quorate_node import periodic
 from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.health_monitor import ROOM_LEAST_BYTES, room_problem
 from quorate_node.ops.status import status_of
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_runtime.clock import VirtualClock
@@ -57,9 +58,15 @@ def test_status_shows_the_slots_that_heartbeats_offer() -> None:
     core = ProviderCore(make_terms())
     shown = [
         status_of(core, OPERATOR.address, "", {}, (Problem(name, "x"),)).free_slots
-        for name in ("chain", "disk")
+        for name in ("chain", "disk", "room", "engine", "stake")
     ]
-    assert shown == [(1,), (0,)]
+    assert shown == [(1,), (0,), (0,), (0,), (0,)]
+
+
+def test_provider_whose_store_is_full_offers_nothing() -> None:
+    """It once went on, and declined every job for its lack of room."""
+    assert not room_problem(ROOM_LEAST_BYTES)
+    assert "--store-gib" in room_problem(ROOM_LEAST_BYTES - 1)
 
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
