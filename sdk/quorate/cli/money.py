@@ -119,8 +119,8 @@ async def _settled(profile: "Profile") -> "AccountView | None":
         async with Market(profile, notice=note) as market:
             await market.settle_ended()
             return await market.account()
-    except UnavailableError as error:
-        note(f"{error}. Open orders count as promised until it answers")
+    except UnavailableError:
+        note("the coordinator does not answer; open orders count as promised until it does")
         return None  # not re-raised: the chain and our own ledger are enough
     except EvidenceError as error:
         note(f"{error}. It is not asked what you owe")

@@ -58,10 +58,10 @@ def init(
         emit({"account": address, "home": str(home), "coordinator": profile.coordinator_url})
         return
     typer.echo(f"account  {address}\nprofile  {home}")
-    then = context.command("deposit AMOUNT")
     note(
-        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back up the "
-        "profile: its keys control your money."
+        f"Next: `{context.command('balance')}` names the token and coin that the account needs; "
+        f"then `{context.command('deposit AMOUNT')}`. Back up the profile: its keys control your "
+        "money."
     )
 
 
@@ -71,26 +71,31 @@ def deposit(
     again: Annotated[
         str, typer.Option(help="Id that an interrupted deposit printed; continues that deposit.")
     ] = "",
+    chain_url: Annotated[
+        str, typer.Option(help="URL of a chain node; default: the one that the coordinator names.")
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
     """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many
     jobs.
     """
     from quorate.client.market import Market
+    from quorate.client.money.chain_access import checked_url
     from quorate.client.money.funding import fund
     from quorate.job.quantities import format_amount, parse_amount
     from quorate.trust.coordinator_identity import check_identity
     from quorate_runtime.clock import SystemClock
 
+    node = checked_url(chain_url) if chain_url else ""
     wanted, purpose = parse_amount(amount, "amount"), again or f"deposit-{secrets.token_hex(6)}"
 
     async def work() -> int:
         profile = context_of(ctx).profile()
         async with Market(profile) as market:
-            chain_url, pins = market.info.chain_url, check_identity(profile.pins_path, market.info)
+            url, pins = market.info.chain_url, check_identity(profile.pins_path, market.info)
         repeat = context_of(ctx).command(f"deposit {amount} --again {purpose}")
         note(f"sending 3 transactions; if this is interrupted, run: {repeat}")
-        return await fund(profile, pins, chain_url, wanted, purpose, SystemClock())
+        return await fund(profile, pins, node or url, wanted, purpose, SystemClock())
 
     gas = run_async(work())
     if json:

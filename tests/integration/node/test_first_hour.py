@@ -396,7 +396,7 @@ def money_comes_out_without_a_coordinator(market: Stranger) -> None:
         code, told = market.type("--home", "client", "withdraw", "5")
         assert code == 0, told
         assert "5.00 USD announced" in told and "then `quorate --home client withdraw`" in told
-        assert "Open orders count as promised" in told
+        assert "open orders count as promised" in told
     code, told = market.type("--home", "client", "balance")
     assert code == 0 and "waiting    5.00 USD until" in told, told
     for command in ("balance", "withdraw"):

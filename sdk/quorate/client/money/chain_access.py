@@ -83,7 +83,8 @@ async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[C
                 raise Refused(
                     Code.CHAIN,
                     f"the chain node {url} serves chain {found}, this market is on chain "
-                    f"{identity.chain_id}: nothing was signed",
+                    f"{identity.chain_id}: nothing was signed. Name a node of that chain with "
+                    "--chain-url URL",
                 )
             currency = await read_currency(client, identity.chain_id, identity.token)
         yield ChainAccess(client, identity, currency, url)
