@@ -8,9 +8,10 @@ import typer
 
 from quorate.cli.context import Context, emit, note
 from quorate.cli.parser.global_flags import Client, Devnet, Home, PasswordFile
+from quorate.cli.parser.missing_extras import explain_missing
 from quorate.cli.parser.plugins import PluginGroup, Version
 from quorate.cli.text.os_errors import explain_os_error
-from quorate.errors import QuorateError, RefusedError
+from quorate.errors import QuorateError, RefusedError, UsageError
 from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
@@ -38,16 +39,34 @@ def options(
 def answer(words: list[str]) -> int:
     """Runs one command line and returns its exit code. Lets KeyboardInterrupt and bugs through."""
     is_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    if words[:1] == ["__complete"]:
+        return _complete(words[1:])
     try:
         returned: Any = app(args=words, prog_name="quorate", standalone_mode=False)
     except QuorateError as error:
         return _report(error, is_json)
     except BrokenPipeError:  # the reader of our output is gone, which is not our failure
         return ExitCode.OK
+    except ImportError as error:
+        told = explain_missing(error, words)
+        if not told:
+            raise
+        return _report(UsageError(told), is_json)
     # sorted below; anything that is neither a parser error nor a refusal is raised again
     except Exception as error:  # noqa: BLE001
         return _foreign(error)
     return returned if isinstance(returned, int) else ExitCode.OK
+
+
+def _complete(words: list[str]) -> int:
+    """Prints what may follow the words, one a line, for a shell."""
+    from typer.main import get_command
+
+    from quorate.cli.parser.completion import candidates
+
+    for candidate in candidates(get_command(app), words):
+        typer.echo(candidate)
+    return ExitCode.OK
 
 
 def _report(error: QuorateError, is_json: bool) -> int:

@@ -46,6 +46,12 @@ ROWS = (
     Row("verify", "quorate.cli.setup:verify", "Check a receipt offline.", TOOLS),
     Row("image", "quorate.cli.programs.images:image_app", "Build and check images.", TOOLS),
     Row("data", "quorate.cli.data:data_app", "Keep and serve content by its CID.", TOOLS),
+    Row(
+        "completion",
+        "quorate.cli.parser.completion:completion",
+        "Print a script that completes commands in your shell.",
+        TOOLS,
+    ),
     Row("exit-codes", "quorate.cli.setup:exit_codes", "List all exit codes.", TOOLS),
 )
 BY_NAME = {row.name: row for row in ROWS}
