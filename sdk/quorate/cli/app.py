@@ -9,9 +9,10 @@ import typer
 from quorate.cli.context import Context, emit, note
 from quorate.cli.parser.global_flags import Client, Devnet, Home, PasswordFile
 from quorate.cli.parser.missing_extras import explain_missing
+from quorate.cli.parser.parser_errors import explain_parser_error
 from quorate.cli.parser.plugins import PluginGroup, Version
 from quorate.cli.text.os_errors import explain_os_error
-from quorate.errors import QuorateError, RefusedError, UsageError
+from quorate.errors import QuorateError, RefusedError, UnavailableError, UsageError
 from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
@@ -54,7 +55,7 @@ def answer(words: list[str]) -> int:
         return _report(UsageError(told), is_json)
     # sorted below; anything that is neither a parser error nor a refusal is raised again
     except Exception as error:  # noqa: BLE001
-        return _foreign(error)
+        return _foreign(error, is_json)
     return returned if isinstance(returned, int) else ExitCode.OK
 
 
@@ -81,7 +82,7 @@ def _report(error: QuorateError, is_json: bool) -> int:
     return error.exit_code
 
 
-def _foreign(error: Exception) -> int:
+def _foreign(error: Exception, is_json: bool) -> int:
     """Handles errors of the command line parser and refusals from plugin commands. Anything else is
     a bug and is raised.
     """
@@ -90,16 +91,17 @@ def _foreign(error: Exception) -> int:
 
     show, exit_code = getattr(error, "show", None), getattr(error, "exit_code", None)
     if isinstance(error, Refused):
-        return _report(from_refused(error), False)
+        return _report(from_refused(error), is_json)
     if isinstance(error, Unavailable):
-        note(f"quorate: {error}")
-        return ExitCode.UNAVAILABLE
+        return _report(UnavailableError(str(error)), is_json)
     if type(error).__name__ == "Abort":
         return ExitCode.CANCELLED
     said = explain_os_error(error)
     if said:
-        note(f"quorate: {said}")
-        return ExitCode.UNAVAILABLE
+        return _report(UnavailableError(said), is_json)
+    told = explain_parser_error(error)
+    if told:
+        return _report(UsageError(told), is_json)
     if callable(show) and isinstance(exit_code, int):
         show()
         return exit_code

@@ -22,7 +22,7 @@ from quorate.client.sent_orders import find_order, send_order
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
-from quorate.errors import EvidenceError, UsageError
+from quorate.errors import EvidenceError, ProfileError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
@@ -442,6 +442,12 @@ class Market:
         one.
         """
         self.info = await self._client_session.api.info()
+        made_for, found = self._profile.limits, self.info.limits
+        if made_for not in ("", found):
+            raise ProfileError(
+                f"{self._profile.home} is a profile for {made_for}, and {self._url} serves "
+                f"{found}; make another: quorate --home FOLDER init --limits {found}"
+            )
         remember_chain_url(self._profile.home, self.info.chain_url)
         self._client_session.identity = check_identity(self._profile.pins_path, self.info)
 

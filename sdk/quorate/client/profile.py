@@ -33,6 +33,7 @@ class Profile:
     coordinator_url: str
     account: Signer
     session: Signer
+    limits: str = ""  # of the market it was made for; "" is not checked
 
     @property
     def pins_path(self) -> Path:

@@ -309,6 +309,13 @@ async def test_reads_ask_for_no_passphrase(call: Call, tmp_path: Path) -> None:
     assert (await call("offers"))[0] == 0
 
 
+async def test_a_profile_for_another_network_is_refused(call: Call, tmp_path: Path) -> None:
+    settings = tmp_path / "alice" / "client.json"
+    settings.write_text(settings.read_text().replace("devnet", "mainnet"))
+    code, _, err = await call("ps")
+    assert code == ExitCode.NO_PROFILE and "init --limits devnet" in err
+
+
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     """Once nothing was printed with exit code 0, so users could not tell a silent program from a
     lost log.

@@ -70,11 +70,16 @@ def test_a_flag_that_a_program_does_not_use_is_refused(capsys: pytest.CaptureFix
         ("pss", "did you mean `quorate ps`?"),
         ("zzzz", "see `quorate --help`"),
         ("image bild", "did you mean `quorate image build`?"),
-        ("run --max-prise 1 x", "--max-price"),
+        ("run --max-prise 1 x", "quorate run has no option --max-prise; did you mean --max-price?"),
+        ("describe", "missing argument 'RUN'; see `quorate describe --help`"),
+        ("ps --last 0", "--last"),
     ],
 )
 def test_an_unknown_word_names_the_nearest(
     capsys: pytest.CaptureFixture[str], words: str, told: str
 ) -> None:
     assert run_main(words.split()) == ExitCode.USAGE
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+    assert run_main([*words.split(), "--json"]) == ExitCode.USAGE
+    assert json.loads(capsys.readouterr().out)["exitCode"] == ExitCode.USAGE

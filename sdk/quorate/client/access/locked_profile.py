@@ -107,7 +107,7 @@ def open_locked(
     settings = read_settings(home, remedy) if remedy else read_settings(home)
     keys = ProfileKeys(home, settings["limits"], ask, has_file)
     signers = [_locked(home, name, keys) for name in (ACCOUNT, SESSION)]
-    return Profile(home, settings["coordinator"], signers[0], signers[1])
+    return Profile(home, settings["coordinator"], signers[0], signers[1], settings["limits"])
 
 
 def is_open(signer: Signer) -> bool:
