@@ -120,7 +120,17 @@ async def _leave(
             if is_surplus:
                 return await free_surplus(desk, await _jobs_left(config.home))
             await tell_to_take_work(config.home, is_wanted=False)
-            found = await leave_now(desk, await _jobs_left(config.home))
+            try:
+                found = await leave_now(desk, await _jobs_left(config.home))
+            except Unavailable as error:
+                if not is_waiting:
+                    raise
+                # Not re-raised: the daemon takes stake back itself, or the chain is away.
+                if str(error) not in told and not as_json:
+                    told.add(str(error))
+                    typer.echo(f"waits: {error}", err=True)
+                await clock.sleep(LOOK_SECONDS)
+                continue
             if not is_waiting or found.is_over:
                 return found
             lines = [*found.done, *(_wait_line(item) for item in found.waits), *found.calls]

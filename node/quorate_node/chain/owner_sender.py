@@ -45,8 +45,8 @@ def owner_lock(home: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Unavailable(
-                f"another command sends transactions of {shlex.quote(str(home))} now: wait until "
-                "it ends, then type this again",
+                f"another command or the daemon sends transactions of {shlex.quote(str(home))} "
+                "now: type this again in a minute",
                 LOCKED_SECONDS,
             ) from error
         yield

@@ -182,7 +182,7 @@ async def test_withdrawal_that_was_killed_is_sent_once(
         assert refused.value.code is Code.BAD_AMOUNT
         with (
             owner_lock(config.home),
-            pytest.raises(Unavailable, match="another command sends transactions"),
+            pytest.raises(Unavailable, match="another command or the daemon sends"),
         ):
             await once(desk)
 
