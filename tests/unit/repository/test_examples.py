@@ -84,3 +84,10 @@ def test_a_tile_is_a_pure_function_of_scene_and_number(render: dict[str, Any]) -
         != render["render_tile"](small, 6).tobytes()
     )
     assert tile.std() > 5, "there is something in it"
+
+
+def test_a_fit_of_the_sweep_example_depends_on_rate_and_seed_only() -> None:
+    fit = runpy.run_path(str(EXAMPLES / "sweep" / "descent.py"))["fit"]
+    found = fit(0.1, 0)
+    assert found == fit(0.1, 0) != fit(0.1, 1) and found["loss"] < 0.1
+    assert abs(found["slope"] - 3) < 0.2 and abs(found["offset"] - 1) < 0.2
