@@ -1,7 +1,8 @@
 """The first day of a client, an owner and an operator, typed in a pseudo-terminal.
 
 Each starts in a clean clone, knows only the README and the guides, and ends with money in a wallet.
-The client and the owner share one devnet.
+The client and the owner share one devnet. Both wait for its chain at the end, together, and its
+clock is set forward where it runs on anvil.
 """
 
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from quorate_contracts.bindings.token import Token
+from quorate_devnet.chain.anvil_process import anvil_path
 from quorate_devnet.ports import free_port
 from quorate_protocol.units import Address
 from support.chain.empty_chain import ask, empty_chain
@@ -29,8 +31,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PASSPHRASE = "correct horse"
 SUM = shlex.quote("print(sum(range(10_000_000)))")
 LOOKS_MAX = 40
+CHAIN = "--chain anvil" if anvil_path() else ""
 ACTIVATE = ". .venv/bin/activate"
+WAIT_SECONDS = 200  # longer than any wait of a devnet for money
 OpenWindow = Callable[[], Terminal]
+People = Callable[[str], OpenWindow]
+Finish = Callable[[], None]
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +52,31 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def new_window(clone: Path, tmp_path: Path) -> Iterator[OpenWindow]:
-    """Returns a function that opens one more terminal window of one person in the clone.
+@pytest.fixture(scope="module")
+def people(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
+    """Returns a function from a name to a function that opens one more window of this person.
 
-    The person has a home folder of her own, and `.venv` is active in each window.
+    Each person has a home folder of her own, and `.venv` is active in each window.
     """
     with ExitStack() as stack:
 
-        def opened() -> Terminal:
-            window = stack.enter_context(terminal(clone, {"HOME": str(tmp_path)}))
-            window.type(ACTIVATE)
-            return window
+        def person(name: str) -> OpenWindow:
+            home = str(tmp_path_factory.mktemp(name))
 
-        yield opened
+            def opened() -> Terminal:
+                window = stack.enter_context(terminal(clone, {"HOME": home}))
+                window.type(ACTIVATE)
+                return window
+
+            return opened
+
+        yield person
+
+
+@pytest.fixture(scope="module")
+def waiting() -> list[Finish]:
+    """Returns what people do once their money may leave the contracts."""
+    return []
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +85,19 @@ def devnet(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     home = {"HOME": str(tmp_path_factory.mktemp("somebody"))}
     with terminal(clone, home) as window:
         window.type(ACTIVATE)
-        window.type("quorate devnet up --detach --providers 3 --executor process")
+        window.type(f"quorate devnet up --detach --providers 3 --executor process {CHAIN}")
         try:
             yield clone / "devnet" / "devnet.json"
         finally:
             window.type("quorate devnet down")
 
 
-def test_client_from_init_to_her_money_back(
-    devnet: Path, clone: Path, new_window: OpenWindow
+def test_client_from_init_to_a_result_of_her_script(
+    devnet: Path, clone: Path, people: People, waiting: list[Finish]
 ) -> None:
-    """She runs her own script with a package, and takes back all that it did not cost."""
+    """She runs her own script with a package, and asks for all that it did not cost."""
     facts = json.loads(devnet.read_text())
-    window, secret = new_window(), {"Passphrase of": PASSPHRASE}
+    window, secret = people("client")(), {"Passphrase of": PASSPHRASE}
     told = window.type(
         f"quorate init --limits devnet --coordinator {facts['coordinator']['url']}",
         {"New passphrase": PASSPHRASE, "Repeat": PASSPHRASE},
@@ -109,10 +126,14 @@ def test_client_from_init_to_her_money_back(
     window.kill()
     told = window.type("quorate withdraw 30", secret, status=2)
     assert "is under way" in told, told
-    told = window.type("quorate withdraw --wait", secret)
-    assert f"withdrawn to {account}" in told, told
-    assert tokens_of(facts, account) == before + 25_000_000 - charged
-    assert "deposited  0.00 USD" in window.type("quorate balance")
+
+    def finish() -> None:
+        told = window.type("quorate withdraw --wait", secret)
+        assert f"withdrawn to {account}" in told, told
+        assert tokens_of(facts, account) == before + 25_000_000 - charged
+        assert "deposited  0.00 USD" in window.type("quorate balance")
+
+    waiting.append(finish)
 
 
 def write_own_script(folder: Path) -> None:
@@ -155,9 +176,9 @@ def tokens_of(facts: dict[str, Any], account: str) -> int:
         return int(query.decode(bytes.fromhex(json.load(answer)["result"][2:])))
 
 
-def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
-    devnet: Path, new_window: OpenWindow
-) -> None:
+def test_owner_from_init_to_earnings(devnet: Path, people: People, waiting: list[Finish]) -> None:
+    """She is paid for a job, offers less, and asks for her stake and pay."""
+    new_window = people("owner")
     window, daemon = new_window(), new_window()
     secret = {"Passphrase of": PASSPHRASE, "Again": PASSPHRASE}
     told = window.type(
@@ -184,19 +205,23 @@ def test_owner_from_init_to_earnings_and_stake_in_her_wallet(
     assert "100.00 USD of stake" in told, told
     daemon.kill()
     daemon.start("quorate node up", "stake: sent close_slot", secret)
-    assert "1 slot open, 1 closed" in window.type("quorate node status")
+    _until(lambda: window.type("quorate node status"), lambda told: "1 slot open, 1 closed" in told)
 
     window.bound_seconds = 400.0  # stake comes back after 180 seconds
     window.start("quorate node leave --wait", "waits: the stake", secret)
     window.kill()
-    told = window.type("quorate node leave --wait", secret)
-    assert "left: no stake is on chain and no pay is owed" in told, told
-    wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0\d+) USD$", told, re.MULTILINE)
-    assert wallet, f"all of the stake, and the pay of one job:\n{told}"
-    friend = "0x" + "12" * 20
-    told = window.type(f"quorate node withdraw {wallet[1]} --to {friend}", secret)
-    assert f"sent {wallet[1]} USD to {friend}" in told and ": 0.00 USD" in told, told
-    assert "stopped" in daemon.press("c")
+
+    def finish() -> None:
+        told = window.type("quorate node leave --wait", secret)
+        assert "left: no stake is on chain and no pay is owed" in told, told
+        wallet = re.search(r"^wallet 0x[0-9a-f]{40}: (2000\.0\d+) USD$", told, re.MULTILINE)
+        assert wallet, f"all of the stake, and the pay of one job:\n{told}"
+        friend = "0x" + "12" * 20
+        told = window.type(f"quorate node withdraw {wallet[1]} --to {friend}", secret)
+        assert f"sent {wallet[1]} USD to {friend}" in told and ": 0.00 USD" in told, told
+        assert "stopped" in daemon.press("c")
+
+    waiting.append(finish)
 
 
 @pytest.mark.promtool
@@ -220,10 +245,19 @@ def test_dashboard_and_alerts_read_a_running_market(devnet: Path, tmp_path: Path
         assert not [item["metric"] for item in firing], "a healthy market raises nothing"
 
 
+def test_both_have_their_money_in_their_wallets(devnet: Path, waiting: list[Finish]) -> None:
+    assert len(waiting) == 2, "the client and the owner have asked for their money"
+    if CHAIN:
+        url = json.loads(devnet.read_text())["chainUrl"]
+        ask(url, "evm_increaseTime", WAIT_SECONDS)
+        ask(url, "evm_mine")
+    for finish in waiting:
+        finish()
+
+
 @pytest.mark.anvil
-def test_operator_from_an_empty_chain_to_fees_in_a_wallet(
-    new_window: OpenWindow, tmp_path: Path
-) -> None:
+def test_operator_from_an_empty_chain_to_fees_in_a_wallet(people: People, tmp_path: Path) -> None:
+    new_window = people("operator")
     home, wallet = tmp_path / "coordinator", "0x" + "ab" * 20
     secret = {"Passphrase of": PASSPHRASE, "Again": PASSPHRASE}
     secret |= {"Send?": "y", "Retire?": "y"}
