@@ -3,6 +3,7 @@ handled.
 """
 
 import os
+import signal
 import sys
 
 BUG, INTERRUPTED = 70, 130  # as in ExitCode, which is not imported yet
@@ -11,6 +12,8 @@ BUG, INTERRUPTED = 70, 130  # as in ExitCode, which is not imported yet
 def main(arguments: list[str] | None = None) -> None:
     """Runs the `quorate` script. Errors with a message never show a stack trace."""
     words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:  # so that SIGTERM too leaves no files behind
+        signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
     try:
         code = int(run_main(words))
     # A bug is shown whole. Python's own exit code 1 would mean a job that failed.

@@ -42,11 +42,12 @@ async def image_python(session: aiohttp.ClientSession, image: str) -> ImagePytho
     return ImagePython(version, MACHINES.get(machine, machine), is_musl) if version else None
 
 
-async def image_entrypoint(session: aiohttp.ClientSession, image: str) -> list[str]:
-    """Returns the ENTRYPOINT of `name@sha256:digest`; none for a CID. Raises the errors of the
+async def image_words(session: aiohttp.ClientSession, image: str) -> tuple[list[str], list[str]]:
+    """Returns ENTRYPOINT and CMD of `name@sha256:digest`; none for a CID. Raises the errors of the
     registry.
     """
-    return _words(await _config_of(session, image), "Entrypoint")
+    config = await _config_of(session, image)
+    return _words(config, "Entrypoint"), _words(config, "Cmd")
 
 
 def _words(config: dict[str, Any], field: str) -> list[str]:

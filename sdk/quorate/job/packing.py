@@ -27,6 +27,7 @@ from quorate_protocol.values import replace as struct_replace
 CID_INPUT_BYTES = 4 * jobs.GIB
 CID_IMAGE_BYTES = 8 * jobs.GIB
 V0_TEXT_LENGTH = 46
+NO_COMMAND = "image: the image has no command; write one after --, or as command in the job file"
 KEPT_MAX = 64  # files whose CID is kept while the program runs
 
 
@@ -181,6 +182,8 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
         refuse_shell_command(info, ("/bin/sh",) if job.shell() else job.argv())
     except Refused as refused:
         raise UsageError(refused.detail) from refused
+    if not (job.argv() or job.shell() or job.entrypoint or info.entrypoint or info.command):
+        raise UsageError(NO_COMMAND)
     item = _measure(path, "image", uploads)
     return item.cid, item.size_bytes
 

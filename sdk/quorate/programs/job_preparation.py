@@ -1,6 +1,7 @@
 """Makes a job ready to be packed: its tag becomes a digest, its local code becomes inputs."""
 
 import asyncio
+import fcntl
 import shutil
 import time
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from quorate.errors import QuorateError
+from quorate.errors import QuorateError, UsageError
 from quorate.job.job import Job
-from quorate.job.packing import is_path
+from quorate.job.packing import NO_COMMAND, is_path
 from quorate.programs.entrypoint import asks_image, with_archives_entrypoint, with_entrypoint
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from quorate.programs.preparation import Preparer
 
 STAGING = ".staging-"
-STALE_SECONDS = 24 * 3600.0  # a folder that a killed client left behind
+LOCK = "lock"  # held while the client that staged lives
+UNLOCKED_SECONDS = 60.0  # from making a folder to locking it, at most
 
 
 class JobPreparation:
@@ -49,21 +51,32 @@ class JobPreparation:
         named = str(job.image)
         if job.build is not None or not is_path(job.image):
             job = await self._with_image(job)
-        if not is_path(job.image) and named != job.image and asks_image(job):
-            job = await self._with_registrys_entrypoint(job)
+        if not is_path(job.image) and named != job.image:
+            job = await self._with_registrys_command(job)
         job = await asyncio.to_thread(with_archives_entrypoint, job)
         return await self._ready().prepare(job) if job.has_local_code else job
 
-    async def _with_registrys_entrypoint(self, job: Job) -> Job:
-        """Reads the ENTRYPOINT of an image whose tag the registry has just resolved."""
-        from quorate.images.registry_config import image_entrypoint
+    async def _with_registrys_command(self, job: Job) -> Job:
+        """Reads the ENTRYPOINT of an image whose tag the registry has just resolved.
 
+        UsageError if neither the job nor the image has a command.
+        """
+        from quorate.images.registry_config import image_words
+
+        is_empty = not (job.argv() or job.shell() or job.entrypoint or job.file)
+        if not is_empty and not asks_image(job):
+            return job
         try:
-            return with_entrypoint(job, await image_entrypoint(self._session, str(job.image)))
+            entrypoint, command = await image_words(self._session, str(job.image))
         except QuorateError:
+            if is_empty:
+                return job  # not re-raised: most images have a command
             # Not re-raised: the digest is known, and most images have no ENTRYPOINT.
             self._notice("the image's ENTRYPOINT cannot be read; the command is run alone")
             return with_entrypoint(job)
+        if is_empty and not entrypoint and not command:
+            raise UsageError(NO_COMMAND)
+        return with_entrypoint(job, entrypoint)
 
     async def _with_image(self, job: Job) -> Job:
         """Looks in the local engine first, then asks the registry what a tag means now."""
@@ -102,6 +115,8 @@ class JobPreparation:
             _delete_stale(self._home)
             made = TemporaryDirectory(dir=self._home, prefix=STAGING)
             self._staging = Path(self._stack.enter_context(made))
+            lock = self._stack.enter_context((self._staging / LOCK).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self._staging
 
     async def _python_of(self, image: str) -> "ImagePython | None":
@@ -112,6 +127,18 @@ class JobPreparation:
 
 
 def _delete_stale(home: Path) -> None:
+    """Deletes the folders of clients that were killed: their locks are free."""
     for old in home.glob(f"{STAGING}*"):
-        if time.time() - old.stat().st_mtime > STALE_SECONDS:
+        if not _is_in_use(old):
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_in_use(folder: Path) -> bool:
+    try:
+        with (folder / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:  # not re-raised: its client has not locked it yet, or is an old one
+        return folder.exists() and time.time() - folder.stat().st_mtime < UNLOCKED_SECONDS
+    except OSError:  # not re-raised: another client holds the lock
+        return True

@@ -1,11 +1,13 @@
 """Resolves requirements to pinned wheels on this machine and unpacks them for the image's Python.
 
 Jobs have no network, so the packages travel as an input. pip resolves and downloads, and only
-wheels are taken: building a source package would need the image's own compiler. A wheel is a zip
+wheels are taken: building a source package would need the image's own compiler. Local folders are
+built here, if their wheels run anywhere. A wheel is a zip
 file whose root is site-packages (https://packaging.python.org/specifications/binary-distribution-format/).
 """
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from urllib.parse import unquote
 
 from quorate.errors import UnavailableError, UsageError
 from quorate.programs.image_python import ImagePython
@@ -24,6 +27,8 @@ ERROR_LINES = 2
 GLIBC_MINORS, MUSL_MINORS = range(28, 4, -1), range(2, 0, -1)
 OLD_PLATFORMS = ("manylinux2014", "manylinux2010", "manylinux1")
 FILES_MAX = 100_000
+# What pip prints for a folder: "Processing ./pkg (from -r r.txt (line 1))", "Obtaining file:///pkg"
+_FOLDER = re.compile(r"\s*(?:Processing|Obtaining) (?:file://)?(.+?)(?: \(from .*\))?")
 UNPACKED_BYTES_MAX = 64 << 30
 
 
@@ -48,8 +53,49 @@ def pack_requirements(
         raise UsageError(f"requirements: {given} does not exist")
     words = ["--requirement", str(given.resolve())] if isinstance(given, Path) else ["--", *given]
     with TemporaryDirectory(dir=target.parent, prefix=".wheels-") as folder:
-        _download([*_pip(), *_options(python), "--dest", folder, *words], python)
-        return _unpack(sorted(Path(folder).glob("*.whl")), target)
+        printed = _download([*_pip(), *_options(python), "--dest", folder, *words], python)
+        _build_sources(_sources(printed, Path(folder)), Path(folder))
+        wheels = sorted(Path(folder).glob("*.whl"))
+        if not wheels:
+            raise UsageError(
+                f"requirements: {_first_line(given)!r} gives no package; name one, or leave "
+                "requirements out"
+            )
+        return _unpack(wheels, target)
+
+
+def _first_line(given: Path | Sequence[str]) -> str:
+    lines = given.read_text(errors="replace").splitlines() if isinstance(given, Path) else given
+    found = [line.strip() for line in lines if not line.strip().startswith(("#", "--"))]
+    return next((line[:100] for line in found if line), "")
+
+
+def _sources(printed: str, folder: Path) -> list[str]:
+    """Returns what pip downloaded or found that is no wheel: local folders and source archives."""
+    matches = [_FOLDER.fullmatch(line) for line in printed.splitlines()]
+    named = [unquote(match[1]) for match in matches if match]
+    sources = [str(path) for path in sorted(folder.iterdir()) if path.suffix != ".whl"]
+    folders = [str(Path(name).resolve()) for name in named if Path(name).is_dir()]
+    return [*dict.fromkeys(folders), *sources]
+
+
+def _build_sources(sources: Sequence[str], folder: Path) -> None:
+    """Builds a wheel of each source. UsageError names one that fails or has compiled parts."""
+    for source in sources:
+        words = ["wheel", "--no-input", "--disable-pip-version-check", "--no-deps"]
+        with TemporaryDirectory(dir=folder.parent, prefix=".build-") as made:
+            done = _run_either([*_pip(), *words, "--wheel-dir", made, source])
+            wheels = sorted(Path(made).glob("*.whl"))
+            name = Path(source).name if Path(source).parent == folder else source
+            if done.returncode or not wheels:
+                said = _cause(done.stderr.decode(errors="replace").splitlines())
+                raise UsageError(f"requirements: {name}: pip builds no wheel of it: {said}")
+            if not wheels[0].name.endswith("-none-any.whl"):
+                raise UsageError(
+                    f"requirements: {name} has compiled parts ({wheels[0].name}); name a wheel "
+                    "that was built for the image"
+                )
+            shutil.move(wheels[0], folder / wheels[0].name)
 
 
 def _pip() -> list[str]:
@@ -64,7 +110,7 @@ def _pip() -> list[str]:
 
 
 def _options(python: ImagePython) -> list[str]:
-    words = ["download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    words = ["download", "--progress-bar=off", "--no-input", "--disable-pip-version-check"]
     words += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python.version]
     for platform in platforms(python):
         words += ["--platform", platform]
@@ -79,26 +125,43 @@ def platforms(python: ImagePython) -> list[str]:
     return [f"{name}_{python.machine}" for name in (*names, *OLD_PLATFORMS)]
 
 
-def _download(words: list[str], python: ImagePython) -> None:
+def _run(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=PIP_SECONDS,
-            check=False,
+        return subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PIP_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(
             f"requirements: pip took more than {PIP_SECONDS:g} s; try again"
         ) from error
+
+
+def _run_either(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
+    """Runs pip; if a folder's build tools cannot be fetched, with those that are installed."""
+    done = _run(words)
+    printed = done.stdout.decode(errors="replace")
+    if done.returncode and any(_FOLDER.fullmatch(line) for line in printed.splitlines()):
+        again = _run(
+            [
+                *words[: words.index("--no-input")],
+                "--no-build-isolation",
+                *words[words.index("--no-input") :],
+            ]
+        )
+        return again if not again.returncode else done
+    return done
+
+
+def _download(words: list[str], python: ImagePython) -> str:
+    """Returns what pip printed."""
+    done = _run_either(words)
     if done.returncode:
         said = _cause(done.stderr.decode(errors="replace").splitlines())
         raise UsageError(
             f"requirements: pip finds no wheels for Python {python.version} on "
             f"{python.machine}: {said}. Packages without wheels need an image that has them"
         )
+    return done.stdout.decode(errors="replace")
 
 
 def _cause(lines: list[str]) -> str:

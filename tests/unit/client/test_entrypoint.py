@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from quorate.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
+from quorate.job.packing import pack
 from quorate.programs.entrypoint import with_archives_entrypoint, with_entrypoint
 from support.executors.image_archives import entry, image_entries, tar
 
@@ -40,6 +42,16 @@ def test_an_archives_entrypoint_is_read_from_it(tmp_path: Path) -> None:
     path.write_bytes(tar(image_entries([layer], {"Entrypoint": list(OWN)})))
     made = with_archives_entrypoint(Job(image=path, max_price="1", command=("a",)))
     assert made.command == (*OWN, "a")
+
+
+def test_a_job_without_any_command_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(tar(image_entries([tar([entry("./data", b"x")])], {})))
+    with pytest.raises(UsageError, match="the image has no command; write one after --"):
+        pack(Job(image=path, max_price="1"), {})
+    assert pack(Job(image=path, max_price="1", command=("a",)), {}).spec.argv == ("a",)
+    path.write_bytes(tar(image_entries([tar([entry("./data", b"x")])], {"Cmd": ["b"]})))
+    assert pack(Job(image=path, max_price="1"), {}).spec.argv == ()
 
 
 def test_a_job_file_names_an_entrypoint_as_words_or_text(tmp_path: Path) -> None:

@@ -161,6 +161,42 @@ def test_requirements_are_pinned_and_unpacked_for_the_image_s_python(
         prepare(requirements=wanted)
 
 
+BACKEND = """
+import zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "widget-3.0-py3-none-any.whl"
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        wheel.write("widget.py")
+        info = "widget-3.0.dist-info/"
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: widget\\nVersion: 3.0\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return name
+build_editable = build_wheel
+"""
+BUILD = '[build-system]\nrequires = []\nbuild-backend = "maker"\nbackend-path = ["."]\n'
+
+
+@pytest.mark.parametrize("line", ["./widget", "-e ./widget", "widget @ file://{folder}/widget"])
+def test_a_local_folder_in_requirements_is_built_and_sent(
+    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    widget = write(tmp_path / "widget", maker_py=BACKEND, widget_py="size = 1\n")
+    (widget / "pyproject.toml").write_text(BUILD)
+    wanted = tmp_path / "requirements.txt"
+    wanted.write_text("--no-index\n" + line.format(folder=tmp_path) + "\n")
+    monkeypatch.chdir(tmp_path)
+    job = prepare(requirements=wanted, command=["python3", "-c", "import widget"])
+    assert (Path(job.inputs["/inputs/site-packages"]) / "widget.py").is_file()
+
+
+def test_requirements_that_give_nothing_are_refused(prepare: Prepare, tmp_path: Path) -> None:
+    wanted = tmp_path / "requirements.txt"
+    wanted.write_text("gadget; python_version < '3'\n")
+    with pytest.raises(UsageError, match="gadget; python_version .* gives no package"):
+        prepare(requirements=wanted, command=["x"])
+
+
 @pytest.mark.parametrize(
     ("names", "env", "expected"),
     [
