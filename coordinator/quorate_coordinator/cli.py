@@ -177,9 +177,9 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
     except* (JournalError, FileDamaged) as group:
         raise fail(str(_cause(group)), EXIT_REFUSED) from group
     except* Unavailable as group:
-        told = str(_cause(group))
+        told, at = str(_cause(group)), f" --home {shlex.quote(str(config.home))}"
         remedy = (
-            ". Start it, or name another: quorate coordinator init --chain-url URL"
+            f". Start it, or name another: quorate coordinator init --chain-url URL{at}"
             if told.startswith("chain node")
             else ""
         )

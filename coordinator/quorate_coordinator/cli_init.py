@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from quorate_contracts import deploy
-from quorate_contracts.money_texts import Currency, currency_of
+from quorate_contracts.money_texts import currency_of
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys, settings
 from quorate_coordinator.cli_options import EXIT_REFUSED, EXIT_USAGE, fail, home_of, proxies_of
@@ -26,10 +26,13 @@ from quorate_runtime.keys.passphrase import passphrase_of
 
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 DEPLOYMENT_BYTES_MAX = 1 << 20
+FIELD_OF = {"trusted_proxy": "trusted_proxies"}
+"""The field of the settings that each option sets, where their names differ."""
 
 
 def init(
-    deployment: options.DeploymentFile,
+    ctx: typer.Context,
+    deployment: options.DeploymentFile = None,
     chain_url: options.ChainUrl = "",
     beacon_url: options.BeaconUrl = "",
     host: options.Host = "127.0.0.1",
@@ -47,12 +50,16 @@ def init(
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make keys and settings; print what has to be funded."""
+    """Make keys and settings; print what to fund. Again: change the settings that you name."""
     folder, proxies = home_of(home), tuple(trusted_proxy or ())
+    kept = _kept(folder)
     proxies_of(proxies, proxy_header)
     if database:
         options.database(database, folder)
-    made, chain, beacon = _read_deployment(deployment)
+    named = _named_fields(ctx)
+    made, chain, beacon = _deployment_of(deployment, kept)
+    # A devnet's file names its nodes too.
+    named |= {name for name, url in (("chain_url", chain), ("beacon_url", beacon)) if url}
     try:
         chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
         beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
@@ -66,31 +73,60 @@ def init(
         raise fail(error.detail, EXIT_USAGE) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings.write(
-        folder,
-        settings.Settings(
-            made,
-            chain_url,
-            beacon_url,
-            host,
-            port,
-            public_url,
-            Bps(fee_bps),
-            proxies,
-            proxy_header,
-            fee_cap_gwei,
-            database or "",
-            p2p_listen,
-            announce,
-            _networks(metrics_from),
-        ),
+    typed = settings.Settings(
+        made,
+        chain_url,
+        beacon_url,
+        host,
+        port,
+        public_url,
+        Bps(fee_bps),
+        proxies,
+        proxy_header,
+        fee_cap_gwei,
+        database or "",
+        p2p_listen,
+        announce,
+        _networks(metrics_from),
     )
-    bond = BY_NAME[made.limits].coordinator_bond
+    after = typed if kept is None else settings.changed(kept, typed, named)
+    proxies_of(after.trusted_proxies, after.proxy_header)
+    settings.write(folder, after)
+    changes = None if kept is None else settings.differences(kept, after)
     if as_json:
-        _print_json(folder, keys, bond)
-    else:
+        _print_json(folder, keys, BY_NAME[made.limits].coordinator_bond, changes)
+    elif changes is None:
         is_devnet = made.limits == DEVNET.name and bool(chain)
-        _print(folder, home, keys, currency_of(made), bond, is_devnet)
+        _print(folder, home, keys, made, is_devnet)
+    else:
+        _print_changes(folder, home, after, changes)
+
+
+def _deployment_of(
+    file: Path | None, kept: settings.Settings | None
+) -> tuple[deploy.Deployment, str, str]:
+    """(deployment, chain URL, beacon URL) of the file, else of the folder, which names no URL."""
+    if file is not None:
+        return _read_deployment(file)
+    if kept is None:
+        told = "a new coordinator needs --deployment deployment.json, or --devnet devnet.json"
+        raise fail(told, EXIT_USAGE)
+    return kept.deployment, "", ""
+
+
+def _kept(folder: Path) -> settings.Settings | None:
+    """The settings of a folder that exists; None without a file, or if it is damaged."""
+    try:
+        return settings.read(folder)
+    except Refused:
+        return None  # not re-raised: this command makes the file again
+
+
+def _named_fields(ctx: typer.Context) -> set[str]:
+    """The fields of the settings whose options the user typed."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    return {FIELD_OF.get(name, name) for name in typed}
 
 
 def _networks(texts: list[str] | None) -> tuple[str, ...]:
@@ -108,24 +144,21 @@ def _make_keys(
     return coordinator_keys.create(Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits]))
 
 
-def _print_json(folder: Path, keys: CoordinatorKeys, bond: int) -> None:
+def _print_json(folder: Path, keys: CoordinatorKeys, bond: int, changes: list[str] | None) -> None:
     facts = {
         "home": str(folder),
         "account": "0x" + keys.account.address.hex(),
         "posting": "0x" + keys.posting.address.hex(),
         "bond": bond,
+        "changed": changes or [],
     }
     typer.echo(json.dumps(facts))
 
 
 def _print(
-    folder: Path,
-    home: Path | None,
-    keys: CoordinatorKeys,
-    currency: Currency,
-    bond: int,
-    is_devnet: bool,
+    folder: Path, home: Path | None, keys: CoordinatorKeys, made: deploy.Deployment, is_devnet: bool
 ) -> None:
+    currency, bond = currency_of(made), BY_NAME[made.limits].coordinator_bond
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(
         f"  account 0x{keys.account.address.hex()}: needs {currency.tokens(bond)} as bond and "
@@ -136,8 +169,34 @@ def _print(
         "token for the bonds of cases"
     )
     fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if is_devnet else "fund both"
-    at_home = "" if home is None else f" --home {shlex.quote(str(home))}"
-    typer.echo(f"Next: {fund}, then `quorate coordinator up{at_home}`")
+    typer.echo(f"Next: {fund}, then `quorate coordinator up{_at(home)}`")
+
+
+def _print_changes(
+    folder: Path, home: Path | None, after: settings.Settings, changes: list[str]
+) -> None:
+    if not changes:
+        typer.echo(f"Nothing changed in {folder}: keys and settings stay")
+        typer.echo(f"Next: `quorate coordinator status{_at(home)}` says how it is")
+        return
+    typer.echo(f"Coordinator changed in {folder}: its keys and its other settings stay")
+    for name in changes:
+        value = getattr(after, name.replace("-", "_"))
+        # A database's URL may hold a password, and a deployment is a page long.
+        shown = "" if name in ("database", "deployment") else f" {_shown(value)}"
+        typer.echo(f"  {name}{shown}")
+    typer.echo(
+        f"Next: start `quorate coordinator up{_at(home)}` again if it runs, because it keeps the "
+        f"old settings until then; `quorate coordinator status{_at(home)}` says how it is"
+    )
+
+
+def _shown(value: object) -> str:
+    return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "(none)"
+
+
+def _at(home: Path | None) -> str:
+    return "" if home is None else f" --home {shlex.quote(str(home))}"
 
 
 def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:

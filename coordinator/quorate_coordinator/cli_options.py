@@ -48,9 +48,11 @@ DatabaseUrl = Annotated[
 # ---------------------------------------------------------------------------------------- of `init`
 
 DeploymentFile = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--deployment", "--devnet", help="deployment.json, or the devnet.json of a devnet to join"
+        "--deployment",
+        "--devnet",
+        help="deployment.json, or the devnet.json of a devnet to join (a new folder needs it)",
     ),
 ]
 ChainUrl = Annotated[

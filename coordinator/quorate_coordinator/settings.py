@@ -1,6 +1,7 @@
 """The settings file `<home>/coordinator.json`, which `coordinator init` writes and `up` reads."""
 
 import logging
+from collections.abc import Set
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from quorate_coordinator.config import FEE_CAP_GWEI
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Bps
+from quorate_protocol.values import replace
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 from quorate_runtime.p2p.multiaddrs import (
     LISTEN_EXAMPLE,
@@ -73,6 +75,22 @@ def p2p_listen(settings: Settings, port: int) -> str:
             LISTEN_EXAMPLE,
         )
         return ""
+
+
+def changed(kept: Settings, typed: Settings, named: Set[str]) -> Settings:
+    """Returns the settings after a new `init`: `kept`, with the fields that the user named."""
+    return replace(
+        kept, **{name: getattr(typed, name) for name in Settings.__struct_fields__ if name in named}
+    )
+
+
+def differences(before: Settings, after: Settings) -> list[str]:
+    """Returns the names of the options whose values differ, such as "chain-url"."""
+    return [
+        name.replace("_", "-")
+        for name in Settings.__struct_fields__
+        if getattr(before, name) != getattr(after, name)
+    ]
 
 
 def write(home: Path, settings: Settings) -> None:

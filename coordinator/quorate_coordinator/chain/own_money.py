@@ -4,7 +4,7 @@ bond back.
 Each step is asked from the chain first, so that a repeated command does nothing twice.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from quorate_contracts.bindings.calls import Call
@@ -35,6 +35,14 @@ class Retirement:
     bond: Amount
     cases: int  # open against it
     now: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one key can send away."""
+
+    tokens: Amount
+    wei: int  # less the gas of the transaction that sends them
 
 
 @dataclass(slots=True)
@@ -94,9 +102,33 @@ class OwnMoney:
         await self._send(f"claim-{newest.number}", call)
         return Amount(leaf.final - claimed)
 
+    async def is_all_claimed(self, number: int, purposes: Iterable[str]) -> bool:
+        """Whether the newest final epoch `number` owes nothing, from the chain and from the
+        `purposes` of mined transactions. False if neither says so.
+        """
+        epochs = self.contracts.epochs
+        newest = await ask(self.client, epochs.epoch(self.account, number))
+        pool = await ask(self.client, self.contracts.escrow.pool(self.account))
+        if newest.sum_final <= pool.paid:
+            return True
+        names = (purpose.split("-") for purpose in purposes)
+        claimed = [int(words[1]) for words in names if words[0] in ("claim", "claims")]
+        if not claimed:
+            return False
+        before = await ask(self.client, epochs.epoch(self.account, max(claimed)))
+        return before.number > 0 and before.sum_final == newest.sum_final
+
     async def balance(self) -> Amount:
         """Returns the account's tokens."""
         return await ask(self.client, self.contracts.token.balance_of(self.account))
+
+    async def spendable(self, of: Address | None = None) -> Holding:
+        """Returns what the account, or the key `of`, can send away now."""
+        key = self.account if of is None else of
+        fees = await self.client.fees()
+        gas = TRANSFER_GAS * first_bid(fees, self.client.fee_cap_wei).fee_max
+        tokens = await ask(self.client, self.contracts.token.balance_of(key))
+        return Holding(tokens, max(0, await self.client.balance(key) - gas))
 
     async def send_tokens(self, to: Address, amount: Amount) -> None:
         """Sends tokens. While such a transaction waits to be mined, calling it again waits for that
@@ -108,10 +140,8 @@ class OwnMoney:
         """Sends all coins but the gas of this transaction, and returns them in wei. It returns 0
         if there are too few.
         """
-        fees = await self.client.fees()
-        gas = TRANSFER_GAS * first_bid(fees, self.client.fee_cap_wei).fee_max
-        value = await self.client.balance(self.account) - gas
-        if value <= 0:
+        value = (await self.spendable()).wei
+        if not value:
             return 0
         purpose = await self._once("coins")
         await self.sender.send(

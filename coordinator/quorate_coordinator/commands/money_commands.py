@@ -6,8 +6,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,13 +33,14 @@ from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 
 if TYPE_CHECKING:
-    from quorate_coordinator.chain.own_money import OwnMoney, Retirement
+    from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement
     from quorate_coordinator.coordinator_keys import CoordinatorKeys
     from quorate_coordinator.monitoring.operator_view import OperatorView
     from quorate_coordinator.settings import Settings
     from quorate_protocol.rules.epoch_tree import Leaf, Proof
 
 POLL_SECONDS = 2.0
+ACCOUNT_FILE = "account.sqlite"  # the sends of the account key
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
 
 
@@ -119,38 +120,77 @@ async def _withdraw(
     yes: bool,
     json_: bool,
 ) -> None:
-    from quorate_coordinator.chain.own_money import amount_of
+    from quorate_coordinator.chain.own_money import Holding, amount_of
 
-    async with _money(folder, settings, keys) as money:
-        claimed = await money.claim(lambda number: _own_leaf(settings, money.account, number))
-        held, sent, coins = await money.balance(), Amount(0), 0
+    async with AsyncExitStack() as stack:
+        money = await stack.enter_async_context(_money(folder, settings, keys))
         if everything:
             await _must_be_over(money)
+        claimed = await money.claim(lambda number: _own_leaf(folder, settings, keys, money, number))
+        rows = [("account", money, await money.spendable())]
+        if everything:
+            posting = await stack.enter_async_context(_posting_money(folder, settings, keys))
+            rows.append(("posting key", posting, await posting.spendable()))
+        held = rows[0][2].tokens
+        sent, coins = Amount(0), 0
         if to is not None and held:
-            sent = amount_of(text, held)
-            note(f"{usd(sent)} USD of 0x{money.account.hex()} go to 0x{to.hex()}")
+            rows[0] = ("account", money, Holding(amount_of(text, held), rows[0][2].wei))
+        coin = money_texts.currency_of(settings.deployment).coin
+        told = going(
+            [(name, one.account, holding) for name, one, holding in rows],
+            coin if everything else "",
+        )
+        if to is not None and told:
+            note(f"{told} go to 0x{to.hex()}")
             _confirm(yes, "Send?")
-            await money.send_tokens(to, sent)
-        if everything and to is not None:
-            coins = await money.send_coins(to)
-    if everything and to is not None:
-        async with _posting_money(folder, settings, keys) as posting:
-            rest = await posting.balance()
-            if rest:
-                await posting.send_tokens(to, rest)
-                sent = Amount(sent + rest)
-            coins += await posting.send_coins(to)
-    _print_withdrawal(folder, keys, to, claimed, sent, Amount(held - min(sent, held)), coins, json_)
+            for _, one, holding in rows:
+                if holding.tokens:
+                    await one.send_tokens(to, holding.tokens)
+                    sent = Amount(sent + holding.tokens)
+                if everything:
+                    coins += await one.send_coins(to)
+    left = Amount(held - (rows[0][2].tokens if sent else 0))
+    _print_withdrawal(folder, keys, to, claimed, sent, left, coins, json_)
+
+
+def going(rows: "Sequence[tuple[str, Address, Holding]]", coin: str) -> str:
+    """Names what each key sends, or "" if that is nothing. Without the name of a coin, it leaves
+    the coins out.
+    """
+    parts = []
+    for name, key, holding in rows:
+        sums = [f"{usd(holding.tokens)} USD"] if holding.tokens else []
+        if coin and holding.wei:
+            sums.append(f"about {money_texts.coins(holding.wei)} {coin}")
+        if sums:
+            parts.append(f"{' and '.join(sums)} of the {name} 0x{key.hex()}")
+    return " and ".join(parts)
 
 
 async def _must_be_over(money: "OwnMoney") -> None:
-    found = await money.retirement()
-    if found.is_registered and (not found.retired_at or found.bond):
+    remedy = before_everything(await money.retirement())
+    if remedy:
         raise Refused(
             Code.WRONG_PHASE,
             "--everything takes the gas of both keys, which a coordinator needs until its bond is "
-            "back: first `quorate coordinator retire`",
+            f"back: {remedy}",
         )
+
+
+def before_everything(found: "Retirement") -> str:
+    """Says what an operator must do before `--everything`; "" when its bond is back."""
+    if not found.is_registered or (found.retired_at and not found.bond):
+        return ""
+    if not found.retired_at:
+        return "first `quorate coordinator retire`"
+    if found.cases:
+        return f"{found.cases} open cases hold it: repeat `quorate coordinator retire` later"
+    if found.now < found.due_at:
+        return (
+            f"the bond can be taken on {_date(found.due_at)}; repeat "
+            "`quorate coordinator retire` then, and this command after it"
+        )
+    return "the bond can be taken now: repeat `quorate coordinator retire`"
 
 
 def _print_retirement(
@@ -253,7 +293,7 @@ def _open(
 
 @asynccontextmanager
 async def _money(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys", file: str = "account.sqlite"
+    folder: Path, settings: "Settings", keys: "CoordinatorKeys", file: str = ACCOUNT_FILE
 ) -> AsyncIterator["OwnMoney"]:
     from quorate_contracts.chain_check import check_chain
     from quorate_contracts.deploy import Contracts
@@ -263,7 +303,7 @@ async def _money(
     from quorate_runtime.clock import SystemClock
     from quorate_runtime.http.client_sessions import plain_session
 
-    key = keys.account if file == "account.sqlite" else keys.posting
+    key = keys.account if file == ACCOUNT_FILE else keys.posting
     async with plain_session() as session:
         client = ChainClient(Rpc(settings.chain_url, session), settings.fee_cap_gwei * GWEI)
         await check_chain(client, settings.deployment)
@@ -301,21 +341,37 @@ async def _left(settings: "Settings") -> "OperatorView | None":
 
 
 async def _own_leaf(
-    settings: "Settings", account: Address, number: int
+    folder: Path, settings: "Settings", keys: "CoordinatorKeys", money: "OwnMoney", number: int
 ) -> "tuple[Leaf, Proof] | None":
     """Returns the account's leaf from the running coordinator, which keeps the proofs."""
     from quorate_coordinator.api.responses import LeafProof
     from quorate_protocol.codec import canonical
 
-    body = await _asked(settings, f"/v1/epochs/{number}/proofs/0x{account.hex()}")
+    body = await _asked(settings, f"/v1/epochs/{number}/proofs/0x{money.account.hex()}")
     if body is None:
-        note("the fees of the newest epoch cannot be claimed now: `quorate coordinator up` has to")
-        note("run for that. It also claims them by itself")
+        if not await money.is_all_claimed(number, _claims_sent(folder, keys)):
+            note(
+                "fees of the newest epoch may be unclaimed: start `quorate coordinator up`, which "
+                "claims them by itself once in a while, or repeat this command while it runs"
+            )
         return None
     if not body:
         return None
     found = canonical.decode(LeafProof, body)
     return found.leaf, found.proof
+
+
+def _claims_sent(folder: Path, keys: "CoordinatorKeys") -> list[str]:
+    """Returns what the mined transactions of both keys were for."""
+    from quorate_coordinator.config import TRANSACTIONS
+    from quorate_runtime.chain import send_records
+
+    files = ((TRANSACTIONS, keys.posting.address), (ACCOUNT_FILE, keys.account.address))
+    return [
+        purpose
+        for file, key in files
+        for purpose, _ in send_records.mined(folder / file, key, frozenset())
+    ]
 
 
 async def _asked(settings: "Settings", path: str) -> bytes | None:

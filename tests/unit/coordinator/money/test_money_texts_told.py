@@ -1,0 +1,35 @@
+"""Tests what the operator's money commands say before they send."""
+
+from quorate_coordinator.chain.own_money import Holding, Retirement
+from quorate_coordinator.commands.money_commands import before_everything, going
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Address, Amount, UnixSeconds
+
+ACCOUNT, POSTING = Address(b"\xaa" * 20), Address(b"\xbb" * 20)
+BOND = Amount(1000 * USD)
+
+
+def test_the_announcement_names_all_that_is_sent() -> None:
+    rows = [
+        ("account", ACCOUNT, Holding(Amount(3974 * USD), 10**18)),
+        ("posting key", POSTING, Holding(Amount(4000 * USD), 2 * 10**18)),
+    ]
+    told = going(rows, "ETH")
+    assert told == (
+        f"3974.00 USD and about 1 ETH of the account 0x{'aa' * 20} and "
+        f"4000.00 USD and about 2 ETH of the posting key 0x{'bb' * 20}"
+    )
+    assert going(rows[:1], "") == f"3974.00 USD of the account 0x{'aa' * 20}"
+    assert not going([("account", ACCOUNT, Holding(Amount(0), 0))], "ETH")
+
+
+def test_everything_says_when_the_bond_is_due() -> None:
+    def told(retired_at: int, bond: Amount, cases: int, now: int) -> str:
+        at, due = UnixSeconds(retired_at), UnixSeconds(retired_at + 180)
+        return before_everything(Retirement(True, at, due, bond, cases, UnixSeconds(now)))
+
+    assert told(0, BOND, 0, 1000) == "first `quorate coordinator retire`"
+    assert "can be taken on 1970-01-01 00:19:40 UTC; repeat" in told(1000, BOND, 0, 1100)
+    assert "can be taken now" in told(1000, BOND, 0, 1200)
+    assert "2 open cases" in told(1000, BOND, 2, 1200)
+    assert not told(1000, Amount(0), 0, 1200)
