@@ -24,6 +24,8 @@ Element = Mapping[str, str]
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
 
+_WHOLE = re.compile(r"(?:-{1,2}[A-Za-z0-9_-]+=)?\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
+
 
 def check_sweep(sweep: Mapping[str, Sequence[str | int]], seeds: int, taken: Iterable[str]) -> None:
     """Raises UsageError for a key that is no variable, is taken, or has no values."""
@@ -85,8 +87,10 @@ def element_job(job: "Job", element: Element, count: int = 0) -> "Job":
 
 
 def _filled(text: str, element: Element) -> str:
+    # A whole word in braces is probably a key; other braces may be the program's own.
+    cutoff = 0.4 if _WHOLE.fullmatch(text) else 0.7
     for key in _PLACEHOLDER.findall(text):
-        near = get_close_matches(key, element, n=1, cutoff=0.7)
+        near = get_close_matches(key, element, n=1, cutoff=cutoff)
         if key not in element and near:
             raise UsageError(f"sweep: {{{key}}} is no key of it; did you mean {{{near[0]}}}?")
     return _PLACEHOLDER.sub(lambda found: element.get(found[1], found[0]), text)

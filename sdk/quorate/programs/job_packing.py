@@ -62,6 +62,8 @@ class JobPacking:
                 f"map: {len(given)} elements given; at most {ELEMENTS_MAX} are allowed"
             )
         count = len(given) if params is None else 0
+        for one in given[:1]:
+            element_job(job, one, count)  # a wrong placeholder is named before the image is made
         prepared = await self._preparation.prepared(replace(job, sweep={}, seeds=0))
         packed = await self._packed(prepared)
         return [

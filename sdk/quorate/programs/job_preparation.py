@@ -48,6 +48,7 @@ class JobPreparation:
 
         Raises UsageError if the image is neither in the local engine nor at its registry.
         """
+        _check_local(job)
         named = str(job.image)
         if job.build is not None or not is_path(job.image):
             job = await self._with_image(job)
@@ -124,6 +125,20 @@ class JobPreparation:
         from quorate.images.registry_config import image_python
 
         return await image_python(self._session, image)
+
+
+def _check_local(job: Job) -> None:
+    """Raises UsageError for local files that do not exist, before an image is saved or built."""
+    given = job.requirements
+    named = [("file", path) for path in job.files()]
+    named += [
+        (f"inputs.{mount}", Path(value)) for mount, value in job.inputs.items() if is_path(value)
+    ]
+    if isinstance(given, str | Path):
+        named.append(("requirements", Path(given)))
+    for field, path in named:
+        if not path.expanduser().exists():
+            raise UsageError(f"{field}: {path} does not exist")
 
 
 def _delete_stale(home: Path) -> None:

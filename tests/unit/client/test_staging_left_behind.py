@@ -3,9 +3,12 @@
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import pytest
 from aiohttp import ClientSession
 
+from quorate.errors import UsageError
 from quorate.job.job import Job
 from quorate.programs.job_preparation import JobPreparation
 from support.executors.image_archives import entry, image_entries, tar
@@ -39,3 +42,21 @@ async def test_only_folders_whose_client_is_gone_are_deleted(tmp_path: Path) -> 
         assert set(os.listdir(home)) == {new.name} | first | second
         assert len(first) == len(second) == 1
     assert os.listdir(home) == [new.name]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"file": "nope.py"},
+        {"requirements": Path("nope.txt"), "command": ("x",)},
+        {"inputs": {"/inputs/data": Path("nope.csv")}, "command": ("x",)},
+    ],
+)
+async def test_missing_files_are_named_before_the_image_is_looked_up(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    job = Job(image="nowhere.invalid/image:1", max_price="1", **fields)
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(ClientSession())
+        with pytest.raises(UsageError, match="nope.* does not exist"):
+            await stage(tmp_path, job, session, stack)

@@ -59,3 +59,12 @@ def test_a_wrong_sweep_option_is_refused(given: list[str]) -> None:
 def test_an_unknown_key_in_braces_names_the_nearest_one() -> None:
     with pytest.raises(UsageError, match=r"\{lrr\} is no key of it; did you mean \{lr\}"):
         element_job(a_job(command=["{lrr}"]), {"lr": "1"})
+
+
+@pytest.mark.parametrize("word", ["{lx}", "--lr={lx}"])
+def test_a_word_in_braces_that_is_no_key_is_refused_with_the_nearest(word: str) -> None:
+    job = Job(image="python:3.12", max_price="1", command=("train", word))
+    with pytest.raises(UsageError, match=r"\{lx\} is no key of it; did you mean \{lr\}"):
+        element_job(job, {"lr": "1", "seed": "0"})
+    code = Job(image="python:3.12", max_price="1", command=("python", "-c", "print(f'{lx}')"))
+    assert element_job(code, {"lr": "1"}).command[2] == "print(f'{lx}')"

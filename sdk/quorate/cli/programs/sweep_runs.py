@@ -77,10 +77,7 @@ async def run_array(
             raise CancelledError("not submitted")
         results = await _submit_all(market, elements)
         if not is_detached:
-            note(
-                f"{len(elements)} runs are under way; they continue if you leave, and the same "
-                "command then goes on"
-            )
+            note(await _under_way(results))
             await _wait_for_all(results, job.outputs)
     _report(results, is_detached, is_json)
 
@@ -139,6 +136,18 @@ async def _known_run(market: "Market", element: "ArrayElement") -> "Run | None":
         return run
     is_accepted = view.verdict is not None and view.verdict.message.outcome is Outcome.ACCEPTED
     return run if is_accepted else None
+
+
+async def _under_way(results: list[ElementResult]) -> str:
+    views = [await item.run.status() for item in results if item.run is not None]
+    done = sum(is_over(view) for view in views)
+    if done == len(views):
+        return f"all {done} runs have ended"
+    ended = f", {done} have ended" if done else ""
+    return (
+        f"{len(views) - done} runs are under way{ended}; they continue if you leave, and the same "
+        "command then goes on"
+    )
 
 
 async def _wait_for_all(results: list[ElementResult], folder: Path | None) -> None:
