@@ -174,6 +174,8 @@ async def ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
     start = f"start it with `quorate node up --home {shlex.quote(str(home))}`"
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:
+        if not (home / settings_file.FILE).exists():
+            raise Unavailable(settings_file.no_provider(home), 0)
         raise Unavailable(f"no provider has run in {home}; {start}", 0)
     token = await asyncio.to_thread(control_token, home)
     timeout = aiohttp.ClientTimeout(total=CONTROL_SECONDS)

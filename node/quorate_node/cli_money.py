@@ -11,8 +11,8 @@ import typer
 from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import ask_daemon, tell_to_take_work
-from quorate_node.cli_status import date_text
 from quorate_node.config import Config
+from quorate_node.core.dates import until_text
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.ops import leaving
 from quorate_protocol.codec import canonical
@@ -87,7 +87,8 @@ def leave(
         return
     if not found.is_over:
         again = f"`quorate node leave{flag}` again"
-        typer.echo(f"Next: when a date has passed, type {again}; until then the daemon may run")
+        typer.echo(f"Next: when a date has passed, type {again}")
+        typer.echo("A daemon that stays up takes the stake back by itself")
         return
     if receiver is None:
         typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
@@ -212,4 +213,5 @@ def _print(
 
 
 def _wait_line(item: "Wait") -> str:
-    return f"waits: {item.what}" + (f", until {date_text(item.until)}" if item.until else "")
+    when = f", {until_text(item.until, SystemClock().now())}" if item.until else ""
+    return f"waits: {item.what}{when}"

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 
 import typer
 
 from quorate_node import cli_options as options
 from quorate_node.cli_control import ask_daemon
+from quorate_node.core.dates import date_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd
@@ -90,12 +90,15 @@ def _coordinators(tree: canonical.Json) -> list[str]:
 
 def account_lines(account: canonical.Json) -> list[str]:
     """Returns the lines about stake and balances, from an `AccountState` as JSON."""
+    now = int(account["readAt"])
     closed, coin = [slot for slot in account["slots"] if int(slot["backAt"])], account["coin"]
     count = f"{counted(len(account['slots']) - len(closed), 'slot')} open, {len(closed)} closed"
     lines = [f"stake: {usd(int(account['stake']))} USD, {count}"]
     if closed:
         first = min(int(slot["backAt"]) for slot in closed)
-        lines.append(f"  the first closed slot's stake comes back from {date_text(first)} on")
+        is_due, date = first <= now, date_text(first, now)
+        when = "is due now" if is_due else f"comes back from {date} on"
+        lines.append(f"  the first closed slot's stake {when}")
     if account["isFrozen"]:
         lines.append("  a court case is open: no stake comes back before it ends")
     lines.append(
@@ -121,11 +124,6 @@ def income_lines(days: list[canonical.Json]) -> list[str]:
         paid = counted(day["paid"], "job")
         lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}")
     return ["income by day (UTC):", *lines] if lines else []
-
-
-def date_text(seconds: int) -> str:
-    """A moment for people: 2026-01-31 12:00 UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def coins(wei: int) -> str:

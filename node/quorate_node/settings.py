@@ -151,7 +151,7 @@ def read(home: Path) -> Settings:
     """
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
-        raise Refused(Code.UNKNOWN, f"{path} is not there; run {again} first")
+        raise Refused(Code.UNKNOWN, no_provider(home))
     try:
         settings: Settings = canonical.from_json(
             Settings, canonical.parse(path.read_bytes(), FILE_BYTES_MAX)
@@ -163,6 +163,12 @@ def read(home: Path) -> Settings:
             f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay",
         ) from refused
     return settings
+
+
+def no_provider(home: Path) -> str:
+    """The sentence about a folder in which no provider was made."""
+    init = f"quorate node init --home {shlex.quote(str(home))} --coordinator URL"
+    return f"there is no provider in {home}; name another folder, or make one with `{init}`"
 
 
 def _check(settings: Settings) -> None:

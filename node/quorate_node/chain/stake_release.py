@@ -15,16 +15,18 @@ from quorate_contracts.deploy import Contracts
 from quorate_node.chain.account_state import AccountState, StakeSlot, stake_slots
 from quorate_node.chain.calls import transact
 from quorate_node.chain.owner_sender import owner_sender
+from quorate_node.core.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.process.log_throttle import LogThrottle
 
 SEND_SECONDS = 120.0
 ATTEMPTS_MAX = 8  # of one step whose transaction reverted
-LOOK_SECONDS = 600.0
+LOOKS_PER_UNBONDING = 12  # a devnet's daemon looks each 15 seconds
+LOOK_MOST_SECONDS = 180.0
 LOOK_LEAST_SECONDS = 1.0
 BUSY_SECONDS = 5.0
 
@@ -97,6 +99,35 @@ def surplus(state: AccountState, host_class: Hash32, wanted: int) -> tuple[Stake
     return tuple(reversed(opened[wanted:]))
 
 
+def look_pause(closed: Iterable[StakeSlot], now: int, unbond_after: int) -> float:
+    """Returns the seconds until the next look at the stake slots. Pure.
+
+    A command may close slots at any time, so the pause is short also while none is closed. `now` is
+    the chain's time.
+    """
+    usual = min(LOOK_MOST_SECONDS, unbond_after / LOOKS_PER_UNBONDING)
+    waits = (float(slot.back_at - now) for slot in closed if slot.back_at > now)
+    return max(LOOK_LEAST_SECONDS, min((*waits, usual)))
+
+
+def slot_news(
+    before: AccountState | None, after: AccountState, slot_stake: Amount, now: float
+) -> list[str]:
+    """Returns a line for each slot that was closed, or whose stake came back, in between. Pure."""
+    if before is None:
+        return []
+    left = {(slot.host_class, slot.place, slot.from_block): slot for slot in after.slots}
+    lines = []
+    for slot in before.slots:
+        found = left.get((slot.host_class, slot.place, slot.from_block))
+        if found is None:
+            lines.append(f"stake is back: {usd(slot_stake)} USD")
+        elif found.back_at and not slot.back_at:
+            date = date_text(found.back_at, now)
+            lines.append(f"stake slot closed: its {usd(slot_stake)} USD come back at {date}")
+    return lines
+
+
 class StakeRelease:
     """The task of the daemon that frees the stake of CPU slots which the owner gave up.
 
@@ -118,6 +149,7 @@ class StakeRelease:
         self._core, self._client, self._contracts = core, client, contracts
         self._owner, self._home, self._cpu, self._clock = owner, home, cpu, clock
         self._told = ""
+        self._before: AccountState | None = None
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
@@ -141,6 +173,10 @@ class StakeRelease:
         for item in sorted(classes):
             slots += await stake_slots(self._client, self._contracts, account, item)
         state = AccountState(account, slots=tuple(slots))
+        constants = self._contracts.deployment.constants()
+        for line in slot_news(self._before, state, constants.slot_stake, self._clock.now()):
+            log.info("%s", line)
+        self._before = state
         extra = () if self._is_busy(wanted) else surplus(state, host_class, wanted)
         steps = [close_step(self._contracts, slot) for slot in extra]
         head = await self._client.head()
@@ -149,10 +185,9 @@ class StakeRelease:
                 step = await possible_step(self._client, self._contracts, account, slot)
                 steps += [step] if step else []
         await self._send(steps)
-        if extra or steps:
+        if steps and self._owner is not None:
             return LOOK_LEAST_SECONDS
-        waits = [float(slot.back_at - head.time) for slot in state.closed_slots()]
-        return max(LOOK_LEAST_SECONDS, min((*waits, LOOK_SECONDS)))
+        return look_pause(state.closed_slots(), head.time, constants.unbond_after)
 
     def _is_busy(self, wanted: int) -> bool:
         """Whether more leases run than slots would be left."""

@@ -57,6 +57,7 @@ class CheckResult:
 
 async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
     """Checks everything and returns the results. A failed check is a result and raises nothing."""
+    init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
     config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     host, inventory = detect_cpu_class(), await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
@@ -67,10 +68,8 @@ async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) ->
         wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
     if not config.coordinators:
         return [
+            CheckResult("provider", False, f"there is no provider in {config.home}", init),
             *found,
-            CheckResult(
-                "coordinator", False, "none is configured", "quorate node init --coordinator URL"
-            ),
         ]
     async with plain_session() as session:
         for url in config.coordinators:
@@ -173,7 +172,8 @@ async def _coordinator(
                 "coordinator",
                 False,
                 text,
-                "start it, or name another with quorate node init --coordinator URL",
+                "start it, or name another with quorate node init "
+                f"--home {shlex.quote(str(config.home))} --coordinator URL",
             )
         ]
 

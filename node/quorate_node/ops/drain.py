@@ -48,15 +48,29 @@ class Drain:
         # False until the daemon has replayed the journal. Before that it does not know whether the
         # owner asked for draining, and no coordinator has heard of this start.
         self._is_replayed = False
+        self._told = ""
 
     async def set_by_owner(self, is_on: bool) -> None:
         """Withdraws the offer, or publishes it again if the provider is registered."""
+        self._tell(is_on)
         await self._actor.submit(events.DrainRequested(is_on))
         if is_on or self._is_on_offer.is_set():
             await self._actor.submit(events.OfferDue())
         await self._announcements.send_heartbeat(
             self._core.offered(can_work=not any(map(self._board.has, NO_SLOT_IS_FREE)))
         )
+
+    def _tell(self, is_on: bool) -> None:
+        """Logs what the owner asked for, once: `leave --wait` asks again and again."""
+        if is_on:
+            is_leaving = leaving.is_leaving(self._marker.parent)
+            text = "leaving: finishes its jobs" if is_leaving else "paused: finishes its jobs"
+            text += ", and takes no more"
+        else:
+            text = "resumed: takes jobs again"
+        if text != self._told:
+            log.info("the owner's command: %s", text)
+        self._told = text
 
     async def announce_exit(self) -> None:
         """Stops taking work, and tells the coordinators that the offer is withdrawn."""

@@ -1,6 +1,7 @@
 """Changes the price of an offer while the daemon is up."""
 
 import asyncio
+import logging
 
 from quorate_node.config import GpuPrice
 from quorate_node.core import events
@@ -13,6 +14,8 @@ from quorate_protocol.messages.offer import PRICE_MAX
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price, usd
 from quorate_protocol.values import replace
+
+log = logging.getLogger(__name__)
 
 
 class PriceChange:
@@ -56,6 +59,8 @@ class PriceChange:
         else:
             classes = tuple(item if item.groups else _priced(item, price) for item in terms.classes)
         await self._actor.submit(events.Configured(replace(terms, classes=classes)))
+        each = f"GPU-hour of {gpu}" if gpu else "slot-hour"
+        log.info("the owner changed the price: %s USD per %s", usd(price), each)
         if self._is_on_offer.is_set():
             await self._actor.submit(events.OfferDue())
 

@@ -1,6 +1,7 @@
 """Sends coins and test dollars to accounts that join a running devnet."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ def _addresses(text: str) -> list[Address]:
     """
     keys = Path(text) / "keys"
     if not keys.is_dir():
+        if not text.startswith("0x") and len(text) != 40:
+            home = shlex.quote(text)
+            raise ValueError(
+                f"there is no provider, coordinator or client in {text}: make one first, such as "
+                f"with `quorate node init --home {home} --devnet devnet.json`"
+            )
         return [_address(text)]
     paths = [
         path for name in ("owner", "account", "posting") if (path := keys / f"{name}.json").exists()

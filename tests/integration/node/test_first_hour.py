@@ -119,8 +119,8 @@ def test_command_without_a_market_names_the_next_command(stranger: Stranger) -> 
     )
     stranger.fails("devnet down", "no devnet is up in devnet", "quorate devnet up", status=4)
     stranger.fails("devnet status", "no devnet is up in devnet", "quorate devnet up", status=4)
-    stranger.fails("node up", "node.json is not there", "quorate node init", status=3)
-    stranger.fails("node status", "no provider has run", "quorate node up", status=4)
+    stranger.fails("node up", "there is no provider in", "quorate node init", status=3)
+    stranger.fails("node status", "there is no provider in", "quorate node init", status=4)
     stranger.fails("coordinator up", "coordinator.json", "quorate coordinator init", status=2)
     stranger.fails(
         f"coordinator status --url {DEAD}", "nothing answers", "quorate coordinator up", status=4

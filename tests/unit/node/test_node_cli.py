@@ -277,7 +277,7 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
     assert (
         code == EXIT_REFUSED
         and not view["good"]
-        and {"machine", "host class", "engine", "coordinator"} <= names
+        and {"provider", "machine", "host class", "engine"} <= names
     )
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
