@@ -30,12 +30,24 @@ def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
     except (Refused, Unavailable) as error:
         options.fail(error, as_json)
     problems = tree["problems"]
+    is_leaving, is_paused = tree.get("isLeaving", False), tree["isDraining"]
+    state = "leaving" if is_leaving else "paused" if is_paused else ""
     if as_json:
-        typer.echo(json.dumps({"ready": not problems, "problems": problems}))
+        facts = {"ready": not problems, "problems": problems, "state": state or "working"}
+        typer.echo(json.dumps(facts))
     else:
-        for item in problems or [{"name": "ready", "text": f"provider {tree['provider']}"}]:
-            typer.echo(f"{item['name']}: {item['text']}")
+        for line in health_lines(tree["provider"], problems, state):
+            typer.echo(line)
     raise typer.Exit(options.EXIT_REFUSED if problems else 0)
+
+
+def health_lines(provider: str, problems: list[canonical.Json], state: str) -> list[str]:
+    """Returns the lines of `health`. `state` is "leaving", "paused" or ""."""
+    note = f"{state}: takes no new work" if state else ""
+    if not problems:
+        return [f"ready: provider {provider}" + (f"; {note}" if note else "")]
+    lines = [f"{item['name']}: {item['text']}" for item in problems]
+    return [*lines, note] if note else lines
 
 
 def pause(home: options.Home = None, as_json: options.AsJson = False) -> None:

@@ -12,9 +12,9 @@ from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import ask_daemon, tell_to_take_work
 from quorate_node.config import Config
-from quorate_node.core.dates import until_text
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.ops import leaving
+from quorate_node.ops.dates import until_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, usd

@@ -44,8 +44,7 @@ Coordinators = Annotated[
     typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable"),
 ]
 DevnetFile = Annotated[
-    Path | None,
-    typer.Option("--devnet", help="devnet.json of a devnet to join: its coordinator, its limits"),
+    Path | None, typer.Option("--devnet", help="devnet.json (or its folder) of a devnet to join")
 ]
 LimitsName = Annotated[
     str,

@@ -7,7 +7,7 @@ import typer
 
 from quorate_node import cli_options as options
 from quorate_node.cli_control import ask_daemon
-from quorate_node.core.dates import date_text
+from quorate_node.ops.dates import date_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,16 +170,21 @@ class MarketEntry:
 
     async def _register(self) -> None:
         """Retries until the provider is registered and staked, and says what is missing."""
-        told = ""
+        told: tuple[str, ...] = ()
         while (problem := await self._try_to_register()) is not None:
             if problem != told:
-                self.board.put("stake", problem)
-                self.notifier.status(f"not on offer yet: {problem}")
-                log.warning("not on offer yet: %s", problem)
+                text = "; ".join(problem)
+                self.board.put("stake", text)
+                self.notifier.status(f"not on offer yet: {text}")
+                for line in problem:
+                    log.warning("not on offer yet: %s", line)
+                if self.config.is_devnet and self.keys.owner is not None:
+                    folder = shlex.quote(str(self.config.home))
+                    log.warning("on a devnet: quorate devnet fund %s", folder)
                 told = problem
             await self.clock.sleep(RETRY_SECONDS)
 
-    async def _try_to_register(self) -> str | None:
+    async def _try_to_register(self) -> tuple[str, ...] | None:
         """Returns None if the provider is registered and staked, else what is missing."""
         wanted = {slot.host.id(): int(slot.count) for slot in self.parts.terms.slots}
         classes = " ".join(f"{host_class.hex()} {count}" for host_class, count in wanted.items())
@@ -187,24 +193,24 @@ class MarketEntry:
             f"{classes}"
         )
         try:
-            lacking, open_slots = await self._look_and_stake(wanted)
+            lacking, registered = await self._look_and_stake(wanted)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
             # is. Any other provider tries again.
-            return None if _read(self._marker) == mark else str(error)
+            return None if _read(self._marker) == mark else (str(error),)
         except Refused as error:
-            return str(error)  # not re-raised: the caller shows it and tries again
+            return (str(error),)  # not re-raised: the caller shows it and tries again
         if lacking:
             return lacking
         names = ", ".join(host_class.hex()[:16] for host_class in wanted)
-        log.info("registered, with %d stake slots in host class %s", open_slots, names)
+        log.info("%s in host class %s", registered, names)
         self._marker.write_text(mark)
         stake_classes.remember(self.config.home, wanted)
         self.board.put("stake")
         return None
 
-    async def _look_and_stake(self, wanted: Mapping[Hash32, int]) -> tuple[str, int]:
-        """Returns (what is missing, number of open stake slots).
+    async def _look_and_stake(self, wanted: Mapping[Hash32, int]) -> tuple[tuple[str, ...], str]:
+        """Returns (what is missing, one line for each; how the provider is registered).
 
         It registers and stakes if the owner's key is here.
         """
@@ -213,13 +219,14 @@ class MarketEntry:
         found = await registration_state(client, contracts, keys, wanted)
         lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
         if any(item.is_blocking for item in lacks):
-            return "; ".join(f"{item.what}: {item.remedy}" for item in lacks), found.open_slots
+            return tuple(f"{item.what}: {item.remedy}" for item in lacks), ""
+        was_ready = found.index > 0 and not found.short
         if keys.owner is not None:
             url = network_url(self.config.public_url, await self._observed(), self.url)
             home, chain_id = self.config.home, contracts.deployment.chain_id
             with owner_sender(home, client, keys.owner, self.clock, chain_id) as sender:
                 found = await register(client, contracts, keys, sender, wanted, url)
-        return "", found.open_slots
+        return (), registered_text(was_ready, found.open_slots)
 
     async def _observed(self) -> list[str]:
         """Returns the addresses from which the coordinators that answer see this machine."""
@@ -235,6 +242,12 @@ class MarketEntry:
                     "%s does not say from where it sees this provider: %s", coordinator.url, error
                 )
         return seen
+
+
+def registered_text(was_ready: bool, open_slots: int) -> str:
+    """How the provider is registered. `was_ready`: already before this start."""
+    noun = "stake slot" if open_slots == 1 else "stake slots"
+    return f"{'already registered' if was_ready else 'registered'}, {open_slots} {noun} open"
 
 
 def _read(path: Path) -> str:

@@ -211,7 +211,11 @@ def _check(settings: Settings) -> None:
 
 
 def devnet_coordinator(path: Path) -> str:
-    """Returns the coordinator's URL in a devnet.json. Raises Refused if the file is not one."""
+    """Returns the coordinator's URL in a devnet.json, or in that of a devnet's folder.
+
+    Raises Refused if the file is not one.
+    """
+    path = path / "devnet.json" if path.is_dir() else path
     try:
         tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:

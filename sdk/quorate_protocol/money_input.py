@@ -33,6 +33,8 @@ def micro_usd(text: str, whole_digits: int = 15) -> int:
     if match is None:
         raise ValueError(f"{shown} is no amount; {EXAMPLE}")
     whole, decimals = match[1], match[2] or ""
+    if len(decimals) > DECIMALS_MAX and not int(whole + decimals[:DECIMALS_MAX]):
+        raise ValueError(f"{shown} is too small; write at least 0.000001")
     if len(decimals) > DECIMALS_MAX:
         raise ValueError(
             f"{shown} has {len(decimals)} decimals, at most {DECIMALS_MAX} are possible; write "

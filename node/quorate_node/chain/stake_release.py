@@ -15,8 +15,8 @@ from quorate_contracts.deploy import Contracts
 from quorate_node.chain.account_state import AccountState, StakeSlot, stake_slots
 from quorate_node.chain.calls import transact
 from quorate_node.chain.owner_sender import owner_sender
-from quorate_node.core.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.dates import date_text
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd

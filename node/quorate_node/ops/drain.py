@@ -88,7 +88,9 @@ class Drain:
         except Unavailable as error:
             # Not re-raised: a coordinator that cannot be reached gets no heartbeats either, so it
             # stops assigning work.
-            log.info("not every coordinator knows that this provider ends: %s", error)
+            # A provider that was never on offer has nothing to withdraw.
+            level = logging.INFO if self._is_on_offer.is_set() else logging.DEBUG
+            log.log(level, "not every coordinator knows that this provider ends: %s", error)
         await self._announcements.send_heartbeat(self._core.free_slots())
 
     async def drain_for_exit(self) -> None:

@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Effect)
 PARALLEL_MAX = 256  # effects performed at one time
 RETRY_FIRST_SECONDS = 0.1
 RETRY_MAX_SECONDS = 30.0
+QUIET_SECONDS = 60.0  # a trouble that lasts less ends by itself
 
 Perform = Callable[[F], Awaitable[None]]
 OnRefused = Callable[[F, Refused], Awaitable[None]]
@@ -129,7 +130,7 @@ class Outbox(Generic[F]):
         """
         assert self._perform is not None, "bind comes before run"
         kind = type(effect).__name__
-        delay = RETRY_FIRST_SECONDS
+        delay, began_at = RETRY_FIRST_SECONDS, self._clock.now()
         while True:
             try:
                 async with self._slots:
@@ -139,8 +140,9 @@ class Outbox(Generic[F]):
             except Unavailable as error:
                 # The effect stays pending and is tried again without end, at growing intervals.
                 self._results.add(kind, "unavailable")
-                # A short trouble ends by itself. One that lasts is worth a person's look.
-                level = logging.WARNING if delay >= RETRY_MAX_SECONDS else logging.INFO
+                # A trouble that lasts is worth a person's look.
+                has_lasted = self._clock.now() - began_at >= QUIET_SECONDS
+                level = logging.WARNING if has_lasted else logging.DEBUG
                 log.log(level, "%s %s is retried: %s", kind, effect.key, error)
                 await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
                 delay = min(2 * delay, RETRY_MAX_SECONDS)

@@ -11,13 +11,17 @@ from quorate_devnet.setup.faucet import give
 from quorate_node.chain.account_state import AccountState, StakeSlot
 from quorate_node.chain.stake_release import look_pause, slot_news
 from quorate_node.cli import app
-from quorate_node.core.dates import until_text
+from quorate_node.cli_control import health_lines
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.market_entry import registered_text
 from quorate_node.messaging.announcements import Announcements
 from quorate_node.ops import leaving
+from quorate_node.ops.dates import until_text
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.price_change import PriceChange
+from quorate_node.settings import devnet_coordinator
 from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
@@ -105,3 +109,28 @@ def test_folder_without_a_provider_is_named_with_the_next_command(
 async def test_devnet_funds_no_folder_without_keys() -> None:
     with pytest.raises(ValueError, match="no provider, coordinator or client in typo: .*node init"):
         await give({}, ["typo"], 1)
+
+
+def test_health_says_that_the_owner_paused_or_leaves() -> None:
+    engine = [{"name": "engine", "text": "no Docker"}]
+    assert health_lines("0x12", [], "") == ["ready: provider 0x12"]
+    assert health_lines("0x12", [], "paused") == ["ready: provider 0x12; paused: takes no new work"]
+    assert health_lines("0x12", engine, "leaving") == [
+        "engine: no Docker",
+        "leaving: takes no new work",
+    ]
+
+
+def test_start_says_whether_the_provider_was_registered_before() -> None:
+    assert registered_text(True, 1) == "already registered, 1 stake slot open"
+    assert registered_text(False, 2) == "registered, 2 stake slots open"
+
+
+def test_too_small_price_names_the_smallest() -> None:
+    with pytest.raises(ValueError, match="write at least 0.000001"):
+        micro_usd("0.00000001")
+
+
+def test_folder_of_a_devnet_stands_for_its_file(tmp_path: Path) -> None:
+    (tmp_path / "devnet.json").write_text('{"coordinator":{"url":"http://127.0.0.1:1/"}}')
+    assert devnet_coordinator(tmp_path) == "http://127.0.0.1:1"
