@@ -351,8 +351,8 @@ async def _own_leaf(
     if body is None:
         if not await money.is_all_claimed(number, _claims_sent(folder, keys)):
             note(
-                "fees of the newest epoch may be unclaimed: start `quorate coordinator up`, which "
-                "claims them by itself once in a while, or repeat this command while it runs"
+                "fees of the newest epoch may be unclaimed: start `quorate coordinator up`, and "
+                "repeat this command while it runs"
             )
         return None
     if not body:

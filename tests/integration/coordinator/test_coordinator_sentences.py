@@ -149,7 +149,7 @@ def test_a_journal_older_than_the_archive_stops_the_start(operator: Operator) ->
     operator.fails_to_start(
         "older than what was signed after it",
         job_id.hex(),
-        "Put back the newest journal",
+        "put back the newest journal",
         "--journal-is-newest",
     )
 
