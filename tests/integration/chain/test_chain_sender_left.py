@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -203,9 +204,10 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
             chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
         )
         nobody: Any = None
-        parts = [nobody] * 6 + [sender, SystemClock()] + [nobody] * 3
+        market = SimpleNamespace(deployment=SimpleNamespace(chain_id=CHAIN_ID, token=SINK))
+        parts = [nobody, market] + [nobody] * 4 + [sender, SystemClock()] + [nobody] * 3
         performer = EffectPerformer(*parts)
-        with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs coins"):
+        with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs "):
             await performer._transact("case-1", Call(SINK, b"", 21_000))
         assert await sender.known("case-1"), "it keeps its nonce"
         rich = Sender(

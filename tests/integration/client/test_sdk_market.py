@@ -127,8 +127,8 @@ async def test_a_waiting_client_is_told_once_what_it_waits_for(
     (sentence,) = told
     assert (
         f"waiting for run {run.id[:14]}: running" in sentence
-        and f"{expiry:%H:%M:%S} UTC" in sentence
-        and "then run for 1m (max_dur" in sentence
+        and f"until {expiry.astimezone():%Y-%m-%d %H:%M}, and a program" in sentence
+        and "runs for at most 1m" in sentence
     )
 
 

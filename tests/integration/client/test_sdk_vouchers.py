@@ -118,7 +118,7 @@ async def test_a_copied_profile_is_told_that_its_vouchers_are_stale(
     async with Market(profile, notice=notices.append) as market:
         fake.vouched = Amount(10**9)  # what the other copy has signed
         await (await market.submit(job())).result()
-        await until(lambda: any("this profile copied" in notice for notice in notices))
+        await until(lambda: any("profile was copied" in notice for notice in notices))
 
 
 @pytest.mark.rule("4.32")
