@@ -107,10 +107,12 @@ class ClientRules(BaseMachine):
         self, who: int, cumulative: int, below: int, is_near: bool, floor: int, key: int
     ) -> None:
         world = self.world
-        client = world.core.state.clients[world.clients[who].address]
-        amount = max(0, client.charged - below) if is_near else cumulative
+        account = world.clients[who].address
+        client = world.core.state.clients.get(account)  # None once nothing is left of it
+        charged = client.charged if client else 0
+        amount = max(0, charged - below) if is_near else cumulative
         signer = [*world.sessions, world.clients[who]][key]
-        message = Voucher(client.account, COORDINATOR.address, Amount(amount), Nonce(floor))
+        message = Voucher(account, COORDINATOR.address, Amount(amount), Nonce(floor))
         world.send(ev.VoucherReceived(seal(DOMAIN, message, signer.sign), signer.address))
 
     @rule(who=WHO, up_to=U128, expires=U64)

@@ -128,9 +128,7 @@ def test_a_voucher_shortly_before_a_release_counts_only_up_to_what_stays(
         market.at = ready - DEVNET.voucher_margin
     with pytest.raises(Refused) as refused:
         _vouch(market, client, charged)
-    assert refused.value.code is Code.OVER_ALLOCATION and "announce the release again" in str(
-        refused.value
-    )
+    assert refused.value.code is Code.OVER_ALLOCATION and "announce it again" in str(refused.value)
     _vouch(market, client, Amount(charged - 1))
     _chain_says(
         market,
