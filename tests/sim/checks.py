@@ -72,7 +72,7 @@ class Checks:
         self.coverage.code(process, refused.code.value)
         if isinstance(event, ev.VoucherReceived):
             self.coverage.facts["a voucher too close to a release"] += (
-                "announce the release again" in str(refused)
+                "before an epoch; announce it again" in str(refused)
             )
         for table in self._tables(process):
             table.take()
