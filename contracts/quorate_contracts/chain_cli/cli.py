@@ -33,6 +33,12 @@ app = typer.Typer(
 KeyFile = Annotated[
     Path, typer.Option("--key", help="Key that pays: a wallet's key file (JSON), or 64 hex digits")
 ]
+NetworkName = Annotated[
+    str, typer.Option("--network", help=f"Chain by name: {', '.join(NETWORKS)}")
+]
+ChainUrl = Annotated[
+    str, typer.Option("--chain-url", help="Chain node (default: a public one of --network)")
+]
 PasswordFile = Annotated[
     Path | None, typer.Option("--password-file", help="File with the key's passphrase (mode 0600)")
 ]
@@ -42,12 +48,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on std
 @app.command()
 def deploy(
     key: KeyFile,
-    network: Annotated[
-        str, typer.Option("--network", help=f"Chain by name: {', '.join(NETWORKS)}")
-    ] = "",
-    chain_url: Annotated[
-        str, typer.Option("--chain-url", help="Chain node (default: a public one of --network)")
-    ] = "",
+    network: NetworkName = "",
+    chain_url: ChainUrl = "",
     chain_id: Annotated[
         int, typer.Option("--chain-id", min=0, help="Id of the chain, if --network does not say it")
     ] = 0,
@@ -123,12 +125,8 @@ def fund(
     deployment: Annotated[
         Path, typer.Option("--deployment", help="The market's deployment.json")
     ] = Path("deployment.json"),
-    network: Annotated[
-        str, typer.Option("--network", help=f"Chain by name: {', '.join(NETWORKS)}")
-    ] = "",
-    chain_url: Annotated[
-        str, typer.Option("--chain-url", help="Chain node (default: a public one of --network)")
-    ] = "",
+    network: NetworkName = "",
+    chain_url: ChainUrl = "",
     coins: Annotated[
         str, typer.Option("--coins", help="Coins for gas that each account gets")
     ] = "0.05",

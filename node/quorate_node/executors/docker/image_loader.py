@@ -20,7 +20,7 @@ from quorate_content.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.docker.hardened_profile import ImageFacts
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
-from quorate_node.executors.docker.image_labels import ImageLabels, foreign_names
+from quorate_node.executors.docker.image_names import ImageNames, foreign_names
 from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.images.archive_cache import ArchiveInfoCache
@@ -59,7 +59,7 @@ class ImageLoader:
         self, api: docker.APIClient, cache: ImageCache | None = None, owner: str = ""
     ) -> None:
         self._api, self._cache = api, cache
-        self._labels = ImageLabels(api, owner)
+        self._labels = ImageNames(api, owner)
         self._loading = KeyedLocks()
         self._infos = ArchiveInfoCache()
 

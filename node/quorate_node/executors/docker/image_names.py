@@ -15,7 +15,7 @@ OWNER_CHARACTERS, DIGEST_CHARACTERS = 40, 24
 _OTHER_LETTERS = re.compile(r"[^A-Za-z0-9_.]+")
 
 
-class ImageLabels:
+class ImageNames:
     """The names that one owner's daemon gives. Blocking; raises as the Docker SDK does."""
 
     def __init__(self, api: docker.APIClient, owner: str) -> None:
