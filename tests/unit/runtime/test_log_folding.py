@@ -2,7 +2,6 @@
 
 import io
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,15 +14,6 @@ from quorate_runtime.process.log_throttle import LogThrottle
 from quorate_runtime.process.logs import setup
 
 log = logging.getLogger("quorate_node.test")
-
-
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield io.StringIO()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def record(text: str, at: float, level: int = logging.WARNING) -> logging.LogRecord:

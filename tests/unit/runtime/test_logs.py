@@ -4,22 +4,12 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from quorate_runtime.process.logs import about, redact, setup
 
 log = logging.getLogger("quorate_node.test")
-
-
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield io.StringIO()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 async def test_json_lines_name_lease_and_job_in_tasks_too(stream: io.StringIO) -> None:
